@@ -1,0 +1,35 @@
+"""What language-model backends share: the tensors of Triton's vLLM backend and their rules."""
+
+from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
+from penstock_backends.language_model.delivery import Delivery
+from penstock_backends.language_model.detokenizer import Detokenizer
+from penstock_backends.language_model.face import check_face, complete_face
+from penstock_backends.language_model.parameters import (
+    Reader,
+    read_parameters,
+    refuse,
+)
+from penstock_backends.language_model.request import (
+    GenerationRequest,
+    WantedOutputs,
+    read_request,
+)
+from penstock_backends.language_model.stop_strings import StopStrings
+
+__all__ = [
+    "Answer",
+    "Candidate",
+    "Delivery",
+    "Detokenizer",
+    "GenerationRequest",
+    "Logprobs",
+    "Reader",
+    "StopStrings",
+    "TokenLogprob",
+    "WantedOutputs",
+    "check_face",
+    "complete_face",
+    "read_parameters",
+    "read_request",
+    "refuse",
+]

@@ -1,0 +1,124 @@
+"""What a request has produced so far, and the responses made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.core.request import InferenceResponse
+from penstock.core.tensor import DataType, Tensor
+from penstock_backends.language_model.request import GenerationRequest, WantedOutputs
+
+TokenLogprob = Mapping[str, Any]
+"""`logprob`, `rank` and `decoded_token` of one token, as vLLM names them."""
+
+Logprobs = Mapping[int, TokenLogprob]
+"""The tokens that could have stood at one place, by token id."""
+
+
+class Candidate:
+    """One of the `n` texts of a request: what has come since it was last sent.
+
+    `cumulative_logprob` and `finish_reason` are of the whole text, the rest is new.
+    """
+
+    __slots__ = ("cumulative_logprob", "finish_reason", "logprobs", "text", "tokens")
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.tokens = 0
+        self.logprobs: list[Logprobs] | None = None
+        self.cumulative_logprob: float | None = None
+        self.finish_reason: str | None = None
+
+    def add(self, text: str, tokens: int = 1) -> None:
+        """Append text, which may be empty while a character is incomplete, and its tokens."""
+        if text:
+            self.text.append(text)
+        self.tokens += tokens
+
+    def add_logprobs(self, places: Iterable[Logprobs], cumulative: float | None) -> None:
+        """Append the probabilities of new tokens; `cumulative` is that of the whole text."""
+        if self.logprobs is None:
+            self.logprobs = []
+        self.logprobs.extend(places)
+        self.cumulative_logprob = cumulative
+
+    def clear(self) -> None:
+        """Forget what was sent."""
+        self.text = []
+        self.tokens = 0
+        if self.logprobs is not None:
+            self.logprobs = []
+
+
+class Answer:
+    """The candidates of one request, and how they become responses."""
+
+    def __init__(self, request: GenerationRequest, prompt_tokens: int, candidates: int = 1) -> None:
+        self.stream = request.stream
+        self.candidates = [Candidate() for _ in range(candidates)]
+        self._wanted = request.wanted
+        self._plain = request.wanted == WantedOutputs()
+        self._prefix = request.prompt if request.prepend_prompt else ""
+        self._prompt_tokens = prompt_tokens
+
+    @property
+    def finished(self) -> bool:
+        """Whether every candidate has come to its end."""
+        return all(candidate.finish_reason is not None for candidate in self.candidates)
+
+    @property
+    def due(self) -> bool:
+        """Whether there is something to send: new text in a stream, or the end."""
+        if self.stream and any(candidate.text for candidate in self.candidates):
+            return True
+        return self.finished
+
+    def take(self) -> InferenceResponse:
+        """A response with what is new; the last one is flagged."""
+        texts = [self._prefix + "".join(candidate.text) for candidate in self.candidates]
+        outputs = {"text_output": Tensor.from_strings(texts)}
+        if not self._plain:
+            outputs.update(self._wanted_outputs())
+        response = InferenceResponse(outputs, final=self.finished)
+        for candidate in self.candidates:
+            candidate.clear()
+        return response
+
+    def _wanted_outputs(self) -> Mapping[str, Tensor]:
+        wanted, candidates = self._wanted, self.candidates
+        outputs: dict[str, Tensor] = {}
+        if wanted.finish_reason:
+            outputs["finish_reason"] = _reasons(candidates)
+        if wanted.cumulative_logprob:
+            outputs["cumulative_logprob"] = _cumulative(candidates)
+        if wanted.logprobs:
+            outputs["logprobs"] = _logprobs(candidates)
+        if wanted.num_input_tokens:
+            outputs["num_input_tokens"] = _counts([self._prompt_tokens])
+        if wanted.num_output_tokens:
+            outputs["num_output_tokens"] = _counts([c.tokens for c in candidates])
+        return outputs
+
+
+def _reasons(candidates: Sequence[Candidate]) -> Tensor:
+    """The text `None` stands for a candidate that goes on, as in Triton's vLLM backend."""
+    return Tensor.from_strings(str(candidate.finish_reason) for candidate in candidates)
+
+
+def _cumulative(candidates: Sequence[Candidate]) -> Tensor:
+    values = [candidate.cumulative_logprob for candidate in candidates]
+    known = [float("nan") if value is None else value for value in values]
+    return Tensor.from_numpy(np.array(known, dtype=np.float32), DataType.FP32)
+
+
+def _logprobs(candidates: Sequence[Candidate]) -> Tensor:
+    return Tensor.from_strings(json.dumps(candidate.logprobs) for candidate in candidates)
+
+
+def _counts(values: Sequence[int]) -> Tensor:
+    return Tensor.from_numpy(np.array(values, dtype=np.uint32), DataType.UINT32)

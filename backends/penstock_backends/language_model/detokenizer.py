@@ -1,0 +1,53 @@
+"""Text from tokens one at a time, without cutting characters in two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_CONTEXT = range(4, 24)
+"""How many of the prompt's last tokens the text may depend on."""
+
+
+class Detokenizer:
+    """The text of one sequence, token by token.
+
+    The prompt's last tokens go in first, since whether a token begins with a space can depend on
+    what stands before it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, prompt: Sequence[int], *, skip_special_tokens: bool = True
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._restart()
+        for token in self._context(prompt):
+            self.step(token)
+
+    def step(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is incomplete."""
+        try:
+            return self._stream.step(self._tokenizer, token) or ""
+        except Exception as error:
+            # Some byte sequences confuse the stream for good; it goes on from here instead.
+            if "Invalid prefix" not in str(error):
+                raise
+            self._restart()
+            return self._stream.step(self._tokenizer, token) or ""
+
+    def _restart(self) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._stream = DecodeStream(skip_special_tokens=self._skip_special_tokens)
+
+    def _context(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The shortest end of the prompt that begins with a whole character."""
+        for length in _CONTEXT:
+            tail = prompt[-length:]
+            if length >= len(prompt) or "\ufffd" not in self._tokenizer.decode(tail):
+                return tail
+        return ()

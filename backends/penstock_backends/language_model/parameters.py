@@ -1,0 +1,161 @@
+"""Sampling parameters as clients write them, read field by field with clear refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from penstock.core.errors import InvalidRequestError
+
+_RESERVED = "triton_"
+"""Request parameters with this prefix talk to the server, not to the model (GP-07)."""
+
+
+def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters from a JSON text or from the request's own; `null` means the default."""
+    given = _decode(source) if isinstance(source, str) else source
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and not name.startswith(_RESERVED)
+    }
+
+
+def _decode(text: str) -> Mapping[str, Any]:
+    try:
+        given = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"input 'sampling_parameters' is not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise InvalidRequestError(
+            f"input 'sampling_parameters' must be a JSON object, not {_kind(given)}"
+        )
+    return given
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def refuse(name: str, complaint: str) -> NoReturn:
+    """Raise the error that names the parameter: `complaint` says what is wrong with it."""
+    raise InvalidRequestError(f"sampling parameter '{name}' {complaint}")
+
+
+class Reader:
+    """Takes parameters out one by one; what nobody took at the end is refused by name.
+
+    Numbers and booleans may be written as strings, as some clients do (GP2-07).
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._left = dict(given)
+
+    def integer(
+        self, name: str, default: int | None, low: int | None = None, high: int | None = None
+    ) -> Any:
+        """An integer between `low` and `high`, both included; `default` when not given."""
+        if name not in self._left:
+            return default
+        value = as_integer(name, self._left.pop(name))
+        _check_range(name, value, low, high)
+        return value
+
+    def number(
+        self, name: str, default: float, low: float | None = None, high: float | None = None
+    ) -> float:
+        """A finite number between `low` and `high`, both included."""
+        if name not in self._left:
+            return default
+        value = as_number(name, self._left.pop(name))
+        _check_range(name, value, low, high)
+        return value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """A boolean."""
+        return as_boolean(name, self._left.pop(name)) if name in self._left else default
+
+    def strings(self, name: str) -> tuple[str, ...]:
+        """A string or a list of strings, none of them empty."""
+        value = self._left.pop(name, [])
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+            refuse(name, "must be a string or a list of strings")
+        if "" in listed:
+            refuse(name, "must not hold an empty string")
+        return tuple(dict.fromkeys(listed))
+
+    def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
+        """A list of integers, each between `low` and `high`."""
+        listed = self._left.pop(name, [])
+        if not isinstance(listed, list):
+            refuse(name, f"must be a list of integers, not {_kind(listed)}")
+        values = tuple(as_integer(name, value) for value in listed)
+        for value in values:
+            _check_range(name, value, low, high)
+        return values
+
+    def fixed(self, name: str, only: bool, backend: str) -> None:
+        """A boolean that is accepted where it changes nothing."""
+        if self.boolean(name, only) is not only:
+            refuse(name, f"of {str(not only).lower()} is not supported by the {backend} backend")
+
+    def end(self, backend: str) -> None:
+        """Refuse the first parameter that is left, since nothing has asked for it."""
+        for name in self._left:
+            refuse(name, f"is not supported by the {backend} backend")
+
+
+def as_integer(name: str, value: Any) -> int:
+    """`value` as an integer: a number without a fraction, or a string that holds one."""
+    if isinstance(value, str):
+        value = _parse(value, int)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        refuse(name, "must be an integer")
+    return value
+
+
+def as_number(name: str, value: Any) -> float:
+    """`value` as a finite number, or a string that holds one."""
+    if isinstance(value, str):
+        value = _parse(value, float)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        refuse(name, "must be a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        refuse(name, "is too large")
+    if number - number != 0.0:
+        refuse(name, "must be a finite number")
+    return number
+
+
+def as_boolean(name: str, value: Any) -> bool:
+    """`value` as a boolean, or one of the strings `true` and `false` in any case."""
+    if isinstance(value, str):
+        value = {"true": True, "false": False}.get(value.strip().lower())
+    if not isinstance(value, bool):
+        refuse(name, "must be a boolean")
+    return value
+
+
+def _parse(text: str, kind: type[int] | type[float]) -> int | float | None:
+    try:
+        return kind(text)
+    except ValueError:
+        return None
+
+
+def _check_range(name: str, value: float, low: float | None, high: float | None) -> None:
+    if low is not None and value < low:
+        refuse(name, f"must be at least {low}, not {value}")
+    if high is not None and value > high:
+        refuse(name, f"must be at most {high}, not {value}")
+
+
+def _kind(value: Any) -> str:
+    names = {str: "a string", bool: "a boolean", list: "an array", dict: "an object"}
+    return "null" if value is None else names.get(type(value), "a number")

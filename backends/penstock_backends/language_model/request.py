@@ -1,0 +1,91 @@
+"""Reading a request's tensors into a `GenerationRequest`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock_backends.language_model.parameters import read_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class WantedOutputs:
+    """What the client wants to know besides the text (VL-09)."""
+
+    finish_reason: bool = False
+    cumulative_logprob: bool = False
+    logprobs: bool = False
+    num_input_tokens: bool = False
+    num_output_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What to generate from, and how to answer.
+
+    `parameters` are the sampling parameters as the client sent them: each engine reads them by
+    its own table. `prepend_prompt` puts the prompt before every candidate's text.
+    """
+
+    prompt: str
+    stream: bool = False
+    prepend_prompt: bool = True
+    parameters: Mapping[str, Any] | None = None
+    wanted: WantedOutputs = WantedOutputs()
+
+
+def read_request(request: InferenceRequest) -> GenerationRequest:
+    """The request that the tensors and parameters spell; refuses by name what is wrong."""
+    stream = bool(_flag(request, "stream"))
+    return GenerationRequest(
+        prompt=_text(request, "text_input"),
+        stream=stream,
+        prepend_prompt=_prepend_prompt(_flag(request, "exclude_input_in_output"), stream),
+        parameters=read_parameters(_sampling_parameters(request)),
+        wanted=WantedOutputs(
+            finish_reason=bool(_flag(request, "return_finish_reason")),
+            cumulative_logprob=bool(_flag(request, "return_cumulative_logprob")),
+            logprobs=bool(_flag(request, "return_logprobs")),
+            num_input_tokens=bool(_flag(request, "return_num_input_tokens")),
+            num_output_tokens=bool(_flag(request, "return_num_output_tokens")),
+        ),
+    )
+
+
+def _prepend_prompt(exclude: bool | None, stream: bool) -> bool:
+    """Deltas never repeat the prompt; a whole answer does unless told otherwise (VL-08)."""
+    if stream and exclude is False:
+        raise InvalidRequestError(
+            "When streaming, `exclude_input_in_output` = False is not allowed."
+        )
+    return not (stream or exclude)
+
+
+def _sampling_parameters(request: InferenceRequest) -> str | Mapping[str, Any]:
+    if "sampling_parameters" in request.inputs:
+        return _text(request, "sampling_parameters")
+    return request.parameters
+
+
+def _text(request: InferenceRequest, name: str) -> str:
+    tensor = request.inputs.get(name)
+    elements = [] if tensor is None else tensor.elements()
+    if len(elements) != 1:
+        raise InvalidRequestError(f"input '{name}' must hold one string, not {len(elements)}")
+    try:
+        return elements[0].decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"input '{name}' is not valid UTF-8: {error.reason}") from error
+
+
+def _flag(request: InferenceRequest, name: str) -> bool | None:
+    tensor = request.inputs.get(name)
+    if tensor is None:
+        return None
+    values = tensor.numpy().ravel()
+    if len(values) != 1:
+        raise InvalidRequestError(f"input '{name}' must hold one boolean, not {len(values)}")
+    return bool(values[0])

@@ -1,0 +1,118 @@
+"""What a graph tells about its configuration (contract AC-04 to AC-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from penstock.core.config import (
+    DynamicBatching,
+    ModelConfig,
+    ModelInput,
+    ModelOutput,
+    TensorReshape,
+)
+from penstock.core.errors import ConfigError, ModelLoadError
+from penstock.core.tensor import DataType
+from penstock_backends.onnxruntime.graph import Graph, GraphTensor
+from penstock_backends.onnxruntime.tokenizer import TOKENIZER
+
+DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
+
+
+def needs_completion(config: ModelConfig) -> bool:
+    """Whether inputs or outputs are left to the graph; who declares both has said everything."""
+    return not (config.input or config.batch_input) or not config.output
+
+
+def completed(config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> ModelConfig:
+    """`config` with the graph's tensors, batch size and batching where it names none."""
+    rows = _max_batch_size(config, graph, settings)
+    scheduled = config.dynamic_batching or config.sequence_batching
+    return replace(
+        config,
+        max_batch_size=rows,
+        input=config.input or _inputs(config, graph, rows),
+        output=config.output or _outputs(config, graph, rows),
+        dynamic_batching=DynamicBatching()
+        if rows > 1 and not scheduled
+        else config.dynamic_batching,
+    )
+
+
+def _max_batch_size(config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> int:
+    single = next((t for t in _tensors(graph) if t.dims[:1] != (-1,)), None)
+    if single is None:
+        return config.max_batch_size or (0 if _whole(config, graph) else _default(settings))
+    if config.max_batch_size:
+        raise ModelLoadError(
+            f"autofill failed for model '{config.name}': model does not support batching while "
+            f"non-zero max_batch_size is specified; its tensor '{single.name}' has shape "
+            f"[{','.join(map(str, single.dims))}]"
+        )
+    return 0
+
+
+def _tensors(graph: Graph) -> list[GraphTensor]:
+    return [*graph.inputs.values(), *graph.outputs.values()]
+
+
+def _whole(config: ModelConfig, graph: Graph) -> bool:
+    """Whether a declared tensor has all dimensions of the graph's, so that none is the batch."""
+    declared: list[ModelInput | ModelOutput] = [*config.input, *config.output]
+    ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
+    return any(len(tensor.backend_dims) == ranks.get(tensor.name) for tensor in declared)
+
+
+def _default(settings: Mapping[str, str]) -> int:
+    text = settings.get(DEFAULT_MAX_BATCH_SIZE, "4")
+    if not text.isdecimal():
+        raise ConfigError(
+            f"backend-config {DEFAULT_MAX_BATCH_SIZE} must be a whole number: '{text}'"
+        )
+    return int(text)
+
+
+def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[ModelInput, ...]:
+    if config.parameter(TOKENIZER) is not None:
+        return (ModelInput("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
+    tensors = _unclaimed(graph.inputs.values(), controls(config))
+    return tuple(
+        ModelInput(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows))
+        for t in tensors
+    )
+
+
+def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[ModelOutput, ...]:
+    tensors = _unclaimed(graph.outputs.values(), states(config))
+    return tuple(
+        ModelOutput(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows))
+        for t in tensors
+    )
+
+
+def controls(config: ModelConfig) -> set[str]:
+    """Inputs that the sequence batcher feeds."""
+    sequences = config.sequence_batching
+    if sequences is None:
+        return set()
+    return {c.name for c in sequences.control_input} | {s.input_name for s in sequences.state}
+
+
+def states(config: ModelConfig) -> set[str]:
+    """Outputs that the sequence batcher keeps."""
+    sequences = config.sequence_batching
+    return {state.output_name for state in sequences.state} if sequences else set()
+
+
+def _unclaimed(tensors: Iterable[GraphTensor], claimed: set[str]) -> list[GraphTensor]:
+    return [tensor for tensor in tensors if tensor.name not in claimed]
+
+
+def _dims(tensor: GraphTensor, rows: int) -> tuple[int, ...]:
+    """The dimensions of one row; a scalar is one element, since a configuration needs dims."""
+    return tensor.dims[1 if rows else 0 :] or (1,)
+
+
+def _reshape(tensor: GraphTensor, rows: int) -> TensorReshape | None:
+    return TensorReshape() if rows and len(tensor.dims) == 1 else None

@@ -1,0 +1,72 @@
+"""`OnnxRuntimeBackend`: one session per instance, run on the instance's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.config import ModelConfig
+from penstock.core.request import InferenceRequest
+from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
+from penstock_backends.onnxruntime.check import check_declared, check_supported
+from penstock_backends.onnxruntime.model_file import model_file
+from penstock_backends.onnxruntime.providers import Device
+from penstock_backends.onnxruntime.session import open_graph, read_graph
+from penstock_backends.onnxruntime.settings import SessionSettings
+from penstock_backends.onnxruntime.tensor_model import TensorModel
+from penstock_backends.onnxruntime.text_model import TextModel, check_text
+from penstock_backends.onnxruntime.tokenizer import TOKENIZER, Tokenizer
+
+Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
+
+
+class OnnxRuntimeBackend(Backend):
+    """Joins the requests of a batch, runs the graph once and hands each request its rows.
+
+    Joining, running and splitting happen on the instance's thread, so large batches do not hold
+    up the event loop.
+    """
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        if not needs_completion(config):
+            return config
+        graph = await asyncio.to_thread(read_graph, config, version_path, settings)
+        return completed(config, graph, settings)
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        check_supported(config)
+        SessionSettings.of(config, {})
+        if config.parameter(TOKENIZER) is not None:
+            check_text(config)
+
+    async def initialize(self, context: InstanceContext) -> None:
+        self._run = context.run
+        self._answer: Answer | None = await context.run(_load, context)
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = await self._run(self._answer, requests)
+        return outcomes
+
+    async def finalize(self) -> None:
+        await self._run(self._release)
+
+    def _release(self) -> None:
+        self._answer = None
+
+
+def _load(context: InstanceContext) -> Answer:
+    config = context.config
+    device = Device(context.kind, context.device_id)
+    path = model_file(config, context.version_path)
+    graph = open_graph(path, config, SessionSettings.of(config, context.settings), device)
+    name = config.parameter(TOKENIZER)
+    if name is None:
+        check_declared(config, graph)
+        return TensorModel(config, graph)
+    return TextModel(config, graph, Tokenizer.load(config, name, context.version_path))

@@ -1,0 +1,120 @@
+"""`Graph`: an ONNX graph that can be run, and what its tensors are like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import InternalError, ModelLoadError
+from penstock.core.tensor import Array, DataType
+
+_DATATYPES = {
+    "tensor(bool)": DataType.BOOL,
+    "tensor(uint8)": DataType.UINT8,
+    "tensor(uint16)": DataType.UINT16,
+    "tensor(uint32)": DataType.UINT32,
+    "tensor(uint64)": DataType.UINT64,
+    "tensor(int8)": DataType.INT8,
+    "tensor(int16)": DataType.INT16,
+    "tensor(int32)": DataType.INT32,
+    "tensor(int64)": DataType.INT64,
+    "tensor(float16)": DataType.FP16,
+    "tensor(float)": DataType.FP32,
+    "tensor(double)": DataType.FP64,
+    "tensor(string)": DataType.BYTES,
+    "tensor(bfloat16)": DataType.BF16,
+}
+_ONNX_BF16 = 16
+_REASON = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTensor:
+    """An input or output of a graph; -1 in `dims` stands for any length."""
+
+    name: str
+    datatype: DataType
+    dims: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Any) -> GraphTensor:
+        """From ONNX Runtime's description of it."""
+        if value.type not in _DATATYPES:
+            raise ModelLoadError(f"tensor '{value.name}' is a {value.type}, which cannot be served")
+        dims = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
+        return cls(value.name, _DATATYPES[value.type], dims)
+
+
+class Graph:
+    """A session, and its tensors by name. `defaults` are inputs that need not be fed."""
+
+    def __init__(self, session: Any, run_options: Any = None) -> None:
+        self._session = session
+        self._options = run_options
+        self.inputs = _by_name(session.get_inputs())
+        self.defaults = _by_name(session.get_overridable_initializers())
+        self.outputs = _by_name(session.get_outputs())
+        tensors = [*self.inputs.values(), *self.defaults.values(), *self.outputs.values()]
+        self._has_bf16 = any(tensor.datatype is DataType.BF16 for tensor in tensors)
+
+    def run(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
+        """The outputs `names`; strings are `str` objects both ways, BF16 are bit patterns."""
+        try:
+            if self._has_bf16:
+                return self._run_values(feeds, names)
+            outputs: list[Array] = self._session.run(names, feeds, self._options)
+        except Exception as error:  # ONNX Runtime has no base class for what it raises
+            raise InternalError(reason(error)) from error
+        return outputs
+
+    def _run_values(self, feeds: Mapping[str, Array], names: Sequence[str]) -> list[Array]:
+        """As `run`, with ONNX Runtime's own values, since numpy has no type for BF16."""
+        known = self.inputs | self.defaults
+        values = {name: _to_value(array, known[name].datatype) for name, array in feeds.items()}
+        outputs = self._session.run_with_ort_values(names, values, self._options)
+        return [
+            _from_value(value, self.outputs[name].datatype)
+            for name, value in zip(names, outputs, strict=True)
+        ]
+
+
+def reason(error: Exception) -> str:
+    """What ONNX Runtime says, in the form in which Triton passes it on."""
+    found = _REASON.search(str(error))
+    return f"onnx runtime error {found[1]}: {found[2]}" if found else f"onnx runtime error: {error}"
+
+
+def _by_name(values: Iterable[Any]) -> dict[str, GraphTensor]:
+    return {value.name: GraphTensor.of(value) for value in values}
+
+
+def _to_value(array: Array, datatype: DataType) -> Any:
+    from onnxruntime import OrtValue
+
+    if datatype is DataType.BF16:
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(array, _ONNX_BF16)
+    return OrtValue.ortvalue_from_numpy(array)
+
+
+def _from_value(value: Any, datatype: DataType) -> Array:
+    if datatype is not DataType.BF16:
+        array: Array = value.numpy()
+        return array
+    return np.asarray(_Bits(value))
+
+
+class _Bits:
+    """The bit patterns of a BF16 value for numpy to view; keeps the value alive."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        self.__array_interface__ = {
+            "data": (value.data_ptr(), True),
+            "shape": tuple(value.shape()),
+            "typestr": "<u2",
+            "version": 3,
+        }

@@ -1,0 +1,20 @@
+"""Where the ONNX file of a model version lies (contract R-13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ModelLoadError
+
+_DEFAULT = "model.onnx"
+
+
+def model_file(config: ModelConfig, version_path: Path) -> Path:
+    """The file to load: `model.onnx`, or the one of that name in a directory beside its data."""
+    path = version_path / (config.default_model_filename or _DEFAULT)
+    if path.is_dir():
+        path /= _DEFAULT
+    if not path.is_file():
+        raise ModelLoadError(f"model '{config.name}': file {path} does not exist")
+    return path

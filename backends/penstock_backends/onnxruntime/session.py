@@ -1,0 +1,114 @@
+"""Opening a graph: the session with its options, providers and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import BackendNotInstalledError, ModelLoadError
+from penstock_backends.onnxruntime.graph import Graph, reason
+from penstock_backends.onnxruntime.model_file import model_file
+from penstock_backends.onnxruntime.providers import CPU, Device, Provider, providers
+from penstock_backends.onnxruntime.settings import SessionSettings
+
+_ERRORS_ONLY = 3
+
+
+def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, str]) -> Graph:
+    """The graph as its file has it, not optimised: enough to learn its tensors."""
+    ort = _runtime()
+    wanted = SessionSettings.of(config, settings)
+    options = _session_options(ort, wanted)
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = _session(ort, model_file(config, version_path), config.name, options, [(CPU, {})])
+    return Graph(session)
+
+
+def open_graph(path: Path, config: ModelConfig, settings: SessionSettings, device: Device) -> Graph:
+    """The graph, optimised and ready to run on `device`."""
+    ort = _runtime()
+    chosen = providers(config, device, ort.get_available_providers())
+    session = _session(ort, path, config.name, _session_options(ort, settings), chosen)
+    running = session.get_providers()
+    for name, _ in chosen:
+        if name not in running:
+            raise ModelLoadError(
+                f"model '{config.name}' asks for {name}, which did not start; running: "
+                f"{', '.join(running)}"
+            )
+    return Graph(session, _run_options(ort, settings))
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            "the onnxruntime backend needs a package that is not installed; install it with: "
+            "pip install 'penstock[onnx]'"
+        ) from error
+    return onnxruntime
+
+
+def _session(ort: Any, path: Path, model: str, options: Any, chosen: list[Provider]) -> Any:
+    try:
+        return ort.InferenceSession(str(path), options, providers=chosen)
+    except Exception as error:  # ONNX Runtime has no base class for what it raises
+        raise ModelLoadError(f"failed to load model '{model}': {reason(error)}") from error
+
+
+def _session_options(ort: Any, settings: SessionSettings) -> Any:
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    options.enable_cpu_mem_arena = settings.memory_arena
+    options.enable_mem_pattern = settings.memory_pattern
+    options.graph_optimization_level = _level(ort, settings.graph_level)
+    if settings.parallel:
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    for name, value in settings.session_entries:
+        options.add_session_config_entry(name, value)
+    for library in settings.operator_libraries:
+        _register(options, library)
+    _set_threads(ort, options, settings)
+    return options
+
+
+def _register(options: Any, library: str) -> None:
+    try:
+        options.register_custom_ops_library(library)
+    except Exception as error:  # ONNX Runtime has no base class for what it raises
+        raise ModelLoadError(f"operator library {library}: {reason(error)}") from error
+
+
+def _set_threads(ort: Any, options: Any, settings: SessionSettings) -> None:
+    if settings.shared_threads:
+        options.use_per_session_threads = False
+        _share_threads(ort, settings.intra_op_threads, settings.inter_op_threads)
+    else:
+        options.intra_op_num_threads = settings.intra_op_threads
+        options.inter_op_num_threads = settings.inter_op_threads
+
+
+@cache
+def _share_threads(ort: Any, intra_op: int, inter_op: int) -> None:
+    """Make the process's own pool of threads; ONNX Runtime lets it be made once."""
+    ort.set_global_thread_pool_sizes(intra_op, inter_op)
+
+
+def _level(ort: Any, level: int) -> Any:
+    levels = ort.GraphOptimizationLevel
+    if level == 0:
+        return levels.ORT_ENABLE_ALL
+    return levels.ORT_ENABLE_BASIC if level < 0 else levels.ORT_ENABLE_EXTENDED
+
+
+def _run_options(ort: Any, settings: SessionSettings) -> Any:
+    if not settings.run_entries:
+        return None
+    options = ort.RunOptions()
+    for name, value in settings.run_entries:
+        options.add_run_config_entry(name, value)
+    return options

@@ -1,0 +1,92 @@
+"""`SessionSettings`: what parameters and server settings say about a session (B-01, B-05, C-21)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ConfigError
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """How to open a session. 0 threads leave the number to ONNX Runtime.
+
+    Parameters that begin with `session.` or `memory.` go to the session or to each run as they are.
+    """
+
+    intra_op_threads: int = 0
+    inter_op_threads: int = 0
+    shared_threads: bool = False
+    parallel: bool = False
+    memory_arena: bool = True
+    memory_pattern: bool = True
+    graph_level: int = 0
+    session_entries: tuple[tuple[str, str], ...] = ()
+    run_entries: tuple[tuple[str, str], ...] = ()
+    operator_libraries: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: ModelConfig, settings: Mapping[str, str]) -> SessionSettings:
+        """What `config` asks for; `settings` are the server's defaults for the backend."""
+        given = {**settings, **{n: p.string_value for n, p in config.parameters.items()}}
+        graph = config.optimization.graph if config.optimization else None
+        operations = config.model_operations
+        shared = _flag(settings, "enable-global-threadpool", False)
+        threads = settings if shared else given
+        default = 0 if shared else max(1, cores() // instances(config))
+        return cls(
+            intra_op_threads=_number(threads, "intra_op_thread_count", default),
+            inter_op_threads=_number(threads, "inter_op_thread_count", 0),
+            shared_threads=shared,
+            parallel=_flag(given, "execution_mode", False),
+            memory_arena=_flag(given, "enable_mem_arena", True),
+            memory_pattern=_flag(given, "enable_mem_pattern", True),
+            graph_level=graph.level if graph else 0,
+            session_entries=_prefixed(given, "session."),
+            run_entries=_prefixed(given, "memory."),
+            operator_libraries=operations.op_library_filename if operations else (),
+        )
+
+
+def instances(config: ModelConfig) -> int:
+    """How many instances of the model run, at least 1."""
+    return max(1, sum(max(1, group.count) for group in config.instance_group))
+
+
+def cores() -> int:
+    """Cores that this process may use: its affinity, less where a container has a quota."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = _QUOTA.read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or "max" for no quota
+        return allowed
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise ConfigError(f"parameter '{name}' must be a whole number, not '{text}'")
+    return int(text)
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name, "")
+    if not text:
+        return default
+    if text.lower() not in _FLAGS:
+        raise ConfigError(f"parameter '{name}' must be 0 or 1, not '{text}'")
+    return _FLAGS[text.lower()]
+
+
+def _prefixed(given: Mapping[str, str], prefix: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, text) for name, text in given.items() if name.startswith(prefix))

@@ -1,0 +1,83 @@
+"""`TensorModel`: requests joined along the batch dimension, run once, split by rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.core.backend import Outcome
+from penstock.core.config import ModelConfig
+from penstock.core.errors import InvalidRequestError
+from penstock.core.inference import rows_of
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Array, DataType, Tensor
+from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
+from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.shapes import input_reshapes, output_reshapes
+
+Feeds = dict[str, Array]
+
+
+class TensorModel:
+    """Answers batches of requests whose tensors are the graph's own."""
+
+    def __init__(self, config: ModelConfig, graph: Graph) -> None:
+        self._graph = graph
+        self._name = config.name
+        self._max_batch_size = config.max_batch_size
+        self._outputs = [*config.outputs_by_name]
+        self._from_client = input_reshapes(config, graph.inputs | graph.defaults)
+        self._to_client = output_reshapes(config)
+
+    def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
+        """Answer every request, in order. Blocks."""
+        return answer_each(requests, self._feeds, self._answer)
+
+    def _feeds(self, request: InferenceRequest) -> Feeds:
+        for name in self._graph.inputs:
+            if name not in request.inputs:
+                raise InvalidRequestError(
+                    f"input '{name}' of model '{self._name}' is missing, and the ONNX graph has "
+                    "no default for it"
+                )
+        return {name: self._array(name, tensor) for name, tensor in request.inputs.items()}
+
+    def _array(self, name: str, tensor: Tensor) -> Array:
+        array = _strings(name, tensor) if tensor.datatype is DataType.BYTES else tensor.numpy()
+        reshape = self._from_client.get(name)
+        return array if reshape is None else array.reshape(reshape(array.shape))
+
+    def _answer(
+        self, requests: list[InferenceRequest], feeds: list[Feeds]
+    ) -> list[InferenceResponse]:
+        names = wanted(requests, self._outputs)
+        arrays = self._graph.run(_joined(feeds), names)
+        outputs = {
+            name: (self._graph.outputs[name].datatype, self._output(name, array))
+            for name, array in zip(names, arrays, strict=True)
+        }
+        rows = [rows_of(request, self._max_batch_size) for request in requests]
+        return responses(requests, rows, outputs)
+
+    def _output(self, name: str, array: Array) -> Array:
+        reshape = self._to_client.get(name)
+        return array if reshape is None else array.reshape(reshape(array.shape))
+
+
+def _joined(feeds: list[Feeds]) -> Feeds:
+    """One feed of all rows. A single request is passed on as it is, copied only if misaligned."""
+    if len(feeds) == 1:
+        return {n: a if a.flags.aligned else a.copy() for n, a in feeds[0].items()}
+    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+
+
+def _strings(name: str, tensor: Tensor) -> Array:
+    """The elements as `str`, which is how ONNX Runtime takes them."""
+    elements = tensor.elements()
+    array = np.empty(len(elements), np.object_)
+    try:
+        array[:] = [element.decode() for element in elements]
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"input '{name}' holds a string that is not UTF-8") from error
+    return array.reshape(tensor.shape)

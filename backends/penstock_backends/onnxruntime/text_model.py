@@ -1,0 +1,100 @@
+"""`TextModel`: a tokenizer in front of a graph; clients send texts and get embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from penstock.core.backend import Outcome
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Array, DataType
+from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
+from penstock_backends.onnxruntime.buckets import buckets
+from penstock_backends.onnxruntime.check import check_outputs
+from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
+
+_FED = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class TextModel:
+    """Answers batches of requests that hold texts, one row per text."""
+
+    def __init__(self, config: ModelConfig, graph: Graph, tokenizer: Tokenizer) -> None:
+        _check_inputs(config, graph)
+        check_outputs(config, graph)
+        self._graph = graph
+        self._tokenizer = tokenizer
+        self._input = config.input[0].name
+        self._outputs = [*config.outputs_by_name]
+        # An output that is as long as the padded text cannot be put together from several runs.
+        self._one_run = any(-1 in graph.outputs[name].dims[1:] for name in self._outputs)
+
+    def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
+        """Answer every request, in order. Blocks."""
+        return answer_each(requests, self._texts, self._answer)
+
+    def _texts(self, request: InferenceRequest) -> list[str]:
+        elements = request.inputs[self._input].elements()
+        try:
+            return [element.decode() for element in elements]
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError(
+                f"input '{self._input}' holds a text that is not UTF-8: byte {error.start} is "
+                f"0x{error.object[error.start]:02x}"
+            ) from error
+
+    def _answer(
+        self, requests: list[InferenceRequest], texts: list[list[str]]
+    ) -> list[InferenceResponse]:
+        tokens = self._tokenizer.encode([*chain.from_iterable(texts)])
+        names = wanted(requests, self._outputs)
+        arrays = self._encode(tokens, names)
+        outputs = {
+            name: (self._graph.outputs[name].datatype, array)
+            for name, array in zip(names, arrays, strict=True)
+        }
+        return responses(requests, [*map(len, texts)], outputs)
+
+    def _encode(self, tokens: list[Tokens], names: list[str]) -> list[Array]:
+        lengths = np.array([len(one.ids) for one in tokens], np.int64)
+        places = [np.arange(len(tokens))] if self._one_run else buckets(lengths)
+        runs = [self._run([tokens[at] for at in part], names) for part in places]
+        if len(runs) == 1:
+            return runs[0]
+        back = np.argsort(np.concatenate(places))
+        return [np.concatenate(parts)[back] for parts in zip(*runs, strict=True)]
+
+    def _run(self, tokens: list[Tokens], names: list[str]) -> list[Array]:
+        feeds = self._tokenizer.feeds(tokens)
+        return self._graph.run(
+            {
+                n: feeds[n].astype(t.datatype.numpy, copy=False)
+                for n, t in self._graph.inputs.items()
+            },
+            names,
+        )
+
+
+def check_text(config: ModelConfig) -> None:
+    """Refuse a configuration whose texts cannot be found."""
+    max_tokens(config)
+    dims = ((1,),) if config.max_batch_size else ((1,), (-1,), (-1, 1))
+    tensor = config.input[0] if len(config.input) == 1 else None
+    if tensor is None or tensor.data_type is not DataType.BYTES or tensor.dims not in dims:
+        raise ConfigError(
+            f"model '{config.name}': a text encoder needs one input of TYPE_STRING with dims: [ 1 ]"
+        )
+
+
+def _check_inputs(config: ModelConfig, graph: Graph) -> None:
+    unknown = graph.inputs.keys() - set(_FED)
+    if unknown or _FED[0] not in graph.inputs:
+        raise ModelLoadError(
+            f"model '{config.name}': the graph of a text encoder has the inputs "
+            f"{', '.join(_FED)}, the first at least; this one has {', '.join(graph.inputs)}"
+        )

@@ -1,0 +1,104 @@
+"""`Tokenizer`: texts to padded arrays of token ids, several texts at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import BackendNotInstalledError, ConfigError, ModelLoadError
+from penstock.core.tensor import Array
+
+TOKENIZER = "penstock.tokenizer"
+MAX_TOKENS = "penstock.max_tokens"
+PAD_TOKENS = ("[PAD]", "<pad>")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one text."""
+
+    ids: Sequence[int]
+    type_ids: Sequence[int]
+
+
+class Tokenizer:
+    """Cuts as its file or `penstock.max_tokens` says, pads to the longest of what is joined."""
+
+    def __init__(self, inner: Any) -> None:
+        padding = inner.padding or {}
+        self._pad_id: int = padding.get("pad_id", _pad_id(inner))
+        self._pads_left = padding.get("direction") == "left"
+        inner.no_padding()
+        self._inner = inner
+
+    @classmethod
+    def load(cls, config: ModelConfig, name: str, version_path: Path) -> Tokenizer:
+        """The tokenizer `name` of the version's directory, or of the model's."""
+        inner = _open(_find(name, version_path))
+        if longest := max_tokens(config):
+            inner.enable_truncation(max_length=longest)
+        return cls(inner)
+
+    def encode(self, texts: list[str]) -> list[Tokens]:
+        """The tokens of every text. Releases the GIL."""
+        return [Tokens(e.ids, e.type_ids) for e in self._inner.encode_batch_fast(texts)]
+
+    def feeds(self, tokens: Sequence[Tokens]) -> dict[str, Array]:
+        """Arrays of one row per text, by the names that graphs give them."""
+        width = max([1, *(len(one.ids) for one in tokens)])
+        shape = (len(tokens), width)
+        arrays = {
+            "input_ids": np.full(shape, self._pad_id, np.int64),
+            "attention_mask": np.zeros(shape, np.int64),
+            "token_type_ids": np.zeros(shape, np.int64),
+        }
+        for row, one in enumerate(tokens):
+            count = len(one.ids)
+            where = slice(width - count, width) if self._pads_left else slice(count)
+            arrays["input_ids"][row, where] = one.ids
+            arrays["attention_mask"][row, where] = 1
+            arrays["token_type_ids"][row, where] = one.type_ids
+        return arrays
+
+
+def max_tokens(config: ModelConfig) -> int:
+    """The value of `penstock.max_tokens`; 0 when it is not given."""
+    text = config.parameter(MAX_TOKENS)
+    if text is None:
+        return 0
+    if not text.isdecimal() or not int(text):
+        raise ConfigError(f"parameter '{MAX_TOKENS}' must be a positive number, not '{text}'")
+    return int(text)
+
+
+def _find(name: str, version_path: Path) -> Path:
+    for folder in (version_path, version_path.parent):
+        if (folder / name).is_file():
+            return folder / name
+    raise ModelLoadError(
+        f"parameter '{TOKENIZER}': file {name} is neither in {version_path} nor above it"
+    )
+
+
+def _open(path: Path) -> Any:
+    try:
+        from tokenizers import Tokenizer as Inner
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            "text encoders need a package that is not installed; install it with: "
+            "pip install 'penstock[onnx]'"
+        ) from error
+    try:
+        return Inner.from_file(str(path))
+    except Exception as error:  # the package raises plain `Exception`
+        raise ModelLoadError(f"file {path} is no tokenizer: {error}") from error
+
+
+def _pad_id(inner: Any) -> int:
+    ids = (inner.token_to_id(token) for token in PAD_TOKENS)
+    return next((number for number in ids if number is not None), 0)

@@ -1,0 +1,149 @@
+"""`OpenVinoGenAiBackend`: requests in, token streams out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
+from penstock.core.errors import BackendNotInstalledError, InferenceError, ModelLoadError
+from penstock.core.request import InferenceRequest
+from penstock_backends.language_model import (
+    Answer,
+    Delivery,
+    Detokenizer,
+    GenerationRequest,
+    check_face,
+    complete_face,
+    read_request,
+)
+from penstock_backends.openvino_genai.engine import Engine
+from penstock_backends.openvino_genai.limits import check_lengths, check_prompt_size
+from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
+from penstock_backends.openvino_genai.platform import unsupported_reason
+from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
+from penstock_backends.openvino_genai.sequence import TokenSequence
+from penstock_backends.openvino_genai.settings import EngineSettings, read_settings
+
+
+class OpenVinoGenAiBackend(Backend):
+    """A language model on the CPU. It speaks the tensors of Triton's vLLM backend."""
+
+    host: ClassVar[Host] = "process"
+    serial: ClassVar[bool] = False
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        completed = complete_face(config)
+        if completed.instance_group:
+            return completed
+        on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
+        return replace(completed, instance_group=(on_cpu,))
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        check_face(config, "OpenVINO GenAI")
+
+    async def initialize(self, context: InstanceContext) -> None:
+        unsupported = unsupported_reason()
+        if unsupported is not None:
+            raise ModelLoadError(unsupported)
+        settings = read_settings(context.version_path)
+        tokenizer = await context.run(_load_tokenizer, settings)
+        self._settings = settings
+        self._tokenizer = tokenizer
+        self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
+        self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
+        self._engine = Engine(
+            await context.run(GenAiPipeline, settings),
+            max_running=settings.max_num_seqs,
+            max_waiting=settings.max_num_waiting,
+        )
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        return [self._begin(request) for request in requests]
+
+    async def healthy(self) -> bool:
+        return self._engine.failure is None
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._engine.metrics()
+
+    async def finalize(self) -> None:
+        self._engine.close()
+
+    def _begin(self, request: InferenceRequest) -> Outcome:
+        try:
+            return self._generate(read_request(request))
+        except InferenceError as error:
+            return error
+
+    def _generate(self, request: GenerationRequest) -> Outcome:
+        sampling = read_sampling(
+            request.parameters or {},
+            vocabulary=self._vocabulary,
+            max_num_seqs=self._settings.max_num_seqs,
+            top_k_cap=self._settings.top_k_cap,
+        )
+        check_prompt_size(len(request.prompt), self._longest_token, self._settings)
+        prompt: Sequence[int] = self._tokenizer.encode(request.prompt).ids
+        check_lengths(len(prompt), sampling.max_tokens, self._settings)
+        sequences: list[TokenSequence] = []
+        answer = Answer(request, len(prompt), sampling.n)
+        delivery = Delivery(answer, on_close=lambda: self._engine.cancel(sequences))
+        sequences.extend(
+            self._sequence(delivery, request, prompt, sampling, index)
+            for index in range(sampling.n)
+        )
+        self._engine.submit(sequences)
+        return delivery.stream
+
+    def _sequence(
+        self,
+        delivery: Delivery,
+        request: GenerationRequest,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        index: int,
+    ) -> TokenSequence:
+        """The candidate `index`, whose seed follows that of the one before."""
+        wanted = request.wanted
+        report = sampling.logprobs and wanted.logprobs
+        return TokenSequence(
+            delivery,
+            delivery.answer.candidates[index],
+            prompt,
+            replace(sampling, seed=(sampling.seed + index) % (1 << 64)),
+            Detokenizer(self._tokenizer, prompt, skip_special_tokens=sampling.skip_special_tokens),
+            logprobs=report or wanted.cumulative_logprob,
+            report=self._decode_token if report else None,
+        )
+
+    def _decode_token(self, token: int) -> str:
+        return str(self._tokenizer.decode([token], skip_special_tokens=False))
+
+
+def _load_tokenizer(settings: EngineSettings) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            "backend 'openvino_genai' needs the package tokenizers: "
+            "pip install 'penstock[openvino]'"
+        ) from error
+    try:
+        tokenizer = Tokenizer.from_file(str(settings.tokenizer))
+    except Exception as error:  # the package raises plain exceptions
+        raise ModelLoadError(f"cannot read '{settings.tokenizer}': {reason(error)}") from error
+    size = tokenizer.get_vocab_size()
+    if settings.vocabulary is not None and size > settings.vocabulary:
+        raise ModelLoadError(
+            f"'{settings.tokenizer}' has {size} tokens, but the model knows "
+            f"{settings.vocabulary}: they do not belong together"
+        )
+    return tokenizer

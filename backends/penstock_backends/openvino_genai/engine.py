@@ -1,0 +1,193 @@
+"""The loop that steps the pipeline, and the queue before it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.errors import InferenceError, InternalError, RejectedError, UnavailableError
+from penstock_backends.language_model import Delivery
+from penstock_backends.openvino_genai.pipeline import Output, Pipeline, reason
+from penstock_backends.openvino_genai.sequence import TokenSequence
+
+logger = logging.getLogger(__name__)
+
+_BREATHS = 3
+"""Turns that the event loop gets between two steps: enough to read what has arrived, to begin
+what it asks for, and to write out what the last step produced before the next one blocks."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What the engine has done since it started."""
+
+    requests: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+
+
+class Engine:
+    """Runs sequences in flight. Everything happens on one event loop, between its turns.
+
+    `step` holds the interpreter, and nothing else goes on in the engine's process: so there is no
+    thread. At most `max_running` sequences are inside the pipeline; the others wait here, where
+    leaving costs nothing.
+    """
+
+    def __init__(self, pipeline: Pipeline, *, max_running: int, max_waiting: int) -> None:
+        self._pipeline = pipeline
+        self._max_running = max_running
+        self._max_waiting = max_waiting
+        self._waiting: dict[TokenSequence, None] = {}
+        self._running: dict[TokenSequence, None] = {}
+        self._scheduled = False
+        self.failure: str | None = None
+        self.counters = Counters()
+
+    def submit(self, sequences: Sequence[TokenSequence]) -> None:
+        """Take the sequences of one request; raises when they cannot be taken now."""
+        if self.failure is not None:
+            raise UnavailableError(self.failure)
+        room = self._max_running - len(self._running) + self._max_waiting - len(self._waiting)
+        if len(sequences) > room:
+            raise RejectedError(f"the engine's queue is full: {len(self._waiting)} are waiting")
+        self._waiting.update(dict.fromkeys(sequences))
+        self.counters.requests += 1
+        self._schedule()
+
+    def cancel(self, sequences: Iterable[TokenSequence]) -> None:
+        """Give up sequences of a request whose reader has left."""
+        self.counters.cancelled += 1
+        self._drop(sequences)
+        self._schedule()
+
+    def close(self) -> None:
+        """Fail whatever still runs, and give its cache back."""
+        broken = self.failure is not None
+        self._fail_all(self.failure or "the model is being unloaded")
+        if self._pipeline.busy and not broken:
+            self._pipeline.step()
+
+    def metrics(self) -> Mapping[str, float]:
+        """What the engine is doing and has done, by metric name."""
+        counters = self.counters
+        live = bool(self._running) or self._pipeline.busy
+        return {
+            "penstock_llm_running_requests": len(self._running),
+            "penstock_llm_waiting_requests": len(self._waiting),
+            # The pipeline goes on showing the usage of its last step when nothing is live.
+            "penstock_llm_kv_cache_usage": self._pipeline.cache_usage if live else 0.0,
+            "penstock_llm_requests_total": counters.requests,
+            "penstock_llm_cancelled_requests_total": counters.cancelled,
+            "penstock_llm_failed_requests_total": counters.failed,
+            "penstock_llm_prompt_tokens_total": counters.prompt_tokens,
+            "penstock_llm_generation_tokens_total": counters.generation_tokens,
+            "penstock_llm_engine_steps_total": counters.steps,
+        }
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self.failure is None:
+            self._scheduled = True
+            self._breathe(_BREATHS)
+
+    def _breathe(self, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        if turns:
+            loop.call_soon(self._breathe, turns - 1)
+        else:
+            loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.failure is not None:
+            return
+        try:
+            self._admit()
+            if self._pipeline.busy:
+                self._pipeline.step()
+                self.counters.steps += 1
+                self._collect()
+        except Exception as error:  # the engine's own, of any kind; it does not recover
+            self._break(error)
+        if self._running or self._waiting or self._pipeline.busy:
+            self._schedule()
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._max_running:
+            sequence = next(iter(self._waiting))
+            del self._waiting[sequence]
+            try:
+                sequence.handle = self._pipeline.add(
+                    sequence.prompt, sequence.sampling, logprobs=sequence.logprobs
+                )
+            except Exception as error:  # whatever our own checks have let through
+                logger.exception("the engine refused a request")
+                self._fail(sequence.delivery, InternalError(reason(error)))
+                continue
+            self._running[sequence] = None
+            self.counters.prompt_tokens += len(sequence.prompt)
+
+    def _collect(self) -> None:
+        """Pass on what the step gave: one response per request, however many candidates."""
+        touched: dict[Delivery, None] = {}
+        for sequence in tuple(self._running):
+            output = sequence.handle.read() if sequence.handle is not None else None
+            if output is not None and sequence in self._running:
+                self._take(sequence, output)
+                touched[sequence.delivery] = None
+        for delivery in touched:
+            delivery.push()
+
+    def _take(self, sequence: TokenSequence, output: Output) -> None:
+        if output.lost:
+            self._fail(sequence.delivery, UnavailableError("the engine ran out of KV cache"))
+            return
+        try:
+            self.counters.generation_tokens += sequence.accept(output)
+        except Exception as error:  # a tokenizer that cannot decode what the model says
+            logger.exception("cannot decode the engine's tokens")
+            self._fail(sequence.delivery, InternalError(reason(error)))
+            return
+        if sequence.finished:
+            del self._running[sequence]
+            if output.finish_reason is None and sequence.handle is not None:
+                sequence.handle.cancel()  # a stop string: the engine knows nothing of it
+
+    # -- ends -------------------------------------------------------------------------------
+
+    def _drop(self, sequences: Iterable[TokenSequence]) -> None:
+        for sequence in sequences:
+            self._waiting.pop(sequence, None)
+            if sequence in self._running:
+                del self._running[sequence]
+                if sequence.handle is not None:
+                    sequence.handle.cancel()
+
+    def _live(self) -> list[TokenSequence]:
+        return [*self._running, *self._waiting]
+
+    def _fail(self, delivery: Delivery, error: InferenceError) -> None:
+        """End a request with an error, and all its sequences with it."""
+        self.counters.failed += 1
+        self._drop(sequence for sequence in self._live() if sequence.delivery is delivery)
+        delivery.fail(error)
+
+    def _fail_all(self, why: str) -> None:
+        """End every request; from here on none is taken."""
+        self.failure = why
+        live = self._live()
+        self._drop(live)
+        for delivery in dict.fromkeys(sequence.delivery for sequence in live):
+            self.counters.failed += 1
+            delivery.fail(UnavailableError(why))
+
+    def _break(self, error: Exception) -> None:
+        logger.error("the engine failed in a step", exc_info=error)
+        self._fail_all(f"the engine failed: {reason(error)}")

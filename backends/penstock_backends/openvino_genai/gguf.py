@@ -1,0 +1,92 @@
+"""The few facts about a model that stand at the head of its GGUF file."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+Scalar = int | float | bool | str
+
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+_STRING, _ARRAY = 8, 9
+_LONGEST_KEY = 1 << 16
+
+
+def read_metadata(path: Path) -> Mapping[str, Scalar]:
+    """Scalar metadata by key; of an array, its length. Raises `ValueError` for another format."""
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise ValueError("not a GGUF file")
+        _, _, entries = struct.unpack("<IQQ", _take(file, 20))
+        return dict(_entry(file) for _ in range(entries))
+
+
+def context_length(metadata: Mapping[str, Scalar]) -> int | None:
+    """How many tokens the model was made for."""
+    found = metadata.get(f"{metadata.get('general.architecture')}.context_length")
+    return found if isinstance(found, int) else None
+
+
+def vocabulary_size(metadata: Mapping[str, Scalar]) -> int | None:
+    """How many tokens the model knows."""
+    found = metadata.get("tokenizer.ggml.tokens")
+    return found if isinstance(found, int) else None
+
+
+def _entry(file: BinaryIO) -> tuple[str, Scalar]:
+    key = _string(file)
+    (kind,) = struct.unpack("<I", _take(file, 4))
+    return key, _array_length(file) if kind == _ARRAY else _scalar(file, kind)
+
+
+def _scalar(file: BinaryIO, kind: int) -> Scalar:
+    if kind == _STRING:
+        return _string(file, limit=None)
+    layout = _layout(kind)
+    value: Scalar = struct.unpack(layout, _take(file, struct.calcsize(layout)))[0]
+    return value
+
+
+def _array_length(file: BinaryIO) -> int:
+    """Skip an array, whose elements are not needed."""
+    kind, length = struct.unpack("<IQ", _take(file, 12))
+    if kind == _STRING:
+        for _ in range(length):
+            file.seek(struct.unpack("<Q", _take(file, 8))[0], 1)
+    else:
+        file.seek(struct.calcsize(_layout(kind)) * length, 1)
+    return int(length)
+
+
+def _layout(kind: int) -> str:
+    if kind not in _SCALARS:
+        raise ValueError(f"unknown GGUF value type {kind}")
+    return _SCALARS[kind]
+
+
+def _string(file: BinaryIO, limit: int | None = _LONGEST_KEY) -> str:
+    (length,) = struct.unpack("<Q", _take(file, 8))
+    if limit is not None and length > limit:
+        raise ValueError("GGUF key is too long")
+    return _take(file, length).decode(errors="replace")
+
+
+def _take(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise ValueError("GGUF file is cut short")
+    return data

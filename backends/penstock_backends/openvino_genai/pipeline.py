@@ -1,0 +1,182 @@
+"""OpenVINO GenAI's pipeline behind the small interface that the engine drives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from penstock.core.errors import BackendNotInstalledError, ModelLoadError
+from penstock_backends.openvino_genai.sampling import Sampling
+from penstock_backends.openvino_genai.settings import EngineSettings
+
+
+class Output(NamedTuple):
+    """What one step gave one sequence. `finish_reason` is `None` while it goes on.
+
+    `lost` says that the engine gave the sequence up.
+    """
+
+    tokens: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    score: float = 0.0
+    finish_reason: str | None = None
+    lost: bool = False
+
+
+LOST = Output(lost=True)
+
+
+class Handle(Protocol):
+    """One sequence inside the pipeline."""
+
+    def read(self) -> Output | None:
+        """What the last step gave it; `None` for nothing."""
+
+    def cancel(self) -> None:
+        """Give it up; its blocks are free after the next step."""
+
+
+class Pipeline(Protocol):
+    """What the engine needs of a pipeline."""
+
+    def add(self, prompt: Sequence[int], sampling: Sampling, *, logprobs: bool) -> Handle:
+        """Begin a sequence. Raises for parameters that the pipeline refuses."""
+
+    def step(self) -> None:
+        """Compute the next tokens of as many sequences as fit."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do something."""
+
+    @property
+    def cache_usage(self) -> float:
+        """The part of the KV cache that the last step used, 0 to 1."""
+
+
+class GenAiHandle:
+    """A sequence of `GenAiPipeline`."""
+
+    __slots__ = ("_handle", "_lost", "_reasons")
+
+    def __init__(self, handle: Any, genai: Any) -> None:
+        self._handle = handle
+        reason, status = genai.GenerationFinishReason, genai.GenerationStatus
+        self._reasons = {reason.STOP: "stop", reason.LENGTH: "length"}
+        self._lost = (status.IGNORED, status.CANCEL)
+
+    def read(self) -> Output | None:
+        handle = self._handle
+        if not handle.can_read():
+            return LOST if handle.get_status() in self._lost else None
+        output = handle.read()[0]
+        return Output(
+            output.generated_ids,
+            output.generated_log_probs,
+            output.score,
+            self._reasons.get(output.finish_reason),
+        )
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+
+class GenAiPipeline:
+    """`ContinuousBatchingPipeline` on the CPU."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        try:
+            import openvino
+            import openvino_genai
+        except ImportError as error:
+            raise BackendNotInstalledError(
+                "backend 'openvino_genai' needs OpenVINO GenAI: "
+                f"pip install 'penstock[openvino]' ({error})"
+            ) from error
+        self._openvino, self._genai = openvino, openvino_genai
+        self._pipeline = self._open(settings)
+        self._stops = self._stop_tokens()
+        self._last_id = 0
+
+    def add(self, prompt: Sequence[int], sampling: Sampling, *, logprobs: bool) -> Handle:
+        self._last_id += 1  # a second request with a used id would break the pipeline
+        tensor = self._openvino.Tensor(np.array([prompt], dtype=np.int64))
+        config = self._config(sampling, logprobs)
+        return GenAiHandle(self._pipeline.add_request(self._last_id, tensor, config), self._genai)
+
+    def step(self) -> None:
+        self._pipeline.step()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._pipeline.has_non_finished_requests())
+
+    @property
+    def cache_usage(self) -> float:
+        return float(self._pipeline.get_metrics().cache_usage) / 100
+
+    def _open(self, settings: EngineSettings) -> Any:
+        scheduler = self._genai.SchedulerConfig()
+        scheduler.num_kv_blocks = settings.num_kv_blocks
+        scheduler.max_num_seqs = settings.max_num_seqs
+        scheduler.max_num_batched_tokens = settings.max_num_batched_tokens
+        scheduler.enable_prefix_caching = settings.enable_prefix_caching
+        scheduler.dynamic_split_fuse = True
+        try:
+            return self._genai.ContinuousBatchingPipeline(
+                str(settings.model), scheduler, "CPU", dict(settings.properties)
+            )
+        except Exception as error:  # the engine's own, of any kind
+            raise ModelLoadError(f"cannot load '{settings.model}': {reason(error)}") from error
+
+    def _stop_tokens(self) -> list[int]:
+        """The model's own end tokens, the main one first."""
+        config = self._pipeline.get_config()
+        own = [config.eos_token_id] if config.eos_token_id >= 0 else []
+        return own + [token for token in sorted(config.stop_token_ids) if token not in own]
+
+    def _config(self, sampling: Sampling, logprobs: bool) -> Any:
+        config = self._genai.GenerationConfig()
+        config.apply_chat_template = False
+        config.max_new_tokens = sampling.max_tokens
+        config.min_new_tokens = sampling.min_tokens
+        config.presence_penalty = sampling.presence_penalty
+        config.frequency_penalty = sampling.frequency_penalty
+        config.repetition_penalty = sampling.repetition_penalty
+        config.logprobs = int(logprobs)
+        self._set_stops(config, sampling)
+        if not sampling.greedy:
+            _set_randomness(config, sampling)
+        return config
+
+    def _set_stops(self, config: Any, sampling: Sampling) -> None:
+        """End tokens. With `ignore_eos` the engine would ignore those of the request as well."""
+        own = [] if sampling.ignore_eos else self._stops
+        stops = [*own, *sampling.stop_token_ids]
+        if stops:
+            config.eos_token_id = stops[0]
+            config.stop_token_ids = set(stops)
+        else:
+            config.ignore_eos = True
+
+
+def _set_randomness(config: Any, sampling: Sampling) -> None:
+    config.do_sample = True
+    config.temperature = sampling.temperature
+    config.top_p = sampling.top_p
+    config.min_p = min(sampling.min_p, _HIGHEST_MIN_P)
+    config.rng_seed = sampling.seed
+    if sampling.top_k:
+        config.top_k = sampling.top_k
+
+
+_HIGHEST_MIN_P = 1.0 - 2**-20
+"""The engine refuses 1, which leaves the most likely token only; so does this, but for ties."""
+
+
+def reason(error: BaseException) -> str:
+    """The last line of an engine's error: what stands above it are places in its source."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,108 @@
+"""One sequence of a request: its tokens become text, and the text ends where it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock_backends.language_model import (
+    Candidate,
+    Delivery,
+    Detokenizer,
+    Logprobs,
+    StopStrings,
+)
+from penstock_backends.openvino_genai.pipeline import Handle, Output
+from penstock_backends.openvino_genai.sampling import Sampling
+
+DecodeToken = Callable[[int], str]
+"""The text of one token alone."""
+
+
+class TokenSequence:
+    """What the engine generates for one candidate of one request.
+
+    `handle` is set while the sequence is inside the pipeline. `report` names the decoder of
+    tokens for reported log probabilities; without it only their sum is kept.
+    """
+
+    __slots__ = (
+        "_detokenizer",
+        "_generated",
+        "_report",
+        "_stops",
+        "candidate",
+        "delivery",
+        "handle",
+        "logprobs",
+        "prompt",
+        "sampling",
+    )
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        candidate: Candidate,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        detokenizer: Detokenizer,
+        *,
+        logprobs: bool = False,
+        report: DecodeToken | None = None,
+    ) -> None:
+        self.delivery = delivery
+        self.candidate = candidate
+        self.prompt = prompt
+        self.sampling = sampling
+        self.logprobs = logprobs
+        self.handle: Handle | None = None
+        self._report = report
+        self._detokenizer = detokenizer
+        self._generated = 0
+        keep = sampling.include_stop_str_in_output
+        self._stops = StopStrings(sampling.stop, keep=keep) if sampling.stop else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will come."""
+        return self.candidate.finish_reason is not None
+
+    def accept(self, output: Output) -> int:
+        """Turn a step's tokens into text; the number of tokens that were taken."""
+        tokens = output.tokens
+        if self.logprobs:
+            self._add_logprobs(output)
+        for place, token in enumerate(tokens, 1):
+            last = place == len(tokens) and output.finish_reason == "stop"
+            self._accept_token(token, stops=last)
+            if self.finished:
+                return place
+        if output.finish_reason is not None:
+            self._finish(output.finish_reason)
+        return len(tokens)
+
+    def _accept_token(self, token: int, *, stops: bool) -> None:
+        self._generated += 1
+        text = ""
+        if not stops or self.sampling.include_stop_str_in_output:
+            text = self._detokenizer.step(token)
+        if self._stops is not None:
+            text = self._stops.feed(text, armed=self._generated > self.sampling.min_tokens)
+        self.candidate.add(text)
+        if self._stops is not None and self._stops.found is not None:
+            self.candidate.finish_reason = "stop"
+
+    def _finish(self, reason: str) -> None:
+        if self._stops is not None:
+            self.candidate.add(self._stops.flush(), tokens=0)
+        self.candidate.finish_reason = reason
+
+    def _add_logprobs(self, output: Output) -> None:
+        places: list[Logprobs] = []
+        if self._report is not None:
+            rank = 1 if self.sampling.greedy else None
+            for token, logprob in zip(output.tokens, output.logprobs, strict=True):
+                decoded = self._report(token)
+                places.append({token: {"logprob": logprob, "rank": rank, "decoded_token": decoded}})
+            self.candidate.add_logprobs(places, output.score)
+        else:
+            self.candidate.cumulative_logprob = output.score

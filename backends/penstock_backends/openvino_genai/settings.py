@@ -1,0 +1,126 @@
+"""`model.json`: what a version directory says about its engine, and what it leaves open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import ModelLoadError
+from penstock_backends.openvino_genai import gguf
+
+FILE = "model.json"
+BLOCK_TOKENS = 32
+"""Tokens per block of KV cache on a CPU."""
+
+_MODELS = ("model.gguf", "openvino_model.xml")
+_CONTEXT_OF_UNKNOWN = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How one engine runs; paths are absolute.
+
+    `top_k_cap` bounds the candidates of requests that set `top_p` without `top_k`, for which the
+    engine would sort the whole vocabulary at every token; 0 leaves them unbounded.
+    """
+
+    model: Path
+    tokenizer: Path
+    max_model_len: int
+    num_kv_blocks: int
+    vocabulary: int | None = None
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 2048
+    max_num_waiting: int = 1024
+    enable_prefix_caching: bool = True
+    top_k_cap: int = 200
+    properties: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_settings(version_path: Path) -> EngineSettings:
+    """The settings of a version directory; raises `ModelLoadError` that names file and key."""
+    given = _read(version_path / FILE)
+    model = _model_path(version_path, given.pop("model", None))
+    tokenizer = version_path / given.pop("tokenizer", "tokenizer.json")
+    if not tokenizer.is_file():
+        raise ModelLoadError(f"no tokenizer at '{tokenizer}'")
+    context, vocabulary = _facts(model)
+    given.setdefault("max_model_len", context or _CONTEXT_OF_UNKNOWN)
+    given.setdefault("num_kv_blocks", max(2048, -(-given["max_model_len"] // BLOCK_TOKENS)))
+    return EngineSettings(model=model, tokenizer=tokenizer, vocabulary=vocabulary, **given)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelLoadError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise ModelLoadError(f"'{path}' must hold a JSON object")
+    for key, value in given.items():
+        _check(path, key, value)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _check(path: Path, key: str, value: Any) -> None:
+    if key not in _RULES:
+        raise ModelLoadError(f"unknown key '{key}' in '{path}'; known are {', '.join(_RULES)}")
+    rule, wanted = _RULES[key]
+    if value is not None and not rule(value):
+        raise ModelLoadError(f"key '{key}' in '{path}' must be {wanted}, not {json.dumps(value)}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _integer_from(low: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+_POSITIVE = (_integer_from(1), "a positive integer")
+_COUNT = (_integer_from(0), "an integer of 0 or more")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (_is_text, "a path"),
+    "tokenizer": (_is_text, "a path"),
+    "max_model_len": _POSITIVE,
+    "num_kv_blocks": _POSITIVE,
+    "max_num_seqs": _POSITIVE,
+    "max_num_batched_tokens": _POSITIVE,
+    "max_num_waiting": _COUNT,
+    "enable_prefix_caching": (lambda value: isinstance(value, bool), "true or false"),
+    "top_k_cap": _COUNT,
+    "properties": (lambda value: isinstance(value, dict), "an object"),
+}
+assert set(_RULES) == {f.name for f in fields(EngineSettings)} - {"vocabulary"}
+
+
+def _model_path(version_path: Path, named: str | None) -> Path:
+    if named is not None:
+        path = version_path / named
+        if not path.exists():
+            raise ModelLoadError(f"no model at '{path}', which '{version_path / FILE}' names")
+        return path.parent if path.suffix == ".xml" else path
+    for name in _MODELS:
+        if (version_path / name).is_file():
+            return version_path / name if name.endswith(".gguf") else version_path
+    raise ModelLoadError(f"no {' or '.join(_MODELS)} in '{version_path}'")
+
+
+def _facts(model: Path) -> tuple[int | None, int | None]:
+    """Context length and vocabulary size as the model's own files tell them."""
+    try:
+        if model.is_file():
+            metadata = gguf.read_metadata(model)
+            return gguf.context_length(metadata), gguf.vocabulary_size(metadata)
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        return config.get("max_position_embeddings"), config.get("vocab_size")
+    except FileNotFoundError:
+        return None, None
+    except (ValueError, OSError) as error:
+        raise ModelLoadError(f"cannot read '{model}': {error}") from error

@@ -1,0 +1,3 @@
+"""Penstock: an inference server for many models, asyncio and gRPC first."""
+
+__version__ = "0.1.0"

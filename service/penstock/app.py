@@ -1,0 +1,151 @@
+"""The composition root: opens everything in order, serves until a signal, closes in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import uvloop
+
+from penstock import __version__
+from penstock.core.allocator import tune_allocator
+from penstock.gateway.server import open_gateway, open_metrics
+from penstock.hosting.reaper import Reaper
+from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.loader import ModelLoader
+from penstock.models.repository import ModelRepository
+from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.views import ModelIndexEntry
+from penstock.rpc.server import open_grpc
+from penstock.settings import ModelControlMode, Settings
+from penstock.telemetry import logging as server_log
+from penstock.telemetry.tables import table
+
+logger = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The server cannot start; the text is the last line that it prints."""
+
+
+def run(settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM; the process's exit status."""
+    tune_allocator()
+    server_log.configure(settings.logging)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(settings))
+    except StartError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+async def serve(settings: Settings) -> None:
+    """Serve until a signal. What opens last closes first; raises `StartError`."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(open_server(settings))
+        await _load(server, settings, stop)
+        if stop.is_set():
+            return
+        async with open_frontends(server, settings):
+            await stop.wait()
+            server.refuse()
+
+
+@asynccontextmanager
+async def open_server(settings: Settings) -> AsyncIterator[InferenceServer]:
+    """The core: repository, models and facade. On closing, everything is unloaded."""
+    repository = ModelRepository(
+        [Path(path) for path in settings.repository.paths], settings.repository.config_name
+    )
+    reaper = Reaper()
+    loader = ModelLoader(
+        settings.backends.of, reaper, auto_complete=settings.repository.auto_complete_config
+    )
+    lifecycle = ModelLifecycle(
+        repository, loader, load_threads=settings.repository.load_thread_count
+    )
+    server = InferenceServer(
+        ServerIdentity(settings.id, __version__),
+        repository,
+        lifecycle,
+        explicit_control=settings.repository.control_mode is ModelControlMode.EXPLICIT,
+        strict_readiness=settings.repository.strict_readiness,
+    )
+    try:
+        yield server
+    finally:
+        await server.stop(settings.exit_timeout_seconds)
+        reaper.close()
+
+
+@asynccontextmanager
+async def open_frontends(
+    server: InferenceServer, settings: Settings
+) -> AsyncIterator[dict[str, int]]:
+    """Every endpoint that the settings ask for; yields their ports by name."""
+    ports: dict[str, int] = {}
+    grace = settings.exit_timeout_seconds
+    async with AsyncExitStack() as stack:
+        try:
+            if settings.grpc.enabled:
+                grpc = open_grpc(server, settings.grpc, grace)
+                ports["grpc"] = await stack.enter_async_context(grpc)
+            if settings.http.enabled:
+                http = open_gateway(server, settings.http)
+                ports["http"] = await stack.enter_async_context(http)
+            if settings.metrics.enabled:
+                metrics = open_metrics(server, settings.metrics)
+                ports["metrics"] = await stack.enter_async_context(metrics)
+        except OSError as error:
+            raise StartError(str(error)) from error
+        yield ports
+
+
+async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event) -> None:
+    """Load the models of the start, unless a signal comes first, and show what became of them."""
+    loading = asyncio.ensure_future(server.start(await _names(server, settings)))
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not loading.done():
+        loading.cancel()
+        await asyncio.wait([loading])
+        return
+    failures = loading.result()
+    _show_models(await server.index())
+    if failures and settings.repository.exit_on_error:
+        raise StartError("creating server: Internal - failed to load all models")
+
+
+async def _names(server: InferenceServer, settings: Settings) -> list[str]:
+    """The models to load at the start."""
+    if not settings.repository.loads_everything:
+        return list(settings.repository.startup_models)
+    return [entry.name for entry in await server.index()]
+
+
+def _show_models(entries: tuple[ModelIndexEntry, ...]) -> None:
+    """The table of models and what became of them (contract M-18)."""
+    rows = [
+        (entry.name, entry.version or "-", f"{entry.state}: {entry.reason}" if entry.reason else entry.state)
+        for entry in entries
+        if entry.state
+    ]
+    logger.info("\n%s", table(("Model", "Version", "Status"), rows))
+
+
+def _stop(number: int, stop: asyncio.Event) -> None:
+    """The first signal asks for a graceful end; later ones change nothing (W-05)."""
+    if not stop.is_set():
+        print(f"Signal ({number}) received.", flush=True)
+        stop.set()

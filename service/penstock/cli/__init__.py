@@ -1,0 +1,81 @@
+"""The commands: `penstock serve`, `penstock demo`, and `tritonserver`, which only serves.
+
+Nothing heavy is imported before a command is known to need it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from penstock import __version__
+from penstock.cli import usage
+from penstock.cli.getopt import OptionError
+from penstock.cli.missing import refuse_missing
+from penstock.cli.reading import HelpRequested, UsageError, read
+from penstock.settings import SettingsError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The `penstock` command; returns its exit status."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    commands: dict[str, Callable[[Sequence[str]], int]] = {
+        "serve": lambda rest: _serve("penstock serve", rest),
+        "demo": _demo,
+    }
+    command, *rest = words or ["--help"]
+    if command in ("--version", "-V"):
+        print(f"penstock {__version__}")
+        return 0
+    if command in ("--help", "-h", "help"):
+        print(usage.COMMANDS, end="")
+        return 0
+    if command not in commands:
+        _complain(f"penstock: unknown command '{command}'\n{usage.COMMANDS}".rstrip())
+        return 1
+    return commands[command](rest)
+
+
+def tritonserver(arguments: Sequence[str] | None = None) -> int:
+    """`penstock serve` under the name that existing start lines use."""
+    return _serve("tritonserver", sys.argv[1:] if arguments is None else arguments)
+
+
+def _serve(program: str, arguments: Sequence[str]) -> int:
+    try:
+        settings = read(arguments, os.environ, _complain)
+        refuse_missing(settings)
+    except HelpRequested:
+        print(usage.serve_usage(program), end="")
+        return 0
+    except (OptionError, UsageError, SettingsError) as error:
+        _complain(f"Usage: {program} [options]; {program} --help lists them.")
+        _complain(f"{program}: {error}" if isinstance(error, OptionError) else str(error))
+        return 1
+    from penstock.app import run
+
+    return run(settings)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    from argparse import ArgumentParser
+    from pathlib import Path
+
+    parser = ArgumentParser("penstock demo", description="Write a repository of small models.")
+    parser.add_argument("directory", metavar="DIR", type=Path)
+    parser.add_argument(
+        "--llm",
+        choices=["openvino_genai", "vllm"],
+        default="openvino_genai",
+        help="backend of the language model (default: %(default)s)",
+    )
+    chosen = parser.parse_args(arguments)
+    from penstock.demo import write_demo
+
+    write_demo(chosen.directory, llm=chosen.llm, report=print)
+    return 0
+
+
+def _complain(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

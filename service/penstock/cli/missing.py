@@ -1,0 +1,67 @@
+"""What the command line knows and this version cannot do yet.
+
+Such a setting is refused at start rather than ignored. Who builds one of these features removes its
+row. Settings that only tune the other server's machinery, such as its thread counts, are accepted.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli.reading import default
+from penstock.settings import ModelControlMode, Settings, SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Only the default of `field`, or a value in `but`, is possible so far."""
+
+    field: str
+    flag: str
+    feature: str
+    but: tuple[Any, ...] = ()
+
+
+MISSING = (
+    Missing("repository.config_name", "model-config-name", "named model configurations"),
+    Missing("repository.load_retry_count", "model-load-retry-count", "retrying a failed load"),
+    Missing("repository.namespacing", "model-namespacing", "model namespaces"),
+    Missing("repository.agent_directory", "repoagent-directory", "repository agents"),
+    Missing(
+        "repository.control_mode",
+        "model-control-mode",
+        "polling the repository",
+        but=(ModelControlMode.EXPLICIT,),
+    ),
+    Missing("client_shared_memory", "allow-client-shm", "shared memory of clients"),
+    Missing("http.header_forward_pattern", "http-header-forward-pattern", "forwarding headers"),
+    Missing("http.restrictions", "http-restricted-api", "restricted APIs"),
+    Missing("grpc.header_forward_pattern", "grpc-header-forward-pattern", "forwarding headers"),
+    Missing("grpc.restrictions", "grpc-restricted-protocol", "restricted protocols"),
+    Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
+    Missing("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
+    Missing("metrics.config", "metrics-config", "settings of metrics"),
+    Missing("trace.levels", "trace-config level", "tracing"),
+    Missing("trace.mode", "trace-config mode", "tracing"),
+    Missing("backends.directory", "backend-directory", "backends from a directory"),
+    Missing("cache.config", "cache-config", "the response cache"),
+    Missing("cache.directory", "cache-directory", "caches from a directory"),
+    Missing("rate_limit.mode", "rate-limit", "the rate limiter"),
+    Missing("devices.host_policies", "host-policy", "host policies"),
+    Missing("devices.load_limits", "model-load-gpu-limit", "limits on GPU memory"),
+)
+
+
+def refuse_missing(settings: Settings) -> None:
+    for row in MISSING:
+        value = _value(settings, row.field)
+        if value != default(row.field) and value not in row.but:
+            raise SettingsError(
+                f'Bad option: "--{row.flag}".\nnot supported by Penstock yet: {row.feature}'
+            )
+
+
+def _value(settings: Settings, path: str) -> Any:
+    value: Any = settings
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value

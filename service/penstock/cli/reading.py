@@ -1,0 +1,191 @@
+"""From the words of a command line, and a few environment variables, to `Settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from penstock.cli.flags import FLAGS, Flag
+from penstock.cli.getopt import Option, options
+from penstock.cli.values import ValueRefused
+from penstock.settings import Settings, SettingsError
+
+Part = TypeVar("Part")
+Warn = Callable[[str], None]
+
+
+class UsageError(Exception):
+    """An argument or a value that does not belong where it is."""
+
+
+class HelpRequested(Exception):  # noqa: N818
+    """`--help` came before any mistake."""
+
+
+_TAKES_VALUE = {"help": False, **{flag.name: flag.takes_value for flag in FLAGS.values()}}
+
+# What `--trace-config` and its deprecated forms set: mode and key -> field.
+_TRACE_FIELDS = {
+    ("", "rate"): "trace.rate",
+    ("", "level"): "trace.levels",
+    ("", "count"): "trace.count",
+    ("", "mode"): "trace.mode",
+    ("triton", "file"): "trace.file",
+    ("triton", "log-frequency"): "trace.log_frequency",
+}
+_DEPRECATED_TRACE = {
+    "trace-rate": ("trace.rate", "rate value"),
+    "trace-level": ("trace.levels", "level"),
+    "trace-count": ("trace.count", "count"),
+    "trace-file": ("trace.file", "file"),
+    "trace-log-frequency": ("trace.log_frequency", "log-frequency"),
+}
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Settings:
+    """The settings that `arguments` ask for.
+
+    Raises `HelpRequested`; `OptionError` for a word that is no option; `UsageError` for a value
+    that does not fit; `SettingsError` where values contradict each other.
+    """
+    reading = _Reading(warn)
+    for option in _from_environment(environment):
+        reading.take(option)
+    for option in options(arguments, _TAKES_VALUE):
+        reading.take(option)
+    reading.complete(environment)
+    return _settings(reading.fields)
+
+
+def default(path: str) -> Any:
+    """The default of a field of `Settings`, named by its path."""
+    section, *names = path.split(".")
+    value = next(_default_of(field) for field in fields(Settings) if field.name == section)
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+def _default_of(field: Any) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:
+    """What Vertex AI says through the environment, as options before those of the command line."""
+    if environment.get("AIP_MODE") == "PREDICTION":
+        yield Option("allow-vertex-ai", "true")
+        yield Option("allow-http", "false")
+        yield Option("allow-grpc", "false")
+    if environment.get("AIP_HTTP_PORT"):
+        yield Option("vertex-ai-port", environment["AIP_HTTP_PORT"])
+
+
+class _Reading:
+    """The fields that options have set so far, by path."""
+
+    def __init__(self, warn: Warn) -> None:
+        self.fields: dict[str, Any] = {}
+        self._warn = warn
+        self._given: set[str] = set()
+        self._old_trace: dict[str, Any] = {}
+        self._strict_model_config = False
+
+    def take(self, option: Option) -> None:
+        if not option.name:
+            raise UsageError(f"Unexpected argument: {option.value}")
+        if option.name == "help":
+            raise HelpRequested
+        flag = FLAGS[option.name]
+        self._given.add(flag.name)
+        if flag.warning:
+            self._warn(flag.warning.format(value=option.value))
+        try:
+            self._keep(flag, flag.parse(option.value))
+        except ValueRefused as refused:
+            name = refused.option or flag.name
+            raise UsageError(f'Bad option: "--{name}".\n{refused}') from None
+
+    def complete(self, environment: Mapping[str, str]) -> None:
+        """What follows from several options, or from none."""
+        self._complete_trace()
+        self._complete_model_config()
+        if {"response-cache-byte-size", "cache-config"} <= self._given:
+            raise SettingsError(
+                "Error: Incompatible flags --response-cache-byte-size and --cache-config both "
+                "provided. Please provide one or the other."
+            )
+        if self.fields.get("grpc.tls.mutual"):
+            self.fields["grpc.tls.enabled"] = True
+        self.fields.setdefault(
+            "metrics.address", self.fields.get("http.address", default("http.address"))
+        )
+        if environment.get("AIP_STORAGE_URI"):
+            self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
+        if environment.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") == "0":
+            self.fields["logging.escape"] = False
+        self.fields["devices.cpu_only"] = "TRITON_SERVER_CPU_ONLY" in environment
+
+    def _keep(self, flag: Flag, value: Any) -> None:
+        if flag.field:
+            before = self.fields.get(flag.field, default(flag.field))
+            self.fields[flag.field] = flag.gather(before, value)
+        elif flag.name == "trace-config":
+            self._keep_trace(*value)
+        elif flag.name in _DEPRECATED_TRACE:
+            path, _ = _DEPRECATED_TRACE[flag.name]
+            self._old_trace[path] = self._levels(self._old_trace, path, value)
+        elif flag.name == "strict-model-config":
+            self._strict_model_config = value
+
+    def _keep_trace(self, mode: str, key: str, value: Any) -> None:
+        if mode == "opentelemetry":
+            before = self.fields.get("trace.opentelemetry", ())
+            self.fields["trace.opentelemetry"] = (*before, (key, value))
+        else:
+            path = _TRACE_FIELDS[mode, key]
+            self.fields[path] = self._levels(self.fields, path, value)
+
+    @staticmethod
+    def _levels(before: Mapping[str, Any], path: str, value: Any) -> Any:
+        """Levels add up; of other values the last one counts."""
+        return before.get(path, frozenset()) | {value} if path == "trace.levels" else value
+
+    def _complete_trace(self) -> None:
+        for flag, (path, name) in _DEPRECATED_TRACE.items():
+            if path in self._old_trace and path in self.fields:
+                self._warn(
+                    f"Warning: Overriding deprecated '--{flag}' in favor of provided {name} "
+                    "in --trace-config!"
+                )
+        self.fields = {**self._old_trace, **self.fields}
+        if "OFF" in self.fields.get("trace.levels", ()):
+            self.fields["trace.levels"] = frozenset()
+
+    def _complete_model_config(self) -> None:
+        disabled = "disable-auto-complete-config" in self._given
+        if disabled and "strict-model-config" in self._given and not self._strict_model_config:
+            self._warn(
+                "Warning: Overriding deprecated '--strict-model-config' from False to True in "
+                "favor of '--disable-auto-complete-config'!"
+            )
+        if disabled or self._strict_model_config:
+            self.fields["repository.auto_complete_config"] = False
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """`Settings` with the given fields, by path, in place of the defaults."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[name] = value
+    return Settings(**{name: _changed(default(name), value) for name, value in tree.items()})
+
+
+def _changed(part: Part, branch: Any) -> Part:
+    if not is_dataclass(part) or isinstance(part, type):
+        return branch  # type: ignore[no-any-return]
+    return replace(part, **{n: _changed(getattr(part, n), v) for n, v in branch.items()})

@@ -1,0 +1,63 @@
+"""Where the instances of a model run, how many there are, and what they must share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from penstock.core.config.schema import ConfigPart, Int32, Int64, UInt32
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimiterResource(ConfigPart):
+    """So many units of a named resource, in a pool of the whole server or of each device."""
+
+    name: str = ""
+    global_: bool = False
+    count: UInt32 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimiter(ConfigPart):
+    """What an instance must hold before it may execute, and its weight; priority 0 counts as 1."""
+
+    resources: tuple[RateLimiterResource, ...] = ()
+    priority: UInt32 = 0
+
+
+class InstanceKind(StrEnum):
+    """Where an instance runs; `KIND_MODEL` leaves it to the backend."""
+
+    KIND_AUTO = "KIND_AUTO"
+    KIND_GPU = "KIND_GPU"
+    KIND_CPU = "KIND_CPU"
+    KIND_MODEL = "KIND_MODEL"
+
+
+class SecondaryDeviceKind(StrEnum):
+    """Accelerators that an instance may use beside its device."""
+
+    KIND_NVDLA = "KIND_NVDLA"
+
+
+@dataclass(frozen=True, slots=True)
+class SecondaryDevice(ConfigPart):
+    """An accelerator used in addition to the instance's device."""
+
+    kind: SecondaryDeviceKind = SecondaryDeviceKind.KIND_NVDLA
+    device_id: Int64 = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceGroup(ConfigPart):
+    """Instances that share a placement; `count` is per GPU where the group has GPUs."""
+
+    name: str = ""
+    kind: InstanceKind = InstanceKind.KIND_AUTO
+    count: Int32 = 0
+    rate_limiter: RateLimiter | None = None
+    gpus: tuple[Int32, ...] = ()
+    secondary_devices: tuple[SecondaryDevice, ...] = ()
+    profile: tuple[str, ...] = ()
+    passive: bool = False
+    host_policy: str = ""

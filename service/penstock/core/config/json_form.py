@@ -1,0 +1,188 @@
+"""Configurations as JSON: original field names, plain numbers, enumerations by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from penstock.core.config.model import ModelConfig
+from penstock.core.config.schema import NO_DATATYPE, ConfigPart, Field, Label, fields_of
+from penstock.core.errors import ConfigError
+from penstock.core.tensor import DataType
+
+Part = TypeVar("Part", bound=ConfigPart)
+
+
+def config_from_json(value: Any) -> ModelConfig:
+    """The configuration that a decoded JSON object stands for; refuses unknown fields by name."""
+    return _message(ModelConfig, value, "")
+
+
+def config_to_json(config: ModelConfig, *, with_defaults: bool = False) -> dict[str, Any]:
+    """A JSON object of what `config` says, or of every field that can be printed."""
+    return _object(config, with_defaults)
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def _message(cls: type[Part], value: Any, path: str) -> Part:
+    if not isinstance(value, Mapping):
+        raise _unexpected(path or "the configuration", "an object", value)
+    known = _by_json_name(cls)
+    given: dict[str, Any] = {}
+    for key, item in value.items():
+        field = known.get(key)
+        if field is None:
+            raise ConfigError(f"unknown field '{_join(path, key)}' in model configuration")
+        if field.attribute in given:
+            raise ConfigError(f"field '{_join(path, field.name)}' is given twice")
+        if item is not None:
+            given[field.attribute] = _field_value(field, item, _join(path, field.name))
+    try:
+        return cls(**given)
+    except ConfigError as error:
+        raise ConfigError(_join(path, str(error))) from error
+
+
+def _by_json_name(cls: type[ConfigPart]) -> Mapping[str, Field]:
+    """Fields by both spellings that protobuf accepts in JSON: as declared and in camel case."""
+    return {
+        spelling: field for field in fields_of(cls) for spelling in (field.name, _camel(field.name))
+    }
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _field_value(field: Field, value: Any, path: str) -> Any:
+    if field.label is Label.REPEATED:
+        if not isinstance(value, list | tuple):
+            raise _unexpected(path, "a list", value)
+        return tuple(_single(field, item, f"{path}[{at}]") for at, item in enumerate(value))
+    if field.label is Label.MAP:
+        if not isinstance(value, Mapping):
+            raise _unexpected(path, "an object", value)
+        return {
+            _key(field, key, path): _single(field, item, f"{path}['{key}']")
+            for key, item in value.items()
+        }
+    return _single(field, value, path)
+
+
+def _key(field: Field, key: Any, path: str) -> Any:
+    return _integer(field, key, f"{path}['{key}']") if field.key is int else key
+
+
+def _single(field: Field, value: Any, path: str) -> Any:
+    if field.is_message:
+        return _message(field.element, value, path)
+    if field.names:
+        return _enum(field, value, path)
+    return _SCALARS[field.element](field, value, path)
+
+
+def _enum(field: Field, value: Any, path: str) -> Any:
+    names = field.names
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        value = names[value]
+    if value not in names:
+        raise _unexpected(path, f"one of {', '.join(names)}", value)
+    if field.element is DataType:
+        return None if value == NO_DATATYPE else DataType.from_config(value)
+    return field.element(value)
+
+
+def _boolean(field: Field, value: Any, path: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _unexpected(path, "true or false", value)
+
+
+def _text(field: Field, value: Any, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    raise _unexpected(path, "a string", value)
+
+
+def _integer(field: Field, value: Any, path: str) -> int:
+    """An integer; also in quotes, which is how protobuf prints the ones of 64 bits."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            number = int(value)
+        except (ValueError, OverflowError):
+            number = None
+        if number is not None and (isinstance(value, str) or number == value):
+            return number
+    raise _unexpected(path, "an integer", value)
+
+
+def _number(field: Field, value: Any, path: str) -> float:
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (ValueError, OverflowError):
+            pass
+    raise _unexpected(path, "a number", value)
+
+
+_SCALARS: Mapping[type[Any], Callable[[Field, Any, str], Any]] = {
+    bool: _boolean,
+    str: _text,
+    int: _integer,
+    float: _number,
+}
+
+
+def _unexpected(path: str, expected: str, value: Any) -> ConfigError:
+    return ConfigError(f"{path}: expected {expected}, got {value!r}")
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+def _object(part: ConfigPart, with_defaults: bool) -> dict[str, Any]:
+    printed: dict[str, Any] = {}
+    for field in fields_of(type(part)):
+        value = getattr(part, field.attribute)
+        if _is_printed(field, value, with_defaults):
+            printed[field.name] = _printed(field, value, with_defaults)
+    return printed
+
+
+def _is_printed(field: Field, value: Any, with_defaults: bool) -> bool:
+    if field.label is Label.OPTIONAL:
+        return value is not None
+    return with_defaults or bool(value != field.default)
+
+
+def _printed(field: Field, value: Any, with_defaults: bool) -> Any:
+    if field.label is Label.REPEATED:
+        return [_print_single(field, item, with_defaults) for item in value]
+    if field.label is Label.MAP:
+        return {str(k): _print_single(field, item, with_defaults) for k, item in value.items()}
+    return _print_single(field, value, with_defaults)
+
+
+def _print_single(field: Field, value: Any, with_defaults: bool) -> Any:
+    if field.is_message:
+        return _object(value, with_defaults)
+    if field.element is DataType:
+        return NO_DATATYPE if value in (None, DataType.INVALID) else value.config_name
+    if field.names:
+        return value.value
+    return _print_number(value) if field.element is float else value
+
+
+def _print_number(value: float) -> float | str:
+    """Whole numbers without a fraction; what JSON cannot write, in the words of protobuf."""
+    if math.isfinite(value):
+        return int(value) if value.is_integer() else value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

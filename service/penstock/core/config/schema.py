@@ -1,0 +1,156 @@
+"""What all parts of a model configuration share: a description of their fields, and checks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, ClassVar, cast, get_args, get_origin, get_type_hints
+
+from penstock.core.errors import ConfigError
+from penstock.core.tensor import DataType
+
+NO_DATATYPE = "TYPE_INVALID"
+"""How configurations spell that no datatype is given, which is `None` here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """The numbers that an integer field can hold."""
+
+    name: str
+    low: int
+    high: int
+
+
+Int32 = Annotated[int, Width("int32", -(1 << 31), (1 << 31) - 1)]
+Int64 = Annotated[int, Width("int64", -(1 << 63), (1 << 63) - 1)]
+UInt32 = Annotated[int, Width("uint32", 0, (1 << 32) - 1)]
+UInt64 = Annotated[int, Width("uint64", 0, (1 << 64) - 1)]
+
+
+class Label(Enum):
+    """How many values a field holds. An `OPTIONAL` one tells absent (`None`) from default."""
+
+    SINGLE = auto()
+    OPTIONAL = auto()
+    REPEATED = auto()
+    MAP = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a configuration message. `element` is the type of one value.
+
+    `attribute` differs from `name` where the name is a keyword of Python, such as `global`.
+    `names` are those of an enumeration, each at the place of its number.
+    """
+
+    name: str
+    attribute: str
+    element: type[Any]
+    label: Label
+    width: Width | None = None
+    key: type[Any] | None = None
+    default: Any = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether values are messages themselves."""
+        return issubclass(self.element, ConfigPart)
+
+    def values(self, part: ConfigPart) -> Iterator[Any]:
+        """The values that `part` holds in this field, without the keys of a map."""
+        value = getattr(part, self.attribute)
+        if self.label is Label.REPEATED:
+            yield from value
+        elif self.label is Label.MAP:
+            yield from value.values()
+        elif value is not None:
+            yield value
+
+
+class ConfigPart:
+    """Base of every message of a configuration; subclasses are frozen dataclasses.
+
+    `ONEOFS` lists the groups of fields of which at most one may be set.
+    """
+
+    __slots__ = ()
+    ONEOFS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    def __post_init__(self) -> None:
+        for field in fields_of(type(self)):
+            _check_width(field, self)
+        for names in self.ONEOFS:
+            given = [name for name in names if getattr(self, name) is not None]
+            if len(given) > 1:
+                raise ConfigError(f"{' and '.join(given)}: only one of them may be given")
+
+
+def _check_width(field: Field, part: ConfigPart) -> None:
+    width = field.width
+    if width is None:
+        return
+    for value in field.values(part):
+        if not width.low <= value <= width.high:
+            raise ConfigError(f"{field.name}: {value} is out of the range of {width.name}")
+
+
+def fields_of(cls: type[ConfigPart]) -> tuple[Field, ...]:
+    """The fields of a message, in the order in which they are printed."""
+    return _fields(cast(Any, cls))
+
+
+@cache
+def _fields(cls: type[ConfigPart]) -> tuple[Field, ...]:
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(
+        _field(field, hints[field.name])
+        for field in dataclasses.fields(cast(Any, cls))
+        if field.init
+    )
+
+
+def _field(field: dataclasses.Field[Any], hint: Any) -> Field:
+    label, key, inner = _unwrapped(hint)
+    width = None
+    if get_origin(inner) is Annotated:
+        inner, width = get_args(inner)
+    name, default = field.name.rstrip("_"), _default(field)
+    return Field(name, field.name, inner, label, width, key, default, _names(inner))
+
+
+def _unwrapped(hint: Any) -> tuple[Label, type[Any] | None, Any]:
+    """The label, the key type of a map, and the type of one value."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return Label.REPEATED, None, args[0]
+    if origin is Mapping:
+        return Label.MAP, _plain(args[0]), args[1]
+    if origin is UnionType:
+        (inner,) = (arg for arg in args if arg is not NoneType)
+        # `None` is how "no datatype", the default of the enumeration, is spelled.
+        return (Label.SINGLE if inner is DataType else Label.OPTIONAL), None, inner
+    return Label.SINGLE, None, hint
+
+
+def _plain(hint: Any) -> type[Any]:
+    return cast("type[Any]", get_args(hint)[0] if get_origin(hint) is Annotated else hint)
+
+
+def _names(enum: type[Any]) -> tuple[str, ...]:
+    if enum is DataType:
+        valid = (member for member in DataType if member is not DataType.INVALID)
+        return NO_DATATYPE, *(member.config_name for member in valid)
+    return tuple(member.value for member in enum) if issubclass(enum, StrEnum) else ()
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

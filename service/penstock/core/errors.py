@@ -1,0 +1,98 @@
+"""Errors in the core's own words; each frontend maps them to its status codes in one table.
+
+One class per decision that a client can make. `code` names the class where an error has to
+travel as data (between processes), and equals the name of Triton's error code (contract G-31).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class InferenceError(Exception):
+    """Base of every error that a client may see."""
+
+    code: ClassVar[str] = "UNKNOWN"
+
+    @property
+    def message(self) -> str:
+        """The text for the client."""
+        return str(self)
+
+
+class InternalError(InferenceError):
+    """Something that should not happen did; the client can do nothing about it."""
+
+    code = "INTERNAL"
+
+
+class NotFoundError(InferenceError):
+    """What the request names does not exist."""
+
+    code = "NOT_FOUND"
+
+
+class InvalidRequestError(InferenceError):
+    """The request is wrong and will stay wrong."""
+
+    code = "INVALID_ARG"
+
+
+class UnavailableError(InferenceError):
+    """It exists but cannot serve now; trying again may succeed."""
+
+    code = "UNAVAILABLE"
+
+
+class RejectedError(UnavailableError):
+    """A queue policy turned the request away: the queue is full or the request's time is up."""
+
+
+class UnsupportedError(InferenceError):
+    """Understood, but this server or model does not do it."""
+
+    code = "UNSUPPORTED"
+
+
+class AlreadyExistsError(InferenceError):
+    """The name is taken."""
+
+    code = "ALREADY_EXISTS"
+
+
+class RequestCancelledError(InferenceError):
+    """The client no longer wants the answer."""
+
+    code = "CANCELLED"
+
+
+class ModelLoadError(InvalidRequestError):
+    """A model cannot be loaded; the text says why, naming file and field where it can."""
+
+
+class ConfigError(ModelLoadError):
+    """A model configuration is wrong; the text names the field."""
+
+
+class BackendNotInstalledError(ModelLoadError):
+    """A package that the backend needs is missing; the text holds the line that installs it."""
+
+
+_BY_CODE: dict[str, type[InferenceError]] = {
+    cls.code: cls
+    for cls in (
+        InferenceError,
+        InternalError,
+        NotFoundError,
+        InvalidRequestError,
+        UnavailableError,
+        UnsupportedError,
+        AlreadyExistsError,
+        RequestCancelledError,
+    )
+}
+
+
+def error_from_code(code: str, message: str) -> InferenceError:
+    """The error that `code` names, or the base class when nobody knows the code."""
+    return _BY_CODE.get(code, InferenceError)(message)

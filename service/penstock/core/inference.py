@@ -1,0 +1,103 @@
+"""`Inference`: one admitted request on its way through scheduler and instance."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.core.errors import (
+    InferenceError,
+    RejectedError,
+    RequestCancelledError,
+)
+from penstock.core.request import InferenceRequest
+from penstock.core.statistics import FailureReason, Statistics
+from penstock.core.stream import ResponseStream
+
+
+class Inference:
+    """A request, the stream that takes its responses, and the times of its stations.
+
+    Every time is from `time.monotonic_ns`, 0 until the station was passed. The scheduler calls
+    `started` when an instance takes the request; the instance sets the compute times. Statistics
+    are written once, when the stream ends.
+    """
+
+    __slots__ = (
+        "_statistics",
+        "compute_end",
+        "compute_input_end",
+        "compute_output_start",
+        "compute_start",
+        "from_backend",
+        "request",
+        "rows",
+        "start",
+        "stream",
+    )
+
+    def __init__(
+        self, request: InferenceRequest, rows: int, statistics: Statistics, version: str = ""
+    ) -> None:
+        self.request = request
+        self.rows = rows
+        self.stream = ResponseStream(self._ended, version)
+        self.from_backend = False
+        self.start = time.monotonic_ns()
+        self.compute_start = self.compute_input_end = 0
+        self.compute_output_start = self.compute_end = 0
+        self._statistics = statistics
+        statistics.entered()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.stream.ended
+
+    def started(self, now: int) -> None:
+        """An instance has taken the request."""
+        self.compute_start = now
+        self._statistics.pending -= 1
+
+    def fail(self, error: InferenceError, *, from_backend: bool = False) -> None:
+        """Answer with an error; `from_backend` when the model itself raised it."""
+        self.from_backend = from_backend
+        self.stream.fail(error)
+
+    def _ended(self, error: InferenceError | None) -> None:
+        statistics = self._statistics
+        if not self.compute_start:
+            statistics.pending -= 1
+        now = time.monotonic_ns()
+        if error is None:
+            self._succeeded(now)
+        else:
+            statistics.fail.add(now - self.start)
+            statistics.failures[self._reason(error)] += 1
+        statistics.left()
+
+    def _succeeded(self, now: int) -> None:
+        statistics = self._statistics
+        begun = self.compute_start or now
+        output_start = self.compute_output_start or now
+        input_end = self.compute_input_end or begun
+        statistics.success.add(now - self.start)
+        statistics.queue.add(begun - self.start)
+        statistics.compute_input.add(input_end - begun)
+        statistics.compute_infer.add(max(output_start - input_end, 0))
+        statistics.compute_output.add(max((self.compute_end or now) - output_start, 0))
+        statistics.inference_count += self.rows
+        statistics.last_inference = time.time_ns() // 1_000_000
+
+    def _reason(self, error: InferenceError) -> FailureReason:
+        if isinstance(error, RequestCancelledError):
+            return FailureReason.CANCELED
+        if isinstance(error, RejectedError):
+            return FailureReason.REJECTED
+        return FailureReason.BACKEND if self.from_backend else FailureReason.OTHER
+
+
+def rows_of(request: InferenceRequest, max_batch_size: int) -> int:
+    """Batch rows that a request adds: the first dimension of its inputs, or 1 without batching."""
+    if not max_batch_size:
+        return 1
+    return next((t.shape[0] for t in request.inputs.values() if t.shape), 1)

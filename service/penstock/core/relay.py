@@ -1,0 +1,98 @@
+"""From a backend's outcome to the stream that the client reads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from penstock.core.backend import Outcome
+from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import HIGH_WATER, ResponseStream
+
+logger = logging.getLogger(__name__)
+
+
+def as_inference_error(error: BaseException) -> InferenceError:
+    """`error` as a client may see it: what foreign code raised becomes INTERNAL."""
+    if isinstance(error, InferenceError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return RequestCancelledError("request was cancelled")
+    text = str(error)
+    return InternalError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None:
+    """Answer one request with its outcome; the task that goes on relaying, where one is needed."""
+    if isinstance(outcome, InferenceResponse):
+        sink.send(outcome.as_final())
+    elif isinstance(outcome, InferenceError):
+        sink.fail(outcome)
+    elif isinstance(outcome, ResponseStream):
+        _forward(outcome, sink)
+    elif hasattr(outcome, "__anext__"):
+        return _pump(outcome, sink)
+    else:
+        sink.fail(InternalError(f"backend answered with {type(outcome).__name__}, not a response"))
+    return None
+
+
+def _forward(source: ResponseStream, sink: ResponseStream) -> None:
+    """Move responses as they come; no task, since both ends call back."""
+
+    def move(_: int = 0) -> None:
+        if sink.ended:
+            return
+        for response in source.take(max(0, HIGH_WATER - sink.backlog)):
+            sink.send(response)
+        if source.exhausted:
+            _end(sink, source.error)
+
+    sink.connect(source.close, move)
+    source.watch(move)
+
+
+def _end(sink: ResponseStream, error: InferenceError | None) -> None:
+    if error is None:
+        sink.end()
+    else:
+        sink.fail(error)
+
+
+def _pump(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> asyncio.Task[None]:
+    task = asyncio.get_running_loop().create_task(_run(source, sink))
+
+    def cancel() -> None:
+        task.cancel()
+
+    sink.connect(cancel)
+    return task
+
+
+async def _run(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
+    try:
+        async for response in source:
+            sink.send(response)
+            if sink.ended:
+                break
+            await sink.room()
+        sink.end()
+    except asyncio.CancelledError:
+        sink.fail(RequestCancelledError("request was cancelled"))
+        raise
+    except Exception as error:  # a backend may raise anything
+        sink.fail(as_inference_error(error))
+    finally:
+        await _close(source)
+
+
+async def _close(source: AsyncIterator[InferenceResponse]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception:  # the client has its answer; what is left is the backend's own trouble
+        logger.exception("closing a response generator failed")

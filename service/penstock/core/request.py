@@ -1,0 +1,80 @@
+"""What travels through the server: requests in, responses out. All frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.tensor import Tensor
+
+ParameterValue = bool | int | float | str
+Parameters = Mapping[str, ParameterValue]
+
+_NO_TENSORS: Mapping[str, Tensor] = {}
+_NO_PARAMETERS: Parameters = {}
+
+ANY_VERSION = -1
+"""The version number that leaves the choice to the server: the highest that is ready (R-06)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferenceRequest:
+    """One request, as every frontend hands it in and every backend gets it.
+
+    `requested_outputs` empty means all. `correlation_id` 0 or empty means no sequence. `timeout`
+    is in microseconds, 0 for none; `priority` 0 is the model's default level. `deadline` is on the
+    event loop's clock, in seconds: after it nobody waits for the answer.
+    """
+
+    model_name: str
+    model_version: str = ""
+    id: str = ""
+    inputs: Mapping[str, Tensor] = field(default_factory=lambda: _NO_TENSORS)
+    requested_outputs: tuple[str, ...] = ()
+    parameters: Parameters = field(default_factory=lambda: _NO_PARAMETERS)
+    priority: int = 0
+    timeout: int = 0
+    correlation_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InferenceResponse:
+    """One response. `final` marks the last of its request; `error` one that carries a failure.
+
+    A stream may also end without a flagged response: then its end is the final flag (DC-02).
+    """
+
+    outputs: Mapping[str, Tensor] = field(default_factory=lambda: _NO_TENSORS)
+    parameters: Parameters = field(default_factory=lambda: _NO_PARAMETERS)
+    final: bool = False
+    error: InferenceError | None = None
+
+    def as_final(self) -> InferenceResponse:
+        """This response, marked as the last of its request."""
+        if self.final:
+            return self
+        return InferenceResponse(self.outputs, self.parameters, True, self.error)
+
+
+def parse_version(text: str) -> int:
+    """The version number that a request names; `ANY_VERSION` for none (contract G-32)."""
+    if not text:
+        return ANY_VERSION
+    try:
+        version = int(text)
+    except ValueError:
+        version = 1 << 63
+    if version >= 1 << 63:
+        raise InvalidRequestError(
+            f"failed to get model version from specified version string '{text}' "
+            "(details: stol), version should be an integral value > 0"
+        )
+    if version < 0:
+        raise InvalidRequestError(
+            f"invalid model version specified '{text}' , version should be an integral value > 0"
+        )
+    return version

@@ -1,0 +1,95 @@
+"""What one model version has done, in plain numbers (contract areas T2 and S).
+
+`Model` and the instances write here; the statistics RPC and the metrics page read the same
+numbers when asked. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(slots=True)
+class Duration:
+    """How often something happened, and how long it took in all, in nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int, count: int = 1) -> None:
+        self.count += count
+        self.ns += ns
+
+
+class FailureReason(StrEnum):
+    """Why a request failed (contract ME-04)."""
+
+    REJECTED = "REJECTED"
+    CANCELED = "CANCELED"
+    BACKEND = "BACKEND"
+    OTHER = "OTHER"
+
+
+@dataclass(slots=True)
+class BatchStatistics:
+    """Executions of one batch size (contract ST-03)."""
+
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters of one model version since it was loaded.
+
+    `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
+    milliseconds since the epoch. `pending` requests wait for an instance (ME-07).
+    """
+
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    queue: Duration = field(default_factory=Duration)
+    compute_input: Duration = field(default_factory=Duration)
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    cache_hit: Duration = field(default_factory=Duration)
+    cache_miss: Duration = field(default_factory=Duration)
+    failures: Counter[FailureReason] = field(default_factory=Counter)
+    batches: dict[int, BatchStatistics] = field(default_factory=dict)
+    inference_count: int = 0
+    execution_count: int = 0
+    last_inference: int = 0
+    pending: int = 0
+    in_flight: int = 0
+    _on_idle: Callable[[], None] | None = None
+
+    def entered(self) -> None:
+        """A request was admitted and waits for an instance."""
+        self.pending += 1
+        self.in_flight += 1
+
+    def left(self) -> None:
+        """A request was answered, or given up."""
+        self.in_flight -= 1
+        if not self.in_flight and self._on_idle is not None:
+            self._on_idle()
+
+    def watch_idle(self, on_idle: Callable[[], None]) -> None:
+        """Call `on_idle` as soon as no request is in flight, which may be now."""
+        self._on_idle = on_idle
+        if not self.in_flight:
+            on_idle()
+
+    def executed(self, rows: int, compute_input: int, compute_infer: int, compute_output: int) -> None:
+        """Count one execution of `rows` batch rows; times in nanoseconds."""
+        self.execution_count += 1
+        batch = self.batches.get(rows)
+        if batch is None:
+            batch = self.batches[rows] = BatchStatistics()
+        batch.compute_input.add(compute_input)
+        batch.compute_infer.add(compute_infer)
+        batch.compute_output.add(compute_output)

@@ -1,0 +1,180 @@
+"""`ResponseStream`: the responses of one request on their way to whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from penstock.core.errors import InferenceError, RequestCancelledError
+from penstock.core.request import InferenceResponse
+
+HIGH_WATER = 16
+"""Responses that may wait unread before `room()` makes the producer wait."""
+
+Ended = Callable[[InferenceError | None], None]
+
+
+class ResponseStream:
+    """Responses to one request, in order: one side sends, the other iterates.
+
+    Unary is a stream of one. The reader closes the stream when it wants no more, which cancels
+    the request wherever it is; the producer learns of it through `on_close`. Both sides live on
+    one event loop. `on_end` is called once: with `None` after the last response was sent, with
+    the error after a failure, with `RequestCancelledError` when the reader closed early.
+    `model_version` names the version that answers.
+    """
+
+    __slots__ = (
+        "_ended",
+        "_error",
+        "_on_close",
+        "_on_end",
+        "_on_ready",
+        "_on_take",
+        "_reader",
+        "_responses",
+        "_writer",
+        "model_version",
+    )
+
+    def __init__(self, on_end: Ended | None = None, model_version: str = "") -> None:
+        self.model_version = model_version
+        self._responses: deque[InferenceResponse] = deque()
+        self._ended = False
+        self._error: InferenceError | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._on_end = on_end
+        self._on_close: Callable[[], None] | None = None
+        self._on_take: Callable[[int], None] | None = None
+        self._on_ready: Callable[[], None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be sent: the last response is in, or the reader left."""
+        return self._ended
+
+    @property
+    def backlog(self) -> int:
+        """Responses sent and not yet taken."""
+        return len(self._responses)
+
+    # -- the producer's side ----------------------------------------------------------------
+
+    def connect(
+        self, on_close: Callable[[], None], on_take: Callable[[int], None] | None = None
+    ) -> None:
+        """Name what to call when the reader leaves, and when it has taken `n` responses."""
+        self._on_close = on_close
+        self._on_take = on_take
+
+    def send(self, response: InferenceResponse) -> None:
+        """Pass a response on; a final one ends the stream. Dropped when the reader has left."""
+        if self._ended:
+            return
+        self._responses.append(response)
+        if response.final:
+            self._finish(response.error)
+        else:
+            self._wake_reader()
+
+    def end(self) -> None:
+        """No more responses; the end of the stream is the final flag."""
+        if not self._ended:
+            self._finish(None)
+
+    def fail(self, error: InferenceError) -> None:
+        """End with an error, raised to the reader after the responses before it."""
+        if not self._ended:
+            self._error = error
+            self._finish(error)
+
+    async def room(self) -> None:
+        """Wait until the reader can take more; returns at once when it has left."""
+        while len(self._responses) >= HIGH_WATER and not self._ended:
+            self._writer = asyncio.get_running_loop().create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+
+    # -- the reader's side ------------------------------------------------------------------
+
+    def __aiter__(self) -> ResponseStream:
+        return self
+
+    async def __anext__(self) -> InferenceResponse:
+        while not self._responses:
+            if self._ended:
+                raise self._stop()
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        response = self._responses.popleft()
+        self._taken(1)
+        return response
+
+    def take(self, limit: int = 1 << 30) -> list[InferenceResponse]:
+        """Up to `limit` responses that are here already, without waiting; may be empty."""
+        responses = self._responses
+        ready = [responses.popleft() for _ in range(min(limit, len(responses)))]
+        if ready:
+            self._taken(len(ready))
+        return ready
+
+    def watch(self, on_ready: Callable[[], None]) -> None:
+        """Instead of waiting: be called whenever responses, or the end, may be there to take."""
+        self._on_ready = on_ready
+        if self._responses or self._ended:
+            on_ready()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the stream has ended and nothing is left to take."""
+        return self._ended and not self._responses
+
+    @property
+    def error(self) -> InferenceError | None:
+        """Why the stream failed, once it has ended; `None` when it ended well."""
+        return self._error
+
+    def close(self) -> None:
+        """Want no more. Cancels the request unless it has ended."""
+        self._responses.clear()
+        if self._ended:
+            return
+        self._error = RequestCancelledError("request was cancelled")
+        self._finish(self._error)
+        if self._on_close is not None:
+            self._on_close()
+
+    # -- both -------------------------------------------------------------------------------
+
+    def _stop(self) -> Exception:
+        return StopAsyncIteration() if self._error is None else self._error
+
+    def _finish(self, error: InferenceError | None) -> None:
+        self._ended = True
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(error)
+        self._wake_reader()
+        self._wake_writer()
+
+    def _taken(self, count: int) -> None:
+        self._wake_writer()
+        if self._on_take is not None and not self._ended:
+            self._on_take(count)
+
+    def _wake_reader(self) -> None:
+        if self._on_ready is not None:
+            self._on_ready()
+        elif self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)

@@ -1,0 +1,206 @@
+"""Tensors as they travel: a datatype, a shape and one buffer; numpy arrays are made when asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.errors import InvalidRequestError
+
+Buffer = bytes | bytearray | memoryview
+Array = NDArray[Any]
+
+_LENGTH = struct.Struct("<I")
+
+
+class DataType(StrEnum):
+    """Datatypes by their KServe names (contract G-28); INVALID is what no request may use."""
+
+    BOOL = "BOOL"
+    UINT8 = "UINT8"
+    UINT16 = "UINT16"
+    UINT32 = "UINT32"
+    UINT64 = "UINT64"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FP16 = "FP16"
+    FP32 = "FP32"
+    FP64 = "FP64"
+    BYTES = "BYTES"
+    BF16 = "BF16"
+    INVALID = "<invalid>"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element; 0 for BYTES, whose elements vary."""
+        return _ITEMSIZE[self]
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy dtype. BYTES are objects; BF16, unknown to numpy, is its bit pattern in uint16."""
+        return _NUMPY[self]
+
+    @property
+    def config_name(self) -> str:
+        """The name in a model configuration, such as TYPE_FP32 or TYPE_STRING."""
+        return "TYPE_STRING" if self is DataType.BYTES else f"TYPE_{self.value}"
+
+    @classmethod
+    def from_config(cls, name: str) -> DataType:
+        """The datatype of a configuration name; raises `ValueError` when there is none."""
+        return cls.BYTES if name == "TYPE_STRING" else cls(name.removeprefix("TYPE_"))
+
+    @classmethod
+    def from_numpy(cls, dtype: np.dtype[Any]) -> DataType:
+        """The datatype that holds `dtype`; raises `ValueError` when there is none."""
+        if dtype.kind in "OSU":
+            return cls.BYTES
+        found = _FROM_NUMPY.get(dtype.newbyteorder("=") if dtype.kind != "b" else dtype)
+        if found is None:
+            raise ValueError(f"numpy dtype {dtype} has no tensor datatype")
+        return found
+
+
+_NUMPY: dict[DataType, np.dtype[Any]] = {
+    DataType.BOOL: np.dtype(np.bool_),
+    DataType.UINT8: np.dtype(np.uint8),
+    DataType.UINT16: np.dtype(np.uint16),
+    DataType.UINT32: np.dtype(np.uint32),
+    DataType.UINT64: np.dtype(np.uint64),
+    DataType.INT8: np.dtype(np.int8),
+    DataType.INT16: np.dtype(np.int16),
+    DataType.INT32: np.dtype(np.int32),
+    DataType.INT64: np.dtype(np.int64),
+    DataType.FP16: np.dtype(np.float16),
+    DataType.FP32: np.dtype(np.float32),
+    DataType.FP64: np.dtype(np.float64),
+    DataType.BYTES: np.dtype(np.object_),
+    DataType.BF16: np.dtype(np.uint16),
+    DataType.INVALID: np.dtype(np.void),
+}
+_VARYING = (DataType.BYTES, DataType.INVALID)
+_ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.items()}
+_FROM_NUMPY = {dtype: t for t, dtype in _NUMPY.items() if t not in (*_VARYING, DataType.BF16)}
+
+
+class Tensor:
+    """A tensor; never changed after it was made.
+
+    `buffer` holds the elements in row-major order, little-endian; BYTES elements are each preceded
+    by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one.
+    """
+
+    __slots__ = ("_array", "_buffer", "datatype", "shape")
+
+    def __init__(self, datatype: DataType, shape: Sequence[int], buffer: Buffer) -> None:
+        self.datatype = datatype
+        self.shape = tuple(shape)
+        self._buffer: Buffer | None = buffer
+        self._array: Array | None = None
+
+    @classmethod
+    def from_numpy(cls, array: Array, datatype: DataType | None = None) -> Tensor:
+        """A tensor over `array`, which must not be changed afterwards.
+
+        `datatype` is needed only for BF16, whose bit patterns come as uint16.
+        """
+        tensor = cls.__new__(cls)
+        tensor.datatype = datatype or DataType.from_numpy(array.dtype)
+        tensor.shape = array.shape
+        tensor._array = array
+        tensor._buffer = None
+        return tensor
+
+    @classmethod
+    def from_strings(cls, values: Iterable[str | bytes], shape: Sequence[int] | None = None) -> Tensor:
+        """A BYTES tensor; one dimension unless `shape` says otherwise."""
+        elements = [v.encode() if isinstance(v, str) else v for v in values]
+        return cls(DataType.BYTES, shape or (len(elements),), encode_elements(elements))
+
+    @property
+    def buffer(self) -> Buffer:
+        """The elements as bytes; C-contiguous."""
+        if self._buffer is None:
+            assert self._array is not None
+            self._buffer = _to_buffer(self._array)
+        return self._buffer
+
+    @property
+    def nbytes(self) -> int:
+        """Length of `buffer` in bytes."""
+        buffer = self.buffer
+        return buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
+
+    def numpy(self) -> Array:
+        """The elements as an array; BYTES as `bytes` objects. Do not write to it."""
+        if self._array is None:
+            assert self._buffer is not None
+            self._array = _to_array(self._buffer, self.datatype, self.shape)
+        return self._array
+
+    def elements(self) -> list[bytes]:
+        """The elements of a BYTES tensor, flat."""
+        if self._buffer is None:
+            return [_as_bytes(v) for v in self.numpy().ravel()]
+        return decode_elements(self._buffer)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.datatype.value}, {list(self.shape)})"
+
+
+def encode_elements(elements: Iterable[bytes]) -> bytes:
+    """BYTES elements, each behind its 4-byte little-endian length (contract G-29)."""
+    parts: list[bytes] = []
+    for element in elements:
+        parts.append(_LENGTH.pack(len(element)))
+        parts.append(element)
+    return b"".join(parts)
+
+
+def decode_elements(buffer: Buffer) -> list[bytes]:
+    """The elements of a BYTES buffer; raises `InvalidRequestError` when it is cut short."""
+    view = memoryview(buffer)
+    elements: list[bytes] = []
+    at, end = 0, len(view)
+    while at < end:
+        if end - at < 4:
+            raise InvalidRequestError("incomplete string length prefix")
+        (size,) = _LENGTH.unpack_from(view, at)
+        at += 4
+        if end - at < size:
+            raise InvalidRequestError("incomplete string data")
+        elements.append(bytes(view[at : at + size]))
+        at += size
+    return elements
+
+
+def _to_buffer(array: Array) -> Buffer:
+    if array.dtype.kind in "OSU":
+        return encode_elements(_as_bytes(value) for value in array.ravel())
+    if array.size == 0:
+        return b""
+    little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+    return memoryview(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+
+
+def _to_array(buffer: Buffer, datatype: DataType, shape: tuple[int, ...]) -> Array:
+    if datatype is DataType.BYTES:
+        elements = decode_elements(buffer)
+        array = np.empty(len(elements), dtype=np.object_)
+        array[:] = elements
+        return array.reshape(shape)
+    if not len(buffer) and not prod(shape):
+        return np.empty(shape, dtype=datatype.numpy)
+    return np.frombuffer(buffer, dtype=datatype.numpy).reshape(shape)
+
+
+def _as_bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

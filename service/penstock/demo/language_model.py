@@ -1,0 +1,110 @@
+"""The tiny language model: shipped as a Hugging Face folder, written as the engine reads it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.demo.gguf import Value, write_gguf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CHECKPOINT = Path(__file__).with_name("assets") / "tiny_llm"
+
+_ALL_WEIGHTS_F16 = 1  # general.file_type
+_ORDINARY, _CONTROL = 1, 3  # tokenizer.ggml.token_type
+_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def add_checkpoint(version: Path) -> None:
+    """The folder as it is, for engines that read Hugging Face models."""
+    shutil.copytree(CHECKPOINT, version / "model")
+
+
+def add_gguf(version: Path) -> None:
+    """One GGUF file, and the tokenizer that turns requests into tokens."""
+    from safetensors.numpy import load_file
+
+    config = _json(CHECKPOINT / "config.json")
+    tokenizer = _json(CHECKPOINT / "tokenizer.json")
+    weights = load_file(CHECKPOINT / "model.safetensors")
+    tensors = {_gguf_name(name): _gguf_tensor(name, weights[name], config) for name in weights}
+    metadata = _architecture(config) | _vocabulary(tokenizer, config)
+    write_gguf(version / "model.gguf", metadata, dict(sorted(tensors.items())))
+    shutil.copyfile(CHECKPOINT / "tokenizer.json", version / "tokenizer.json")
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _gguf_name(name: str) -> str:
+    layer, part = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name).groups()
+    return f"blk.{layer}.{_NAMES[part]}.weight" if layer else f"{_NAMES[part]}.weight"
+
+
+def _gguf_tensor(name: str, weight: "np.ndarray", config: dict[str, Any]) -> "np.ndarray":
+    if weight.ndim == 1:
+        return weight.astype("float32")
+    if name.endswith("q_proj.weight"):
+        return _interleaved(weight, config["num_attention_heads"])
+    if name.endswith("k_proj.weight"):
+        return _interleaved(weight, config["num_key_value_heads"])
+    return weight
+
+
+def _interleaved(weight: "np.ndarray", heads: int) -> "np.ndarray":
+    """GGUF rotates neighbouring rows of a head; the checkpoint rotates its two halves."""
+    halves = weight.reshape(heads, 2, -1, weight.shape[1])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _architecture(config: dict[str, Any]) -> dict[str, Value]:
+    return {
+        "general.architecture": "llama",
+        "general.name": "tiny_llm",
+        "general.file_type": _ALL_WEIGHTS_F16,
+        "llama.context_length": config["max_position_embeddings"],
+        "llama.embedding_length": config["hidden_size"],
+        "llama.block_count": config["num_hidden_layers"],
+        "llama.feed_forward_length": config["intermediate_size"],
+        "llama.attention.head_count": config["num_attention_heads"],
+        "llama.attention.head_count_kv": config["num_key_value_heads"],
+        "llama.attention.key_length": config["head_dim"],
+        "llama.attention.value_length": config["head_dim"],
+        "llama.attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "llama.rope.dimension_count": config["head_dim"],
+        "llama.rope.freq_base": config["rope_theta"],
+        "llama.vocab_size": config["vocab_size"],
+    }
+
+
+def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any]) -> dict[str, Value]:
+    numbers: dict[str, int] = tokenizer["model"]["vocab"]
+    tokens = sorted(numbers, key=numbers.__getitem__)
+    special = {token["content"] for token in tokenizer["added_tokens"]}
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [_CONTROL if t in special else _ORDINARY for t in tokens],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in tokenizer["model"]["merges"]],
+        "tokenizer.ggml.eos_token_id": config["eos_token_id"],
+        "tokenizer.ggml.padding_token_id": config["pad_token_id"],
+        "tokenizer.ggml.add_bos_token": False,
+        "tokenizer.chat_template": (CHECKPOINT / "chat_template.jinja").read_text("utf-8"),
+    }

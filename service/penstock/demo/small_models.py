@@ -1,0 +1,21 @@
+"""The two models that show the protocol and nothing else."""
+
+from pathlib import Path
+
+from penstock.demo.onnx_graph import OnnxGraph
+
+
+def add_simple(version: Path) -> None:
+    graph = OnnxGraph("simple")
+    shape = ("batch", 16)
+    inputs = [graph.input(name, "int32", shape) for name in ("INPUT0", "INPUT1")]
+    graph.output("OUTPUT0", graph.op("Add", *inputs), "int32", shape)
+    graph.output("OUTPUT1", graph.op("Sub", *inputs), "int32", shape)
+    graph.save(version / "model.onnx")
+
+
+def add_identity(version: Path) -> None:
+    graph = OnnxGraph("identity")
+    shape = ("batch", "length")
+    graph.output("OUTPUT0", graph.input("INPUT0", "float32", shape), "float32", shape)
+    graph.save(version / "model.onnx")

@@ -1,0 +1,39 @@
+"""Starts a model process: `python bootstrap.py SOCKET PACKAGE_DIR...`.
+
+Run by path, also by another interpreter than the server's (an engine's own environment), where
+Penstock itself is not installed. So it makes just the named packages importable, and nothing
+else of the environment that they live in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def offer(directory: Path) -> None:
+    """Make the package in `directory` importable under the directory's name."""
+    name = directory.name
+    if importlib.util.find_spec(name) is not None:
+        return
+    spec = importlib.util.spec_from_file_location(
+        name, directory / "__init__.py", submodule_search_locations=[str(directory)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+
+
+def main() -> None:
+    for directory in sys.argv[2:]:
+        offer(Path(directory))
+    from penstock.hosting.host import run
+
+    run(int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""The model process: builds the backend, answers the link, dies with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.core.allocator import tune_allocator
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.config import config_from_json
+from penstock.core.errors import InternalError
+from penstock.core.relay import as_inference_error, deliver
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.hosting.link import Link
+from penstock.hosting.messages import WINDOW, Kind, pack_response, unpack_request
+
+logger = logging.getLogger(__name__)
+
+_WATCH_INTERVAL = 0.5
+"""Seconds between looks at the backend's health and numbers."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run(descriptor: int) -> None:
+    """Serve the link on this socket until the server ends it."""
+    _die_with_parent()
+    tune_allocator()
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)  # or an engine's children would keep it open
+    asyncio.run(_serve(connection))
+
+
+async def _serve(connection: socket.socket) -> None:
+    host = Host()
+    loop = asyncio.get_running_loop()
+    link: Link
+    _, link = await loop.create_unix_connection(
+        lambda: Link(host.receive, _end_group), sock=connection
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[_LinkHandler(link)])
+    await host.serve(link)
+
+
+class Host:
+    """One backend object and the requests that it is answering."""
+
+    def __init__(self) -> None:
+        self._replies: dict[int, Reply] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finished = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._backend: Backend
+        self._link: Link
+        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
+            Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
+            Kind.EXECUTE: self._execute_batch,
+            Kind.TAKEN: self._taken,
+            Kind.CANCEL: self._cancel,
+            Kind.PROBE: lambda _, __: self._start(self._probe()),
+            Kind.FINALIZE: lambda _, __: self._finished.set(),
+        }
+
+    async def serve(self, link: Link) -> None:
+        """Answer the link until it says that this is the end."""
+        self._link = link
+        await self._finished.wait()
+        for reply in list(self._replies.values()):
+            reply.cancel()
+        backend = getattr(self, "_backend", None)
+        if backend is not None:
+            await backend.finalize()
+        link.flush()
+
+    def receive(self, kind: int, header: Any, payload: memoryview) -> None:
+        """Handle one message."""
+        self._handlers[kind](header, payload)
+
+    def forget(self, number: int) -> None:
+        """A request has been answered."""
+        self._replies.pop(number, None)
+
+    def send(self, kind: Kind, header: Any, payload: Sequence[Any] = ()) -> None:
+        """Say something to the server."""
+        self._link.send(kind, header, payload)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    async def _initialize(self, header: dict[str, Any]) -> None:
+        try:
+            self._backend = _load(header["target"])
+            await self._backend.initialize(self._context(header))
+        except Exception as error:  # a backend may raise anything
+            if not hasattr(error, "code"):
+                logger.exception("initializing '%s' failed", header["name"])
+            failure = as_inference_error(error)
+            self.send(Kind.FAILED, (failure.code, failure.message))
+            return
+        self.send(Kind.READY, None)
+        self._start(self._watch())
+
+    def _execute_batch(self, header: Any, payload: memoryview) -> None:
+        number, packed = header
+        requests: list[InferenceRequest] = []
+        replies: list[Reply] = []
+        at = 0
+        for one in packed:
+            request_number, request, at = unpack_request(one, payload, at)
+            requests.append(request)
+            reply = self._replies[request_number] = Reply(self, request_number)
+            replies.append(reply)
+        self._start(self._execute(number, requests, replies))
+
+    def _taken(self, header: Any, _: memoryview) -> None:
+        number, count = header
+        if reply := self._replies.get(number):
+            reply.taken(count)
+
+    def _cancel(self, number: Any, _: memoryview) -> None:
+        if reply := self._replies.pop(number, None):
+            reply.cancel()
+
+    async def _probe(self) -> None:
+        self.send(Kind.HEALTH, await self._healthy())
+
+    # -- work ---------------------------------------------------------------------------------
+
+    async def _execute(
+        self, number: int, requests: list[InferenceRequest], replies: list[Reply]
+    ) -> None:
+        begun = time.monotonic_ns()
+        outcomes = await self._outcomes(requests)
+        done = time.monotonic_ns()
+        for reply, outcome in zip(replies, outcomes, strict=True):
+            if task := deliver(outcome, reply.stream):
+                self._own(task)
+        self.send(Kind.DONE, (number, begun, begun, done))
+
+    async def _outcomes(self, requests: list[InferenceRequest]) -> Sequence[Outcome]:
+        try:
+            outcomes = await self._backend.execute(requests)
+        except Exception as error:  # a backend may raise anything
+            return [as_inference_error(error)] * len(requests)
+        if len(outcomes) != len(requests):
+            count = f"{len(outcomes)} outcomes for {len(requests)} requests"
+            return [InternalError(f"backend returned {count}")] * len(requests)
+        return outcomes
+
+    async def _watch(self) -> None:
+        """Tell the backend's numbers when they change; end when it cannot go on."""
+        shown: dict[str, float] = {}
+        while await self._healthy():
+            numbers = dict(self._backend.metrics())
+            if numbers != shown:
+                self.send(Kind.METRICS, numbers)
+                shown = numbers
+            await asyncio.sleep(_WATCH_INTERVAL)
+        self.send(Kind.UNHEALTHY, "its engine reports that it is not healthy")
+        self._link.close()
+
+    async def _healthy(self) -> bool:
+        try:
+            return await self._backend.healthy()
+        except Exception:  # a backend that cannot even say so is not healthy
+            logger.exception("asking the backend for its health failed")
+            return False
+
+    def _context(self, header: dict[str, Any]) -> InstanceContext:
+        return InstanceContext(
+            name=header["name"],
+            config=config_from_json(header["config"]),
+            version=header["version"],
+            version_path=Path(header["version_path"]),
+            run=self._run,
+            kind=header["kind"],
+            device_id=header["device_id"],
+            settings=header["settings"],
+        )
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(function, *args))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._own(asyncio.get_running_loop().create_task(work))
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class Reply:
+    """The responses to one request, sent as far as the reader on the other side has room."""
+
+    def __init__(self, host: Host, number: int) -> None:
+        self.stream = ResponseStream()
+        self._host = host
+        self._number = number
+        self._room = WINDOW
+        self.stream.watch(self._move)
+
+    def taken(self, count: int) -> None:
+        """The reader has taken `count` responses."""
+        self._room += count
+        self._move()
+
+    def cancel(self) -> None:
+        """The reader has left: nothing more is said about this request."""
+        self._host.forget(self._number)
+        self._room = -1
+        self.stream.close()
+
+    def _move(self) -> None:
+        if self._room < 0:
+            return
+        for response in self.stream.take(self._room):
+            self._room -= 1
+            header, payload = pack_response(response)
+            self._host.send(Kind.RESPONSE, (self._number, header), payload)
+            if response.final:
+                self._host.forget(self._number)
+                return
+        if self.stream.exhausted:
+            self._end()
+
+    def _end(self) -> None:
+        self._host.forget(self._number)
+        error = self.stream.error
+        if error is None:
+            self._host.send(Kind.END, self._number)
+        else:
+            self._host.send(Kind.ERROR, (self._number, error.code, error.message))
+
+
+class _LinkHandler(logging.Handler):
+    """Sends log records to the server, whose log they join."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            self._loop.call_soon_threadsafe(
+                self._link.send, Kind.LOG, (record.levelno, record.name, text)
+            )
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            return
+
+
+def _load(target: str) -> Backend:
+    module, _, attribute = target.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    return backend
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when the server's main thread is gone."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # not Linux: the closed link and the reaper are left
+
+
+def _end_group() -> None:
+    """The link is gone, so the server is: end, and take along what the engine has started."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,0 +1,157 @@
+"""What a request must be like for its model (contract area H): checked once, before scheduling.
+
+Texts and order are those of the real server; inputs are looked at last to first, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from penstock.core.config import ModelConfig, ModelInput
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType, Tensor, decode_elements
+
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+    "prepended to each input shape. If you want to specify the full shape including the batch dim "
+    "in your input dims config, try setting max_batch_size to zero. See the model configuration "
+    "docs for more info on max_batch_size."
+)
+
+
+class Admission:
+    """The checks of one model, prepared from its configuration."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._model = config.name
+        self._max_batch_size = config.max_batch_size
+        self._inputs = {tensor.name: tensor for tensor in config.input}
+        self._required = [tensor.name for tensor in config.input if not tensor.optional]
+        self._outputs = frozenset(tensor.name for tensor in config.output)
+
+    def check(self, request: InferenceRequest) -> int:
+        """The batch rows of a request that is fit; raises `InvalidRequestError` otherwise."""
+        for name in request.requested_outputs:
+            if name not in self._outputs:
+                raise InvalidRequestError(
+                    f"unexpected inference output '{name}' for model '{self._model}'"
+                )
+        self._check_count(request)
+        rows = self._check_batch(request) if self._max_batch_size else 1
+        for name, tensor in reversed(request.inputs.items()):
+            self._check_input(request, name, tensor)
+        return rows
+
+    def _check_count(self, request: InferenceRequest) -> None:
+        given, total, required = len(request.inputs), len(self._inputs), len(self._required)
+        if required <= given <= total:
+            return
+        if required == total:
+            counts = f"expected {total} inputs but got {given} inputs"
+        else:
+            counts = f"expected number of inputs between {required} and {total} but got {given} inputs"
+        missing = [name for name in self._required if name not in request.inputs]
+        raise _refused(
+            request,
+            f"{counts} for model '{self._model}'. Got input(s) [{_quoted(reversed(request.inputs))}],"
+            f" but missing required input(s) {'[' if missing else ''}{_quoted(missing)}]."
+            " Please provide all required input(s).",
+        )
+
+    def _check_batch(self, request: InferenceRequest) -> int:
+        rows = 0
+        for name, tensor in reversed(request.inputs.items()):
+            if not tensor.shape:
+                raise _refused(
+                    request,
+                    f"input '{name}' has no shape but model requires batch dimension"
+                    f" for '{self._model}'",
+                )
+            if rows and tensor.shape[0] != rows:
+                raise _refused(
+                    request,
+                    f"input '{name}' batch size does not match other inputs for '{self._model}'",
+                )
+            rows = tensor.shape[0]
+        if rows > self._max_batch_size:
+            raise _refused(
+                request,
+                f"inference request batch-size must be <= {self._max_batch_size}"
+                f" for '{self._model}'",
+            )
+        return rows
+
+    def _check_input(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
+        known = self._inputs.get(name)
+        if known is None:
+            raise InvalidRequestError(
+                f"unexpected inference input '{name}' for model '{self._model}'"
+            )
+        expected = known.data_type or DataType.INVALID
+        if tensor.datatype is not expected:
+            raise _refused(
+                request,
+                f"inference input '{name}' data-type is '{tensor.datatype.value}',"
+                f" but model '{self._model}' expects '{expected.value}'",
+            )
+        self._check_shape(request, known, tensor)
+        if tensor.datatype is DataType.BYTES:
+            self._check_elements(request, name, tensor)
+        else:
+            self._check_size(request, name, tensor)
+
+    def _check_shape(self, request: InferenceRequest, known: ModelInput, tensor: Tensor) -> None:
+        shape = tensor.shape[1:] if self._max_batch_size else tensor.shape
+        if len(shape) == len(known.dims) and all(
+            dim in (-1, size) for dim, size in zip(known.dims, shape, strict=True)
+        ):
+            return
+        batch, note = ((-1,), _BATCH_NOTE) if self._max_batch_size else ((), "")
+        raise _refused(
+            request,
+            f"unexpected shape for input '{known.name}' for model '{self._model}'. Expected"
+            f" {_dims((*batch, *known.dims))}, got {_dims(tensor.shape)}. {note}",
+        )
+
+    def _check_size(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
+        expected = prod(tensor.shape) * tensor.datatype.itemsize
+        if expected != tensor.nbytes:
+            raise _refused(
+                request,
+                f"input byte size mismatch for input '{name}' for model '{self._model}'."
+                f" Expected {_as_int64(expected)}, got {tensor.nbytes}",
+            )
+
+    def _check_elements(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
+        expected = prod(tensor.shape)
+        where = f"for inference input '{name}' for model '{self._model}'"
+        try:
+            found = len(decode_elements(tensor.buffer))
+        except InvalidRequestError as error:
+            raise _refused(request, f"{error} {where}") from error
+        if found > expected:
+            raise _refused(
+                request, f"unexpected number of string elements {found} {where}, expecting {expected}"
+            )
+        if found < expected:
+            raise _refused(request, f"expected {expected} string elements {where}, got {found}")
+
+
+def _refused(request: InferenceRequest, text: str) -> InvalidRequestError:
+    """The error with the prefix that tells which request it was (contract V-01)."""
+    return InvalidRequestError(f"[request id: {request.id or '<id_unknown>'}] {text}")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ",".join(f"'{name}'" for name in names)
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _as_int64(number: int) -> int:
+    """As a signed 64-bit integer that wraps around, which is how the real server counts."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,88 @@
+"""Where configurations come from and go to as text and messages: config.pbtxt, JSON, protobuf."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from google.protobuf import json_format, text_format
+
+from penstock.core.config import ModelConfig, config_from_json, config_to_json
+from penstock.core.errors import ConfigError
+from penstock.protocol import model_config_pb2
+from penstock.protocol.pool import POOL
+
+
+def read_pbtxt(path: Path) -> ModelConfig:
+    """The configuration in a file; errors name file, line and column."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+    return parse_pbtxt(text, path)
+
+
+def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
+    """The configuration that `text` holds; `path` is only what errors call it."""
+    message = model_config_pb2.ModelConfig()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise ConfigError(
+            f"failed to read text proto from {path}:{_located(error, text)}"
+        ) from error
+    except ValueError as error:  # such as a string whose escapes are no UTF-8
+        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+    try:
+        return config_from_message(message)
+    except ConfigError as error:
+        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+
+
+def parse_override(text: str) -> ModelConfig:
+    """The configuration that a load request carries as JSON."""
+    try:
+        return config_from_json(json.loads(text))
+    except (ValueError, RecursionError, ConfigError) as error:
+        raise ConfigError(f"Invalid config override: {error}") from error
+
+
+def config_from_message(message: model_config_pb2.ModelConfig) -> ModelConfig:
+    """The configuration that a protobuf message holds."""
+    return config_from_json(json_format.MessageToDict(message, preserving_proto_field_name=True))
+
+
+def config_to_message(config: ModelConfig) -> model_config_pb2.ModelConfig:
+    """The protobuf message that says the same as `config`."""
+    message = model_config_pb2.ModelConfig()
+    json_format.ParseDict(config_to_json(config), message)
+    return message
+
+
+# -- what is wrong, and where ------------------------------------------------------------------
+
+_UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named')
+_UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named')
+
+
+def _located(error: text_format.ParseError, text: str) -> str:
+    """Line, column and text of an error, without the line itself that protobuf puts in front."""
+    line, column = error.GetLine(), error.GetColumn()
+    if line is None or column is None:
+        return f" {error}"
+    problem = str(error).removeprefix(f"{line}:{column} : ")
+    lines = text.split("\n")
+    if line <= len(lines):
+        problem = problem.removeprefix(f"'{lines[line - 1]}': ")
+    return f"{line}:{column}: {problem.rstrip('.')}{_expected(problem)}"
+
+
+def _expected(problem: str) -> str:
+    """The names that would have been right, where a name is the problem."""
+    names: list[str] = []
+    if match := _UNKNOWN_FIELD.match(problem):
+        names = [field.name for field in POOL.FindMessageTypeByName(match[1]).fields]
+    elif match := _UNKNOWN_VALUE.match(problem):
+        names = [value.name for value in POOL.FindEnumTypeByName(match[1]).values]
+    return f"; expected one of {', '.join(names)}" if names else ""

@@ -1,0 +1,104 @@
+"""`ThreadInstance`: one backend object in the server, with a thread for its blocking work."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.errors import InternalError
+from penstock.core.inference import Inference
+from penstock.core.relay import as_inference_error, deliver
+from penstock.core.statistics import Statistics
+
+
+class ThreadInstance:
+    """Runs batches on a backend that lives here and releases the GIL while it computes."""
+
+    def __init__(
+        self, backend: type[Backend], context: InstanceContext, statistics: Statistics
+    ) -> None:
+        self.name = context.name
+        self.serial = backend.serial
+        self.on_available: Callable[[], None] | None = None
+        self._backend = backend()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
+        self._context = replace(context, run=self._run)
+        self._statistics = statistics
+        self._streams: set[asyncio.Task[None]] = set()
+        self._ready = False
+
+    @property
+    def available(self) -> bool:
+        return self._ready
+
+    @property
+    def why_unavailable(self) -> str:
+        """The reason to tell clients while `available` is false."""
+        return "it is not loaded"
+
+    async def start(self) -> None:
+        """Load the model; raises what the backend raises."""
+        try:
+            await self._backend.initialize(self._context)
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+        self._ready = True
+
+    async def execute(self, batch: Sequence[Inference]) -> None:
+        now = time.monotonic_ns()
+        for inference in batch:
+            inference.started(now)
+        outcomes = await self._outcomes(batch)
+        end = time.monotonic_ns()
+        self._statistics.executed(sum(i.rows for i in batch), 0, end - now, 0)
+        for inference, outcome in zip(batch, outcomes, strict=True):
+            inference.compute_output_start = inference.compute_end = end
+            self._answer(inference, outcome)
+
+    async def healthy(self) -> bool:
+        """Whether the backend says that it can serve."""
+        return self._ready and await self._backend.healthy()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers that the backend reports about itself."""
+        return self._backend.metrics()
+
+    async def stop(self) -> None:
+        """Release the model. Streams still open have been drained or are cancelled."""
+        self._ready = False
+        for task in self._streams:
+            task.cancel()
+        if self._streams:
+            await asyncio.wait(self._streams)
+        try:
+            await self._backend.finalize()
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _outcomes(self, batch: Sequence[Inference]) -> Sequence[Outcome]:
+        try:
+            outcomes = await self._backend.execute([i.request for i in batch])
+        except Exception as error:  # a backend may raise anything
+            return [as_inference_error(error)] * len(batch)
+        if len(outcomes) != len(batch):
+            count = f"{len(outcomes)} outcomes for {len(batch)} requests"
+            return [InternalError(f"backend of '{self.name}' returned {count}")] * len(batch)
+        return outcomes
+
+    def _answer(self, inference: Inference, outcome: Outcome) -> None:
+        inference.from_backend = True
+        task = deliver(outcome, inference.stream)
+        if task is not None:
+            self._streams.add(task)
+            task.add_done_callback(self._streams.discard)
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(function, *args))

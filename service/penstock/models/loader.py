@@ -1,0 +1,150 @@
+"""From the files of a model to a `Model` that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.core.backend import Backend, InstanceContext, find_backend
+from penstock.core.config import InstanceKind, ModelConfig
+from penstock.core.errors import ConfigError
+from penstock.core.statistics import Statistics
+from penstock.hosting.process import ProcessInstance, ProcessSpec
+from penstock.hosting.reaper import Reaper
+from penstock.models.instance import ThreadInstance
+from penstock.models.model import Model, ModelInstance
+from penstock.models.normalization import normalized
+from penstock.models.repository import ModelFiles
+from penstock.models.support import refuse_unsupported
+from penstock.models.validation import validate
+from penstock.scheduling import Scheduler
+from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.direct import DirectScheduler
+from penstock.scheduling.queue import BatchPolicy
+
+BackendSettingsOf = Callable[[str], Mapping[str, str]]
+
+
+class ModelLoader:
+    """Builds model versions; knows what the command line says about backends."""
+
+    def __init__(
+        self, settings_of: BackendSettingsOf, reaper: Reaper, *, auto_complete: bool = True
+    ) -> None:
+        self._settings_of = settings_of
+        self._reaper = reaper
+        self._auto_complete = auto_complete
+
+    async def load(self, files: ModelFiles, version: int) -> Model:
+        """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
+        settings = self._settings_of(files.config.backend)
+        backend = await asyncio.to_thread(find_backend, files.config.backend)
+        config = await self._complete(backend, files, version, settings)
+        statistics = Statistics()
+        contexts = list(_contexts(config, version, files.versions[version], settings))
+        make = self._maker(backend, config, statistics)
+        instances = [make(context) for context in contexts]
+        await _start(instances)
+        return Model(config, version, instances, _scheduler(config, instances), statistics)
+
+    async def _complete(
+        self,
+        backend: type[Backend],
+        files: ModelFiles,
+        version: int,
+        settings: Mapping[str, str],
+    ) -> ModelConfig:
+        """The configuration with everything filled in, checked and found servable."""
+        config = files.config
+        if self._auto_complete:
+            config = await backend.complete_config(config, files.versions[version], settings)
+        config = normalized(config)
+        validate(config)
+        refuse_unsupported(config)
+        backend.check_config(config)
+        return config
+
+    def _maker(
+        self, backend: type[Backend], config: ModelConfig, statistics: Statistics
+    ) -> Callable[[InstanceContext], ModelInstance]:
+        host = config.parameter("penstock.host") or backend.host
+        if host == "thread":
+            return lambda context: ThreadInstance(backend, context, statistics)
+        if host == "process":
+            spec = _process_spec(backend, self._settings_of(config.backend))
+            return lambda context: ProcessInstance(spec, context, statistics, self._reaper)
+        raise ConfigError(
+            f"parameter 'penstock.host' must be 'thread' or 'process', got '{host}'"
+        )
+
+
+async def _start(instances: list[ModelInstance]) -> None:
+    """Start all at once; when one fails the others are ended again."""
+    results = await asyncio.gather(*(i.start() for i in instances), return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if not failures:
+        return
+    for instance, result in zip(instances, results, strict=True):
+        if not isinstance(result, BaseException):
+            with suppress(Exception):  # the first failure is what counts
+                await instance.stop()
+    raise failures[0]
+
+
+def _contexts(
+    config: ModelConfig, version: int, version_path: Path, settings: Mapping[str, str]
+) -> Iterator[InstanceContext]:
+    for group in config.instance_group:
+        for device in group.gpus or (0,):
+            for number in range(group.count):
+                on_gpu = group.kind is InstanceKind.KIND_GPU
+                suffix = f"_gpu{device}" if on_gpu else ""
+                yield InstanceContext(
+                    name=f"{group.name}_{number}{suffix}",
+                    config=config,
+                    version=version,
+                    version_path=version_path,
+                    run=_no_thread,
+                    kind=group.kind.value,
+                    device_id=device,
+                    settings=settings,
+                )
+
+
+async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    raise AssertionError("the instance gives its context a thread before anybody runs on it")
+
+
+def _scheduler(config: ModelConfig, instances: list[ModelInstance]) -> Scheduler:
+    batching = config.dynamic_batching
+    if batching is None:
+        return DirectScheduler(instances)
+    policy = BatchPolicy(
+        max_batch_size=config.max_batch_size,
+        preferred=frozenset(batching.preferred_batch_size),
+        max_queue_delay=batching.max_queue_delay_microseconds / 1e6,
+    )
+    return DynamicBatcher(policy, instances)
+
+
+def _process_spec(backend: type[Backend], settings: Mapping[str, str]) -> ProcessSpec:
+    """How to start the model process; the backend setting `python` names another interpreter."""
+    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
+    return ProcessSpec(
+        target=f"{backend.__module__}:{backend.__qualname__}",
+        serial=backend.serial,
+        packages=tuple(_directory(name) for name in names),
+        python=settings.get("python", sys.executable),
+    )
+
+
+def _directory(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -1,0 +1,121 @@
+"""`Model`: a loaded version, made of configuration, scheduler, instances and statistics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.errors import InferenceError, UnavailableError
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceRequest
+from penstock.core.statistics import Statistics
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType
+from penstock.models.admission import Admission
+from penstock.models.views import Gauge, TensorMetadata
+from penstock.scheduling import Instance, Scheduler
+
+
+class ModelInstance(Instance, Protocol):
+    """What a model sees of an instance, whether it lives on a thread or in a process."""
+
+    @property
+    def why_unavailable(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def healthy(self) -> bool: ...
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+    async def stop(self) -> None: ...
+
+
+class Model:
+    """One version of a model that serves."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        version: int,
+        instances: Sequence[ModelInstance],
+        scheduler: Scheduler,
+        statistics: Statistics,
+    ) -> None:
+        self.config = config
+        self.version = version
+        self._version = str(version)
+        self.statistics = statistics
+        self._instances = instances
+        self._scheduler = scheduler
+        self._admission = Admission(config)
+        self._stopping = False
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; its responses come on the stream. Raises what admission refuses."""
+        rows = self._admission.check(request)
+        self._check_serving()
+        inference = Inference(request, rows, self.statistics, self._version)
+        try:
+            self._scheduler.schedule(inference)
+        except InferenceError as error:
+            inference.stream.fail(error)
+            raise
+        return inference.stream
+
+    async def ready(self) -> bool:
+        """Whether every instance says that it can serve."""
+        if self._stopping:
+            return False
+        return all(await asyncio.gather(*(i.healthy() for i in self._instances)))
+
+    def gauges(self) -> Iterable[Gauge]:
+        """What the instances report about themselves; equal names are summed."""
+        totals: dict[str, float] = {}
+        for instance in self._instances:
+            for name, value in instance.metrics().items():
+                totals[name] = totals.get(name, 0.0) + value
+        return (Gauge(name, self.config.name, str(self.version), v) for name, v in totals.items())
+
+    def tensors(
+        self, tensors: Iterable[ModelInput] | Iterable[ModelOutput]
+    ) -> tuple[TensorMetadata, ...]:
+        """Inputs or outputs as clients see them."""
+        batch = (-1,) if self.config.max_batch_size else ()
+        return tuple(
+            TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
+            for t in tensors
+        )
+
+    async def stop(self) -> None:
+        """Refuse new requests, finish those in flight, release the instances."""
+        self._stopping = True
+        await self._quiet()
+        await self._scheduler.drain()
+        await asyncio.gather(*(instance.stop() for instance in self._instances))
+
+    async def abort(self) -> None:
+        """Release the instances now; requests in flight fail."""
+        self._stopping = True
+        await asyncio.gather(*(instance.stop() for instance in self._instances))
+
+    async def _quiet(self) -> None:
+        """Wait until no request is in flight."""
+        idle = asyncio.Event()
+        self.statistics.watch_idle(idle.set)
+        await idle.wait()
+
+    def _check_serving(self) -> None:
+        if self._stopping:
+            raise UnavailableError(
+                "Server is stopping, scheduler for model has stopped accepting new inference"
+                " requests"
+            )
+        if not any(instance.available for instance in self._instances):
+            instance = self._instances[0]
+            raise UnavailableError(
+                f"model '{self.config.name}', instance '{instance.name}':"
+                f" {instance.why_unavailable}"
+            )

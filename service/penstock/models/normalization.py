@@ -1,0 +1,185 @@
+"""What a configuration leaves out and the server fills in (contract C-41, AC-02, AC-03)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.config import (
+    DynamicBatching,
+    InstanceGroup,
+    InstanceKind,
+    LatestVersions,
+    ModelConfig,
+    Optimization,
+    PinnedMemory,
+    SequenceBatching,
+    VersionPolicy,
+)
+from penstock.core.errors import ConfigError
+
+SEQUENCE_IDLE_MICROSECONDS = 1_000_000
+"""How long a sequence may be silent when its configuration does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBackend:
+    """A kind of model that is recognised by its platform or by its file."""
+
+    backend: str
+    filename: str
+    platforms: tuple[str, ...] = ()
+
+
+KNOWN_BACKENDS = (
+    KnownBackend("tensorflow", "model.savedmodel", ("tensorflow_savedmodel",)),
+    KnownBackend("tensorflow", "model.graphdef", ("tensorflow_graphdef",)),
+    KnownBackend("tensorrt", "model.plan", ("tensorrt_plan",)),
+    KnownBackend("onnxruntime", "model.onnx", ("onnxruntime_onnx",)),
+    KnownBackend("openvino", "model.xml"),
+    KnownBackend("pytorch", "model.pt", ("pytorch_libtorch", "libtorch")),
+    KnownBackend("pytorch", "model.pt2", ("torch_aoti",)),
+    KnownBackend("python", "model.py"),
+)
+"""In the order in which files are looked for; the first platform is the one filled in."""
+
+CPU_INSTANCES: Mapping[str, int] = {"onnxruntime": 2, "tensorflow": 2}
+"""Instances on a CPU when a configuration does not say, for backends where it is not 1."""
+
+
+def normalized(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
+    """A complete configuration with every default filled in; `gpus` are devices it may use."""
+    config = with_defaults(config)
+    return config if config.ensemble_scheduling is not None else with_instances(config, gpus)
+
+
+# -- backend -----------------------------------------------------------------------------------
+
+
+def with_backend(config: ModelConfig, name: str, filenames: Collection[str]) -> ModelConfig:
+    """Fill in name, backend, platform and model file; raises when nothing tells the backend.
+
+    `name` is that of the model's folder, `filenames` are what lies in a version's folder.
+    """
+    config = replace(config, name=config.name or name)
+    known = _known(config, filenames)
+    if known is not None:
+        return replace(
+            config,
+            backend=config.backend or known.backend,
+            platform=config.platform or next(iter(known.platforms), ""),
+            default_model_filename=config.default_model_filename or known.filename,
+        )
+    if config.backend or config.platform or config.default_model_filename:
+        return config
+    return _with_backend_of_name(config)
+
+
+def _known(config: ModelConfig, filenames: Collection[str]) -> KnownBackend | None:
+    """The known kind of model that a configuration, or else a file of the model, points to."""
+    kinds = [k for k in KNOWN_BACKENDS if config.backend in ("", k.backend)]
+    if config.platform:
+        named = (k for k in kinds if config.platform in k.platforms)
+        return next(named, kinds[0] if config.backend and kinds else None)
+    if config.default_model_filename:
+        named = (k for k in kinds if config.default_model_filename == k.filename)
+    else:
+        named = (k for k in kinds if k.filename in filenames)
+    return next(named, _default_kind(config, kinds))
+
+
+def _default_kind(config: ModelConfig, kinds: Sequence[KnownBackend]) -> KnownBackend | None:
+    """The kind of model when only a backend is named; tensorflow has two, so it has no default."""
+    if not config.backend or config.backend == "tensorflow":
+        return None
+    return next(iter(kinds), None)
+
+
+def _with_backend_of_name(config: ModelConfig) -> ModelConfig:
+    _, dot, backend = config.name.partition(".")
+    if not dot:
+        raise ConfigError(
+            f"Invalid model name: Could not determine backend for model '{config.name}' "
+            "with no backend in model configuration. "
+            "Expected model name of the form 'model.<backend_name>'."
+        )
+    return replace(config, backend=backend, default_model_filename=f"model.{backend}")
+
+
+# -- scheduling and memory ---------------------------------------------------------------------
+
+
+def with_defaults(config: ModelConfig) -> ModelConfig:
+    """Fill in version policy, batching and memory settings."""
+    return replace(
+        config,
+        version_policy=config.version_policy or VersionPolicy(latest=LatestVersions(1)),
+        dynamic_batching=_dynamic(config.dynamic_batching, config.max_batch_size),
+        sequence_batching=_sequence(config.sequence_batching, config.max_batch_size),
+        optimization=_optimization(config),
+    )
+
+
+def _preferred(sizes: tuple[int, ...], max_batch_size: int) -> tuple[int, ...]:
+    return sizes or ((max_batch_size,) if max_batch_size > 0 else ())
+
+
+def _dynamic(batching: DynamicBatching | None, max_batch_size: int) -> DynamicBatching | None:
+    if batching is None:
+        return None
+    sizes = _preferred(batching.preferred_batch_size, max_batch_size)
+    return replace(batching, preferred_batch_size=sizes)
+
+
+def _sequence(batching: SequenceBatching | None, max_batch_size: int) -> SequenceBatching | None:
+    if batching is None:
+        return None
+    oldest = batching.oldest
+    if oldest is not None:
+        sizes = _preferred(oldest.preferred_batch_size, max_batch_size)
+        oldest = replace(oldest, preferred_batch_size=sizes)
+    idle = batching.max_sequence_idle_microseconds or SEQUENCE_IDLE_MICROSECONDS
+    return replace(batching, oldest=oldest, max_sequence_idle_microseconds=idle)
+
+
+def _optimization(config: ModelConfig) -> Optimization | None:
+    if config.ensemble_scheduling is not None:
+        return config.optimization
+    given = config.optimization or Optimization()
+    return replace(
+        given,
+        input_pinned_memory=given.input_pinned_memory or PinnedMemory(enable=True),
+        output_pinned_memory=given.output_pinned_memory or PinnedMemory(enable=True),
+    )
+
+
+# -- instances ---------------------------------------------------------------------------------
+
+
+def with_instances(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
+    """Name the instance groups, and settle their kinds, counts and devices."""
+    given = config.instance_group or (InstanceGroup(name=config.name),)
+    groups = [_group(config, at, group, gpus) for at, group in enumerate(given)]
+    return replace(config, instance_group=tuple(groups))
+
+
+def _group(
+    config: ModelConfig, at: int, group: InstanceGroup, gpus: Sequence[int]
+) -> InstanceGroup:
+    kind = _kind(group, gpus)
+    count = CPU_INSTANCES.get(config.backend, 1) if kind is InstanceKind.KIND_CPU else 1
+    return replace(
+        group,
+        name=group.name or f"{config.name}_{at}",
+        kind=kind,
+        count=group.count if group.count > 0 else count,
+        gpus=group.gpus or (tuple(gpus) if kind is InstanceKind.KIND_GPU else ()),
+    )
+
+
+def _kind(group: InstanceGroup, gpus: Sequence[int]) -> InstanceKind:
+    """`KIND_AUTO` is a GPU where there is one and all that are named are there, else the CPU."""
+    if group.kind is not InstanceKind.KIND_AUTO:
+        return group.kind
+    usable = bool(gpus) and set(group.gpus) <= set(gpus)
+    return InstanceKind.KIND_GPU if usable else InstanceKind.KIND_CPU

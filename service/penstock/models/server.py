@@ -1,0 +1,228 @@
+"""`InferenceServer`: the one facade that every frontend talks to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedError,
+)
+from penstock.core.request import InferenceRequest, parse_version
+from penstock.core.stream import ResponseStream
+from penstock.models.lifecycle import ModelLifecycle, State
+from penstock.models.model import Model
+from penstock.models.repository import ModelRepository
+from penstock.models.views import (
+    Gauge,
+    ModelIndexEntry,
+    ModelMetadata,
+    ModelStatistics,
+    ServerMetadata,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What the server calls itself."""
+
+    name: str
+    version: str
+
+
+class InferenceServer:
+    """Everything that a frontend may ask. Takes and gives plain frozen values; raises core errors."""
+
+    def __init__(
+        self,
+        identity: ServerIdentity,
+        repository: ModelRepository,
+        lifecycle: ModelLifecycle,
+        *,
+        explicit_control: bool = False,
+        strict_readiness: bool = True,
+    ) -> None:
+        self._identity = identity
+        self._repository = repository
+        self._lifecycle = lifecycle
+        self._explicit_control = explicit_control
+        self._strict_readiness = strict_readiness
+        self._exiting = False
+        self._started = False
+
+    # -- inference ----------------------------------------------------------------------------
+
+    async def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; its responses come on the stream, which the caller closes."""
+        return self._find(request.model_name, request.model_version).infer(request)
+
+    async def decoupled(self, name: str, version: str) -> bool:
+        """Whether requests to the model may get any number of responses."""
+        return self._find(name, version).config.decoupled
+
+    # -- health -------------------------------------------------------------------------------
+
+    async def live(self) -> bool:
+        """Whether the server runs (G-01)."""
+        self._refuse_when_exiting()
+        return True
+
+    async def ready(self) -> bool:
+        """Whether it serves: with strict readiness, all its models do (W-03)."""
+        self._refuse_when_exiting()
+        if not self._started:
+            return False
+        if not self._strict_readiness:
+            return True
+        return await self._all_ready()
+
+    async def model_ready(self, name: str, version: str) -> bool:
+        """Whether the model version serves; false for one that is not known."""
+        number = parse_version(version)
+        try:
+            model = self._lifecycle.find(name, number)
+        except InferenceError:
+            return False
+        return await model.ready()
+
+    async def _all_ready(self) -> bool:
+        known: dict[str, bool] = {}
+        for name, _, status in self._lifecycle.statuses():
+            unloaded = status.state is State.UNAVAILABLE and status.reason == "unloaded"
+            fine = unloaded or status.model is not None
+            known[name] = known.get(name, True) and fine
+        if not all(known.values()):
+            return False
+        return all(await asyncio.gather(*(model.ready() for model in self._lifecycle.models())))
+
+    # -- metadata -----------------------------------------------------------------------------
+
+    async def metadata(self) -> ServerMetadata:
+        """Who this server is and what it can do."""
+        return ServerMetadata(self._identity.name, self._identity.version)
+
+    async def model_metadata(self, name: str, version: str) -> ModelMetadata:
+        """The tensors of a model version, and the versions served (of one, if it was named)."""
+        model = self._find(name, version)
+        versions = [model.version] if version else self._lifecycle.served(name)
+        config = model.config
+        return ModelMetadata(
+            name=config.name,
+            versions=tuple(map(str, versions)),
+            platform=config.platform or config.backend,
+            inputs=model.tensors(config.input),
+            outputs=model.tensors(config.output),
+        )
+
+    async def model_config(self, name: str, version: str) -> ModelConfig:
+        """The effective configuration of a model version."""
+        return self._find(name, version).config
+
+    async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
+        """Counters of one version, of one model, or of all (empty name)."""
+        models = self._lifecycle.served(name).values() if name else self._lifecycle.models()
+        number = parse_version(version)
+        found = tuple(
+            ModelStatistics(m.config.name, str(m.version), m.statistics)
+            for m in models
+            if not version or m.version == number
+        )
+        if name and not self._lifecycle.served(name):
+            raise InvalidRequestError(f"requested model '{name}' is not available")
+        if version and not found:
+            raise InvalidRequestError(
+                f"requested model version is not available for model '{name}'"
+            )
+        return found
+
+    def snapshot(self) -> Iterable[ModelStatistics]:
+        """Counters of every model version that serves."""
+        for model in self._lifecycle.models():
+            yield ModelStatistics(model.config.name, str(model.version), model.statistics)
+
+    def gauges(self) -> Iterable[Gauge]:
+        """Numbers that engines report about themselves."""
+        for model in self._lifecycle.models():
+            yield from model.gauges()
+
+    # -- model repository ---------------------------------------------------------------------
+
+    async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
+        """Every model of the repository and its versions; models never loaded by name alone."""
+        entries = [
+            ModelIndexEntry(name, str(version), status.state.value, status.reason)
+            for name, version, status in self._lifecycle.statuses()
+            if not ready_only or status.state is State.READY
+        ]
+        if not ready_only:
+            names = await asyncio.to_thread(self._repository.names)
+            seen = {entry.name for entry in entries}
+            entries += [ModelIndexEntry(name) for name in names if name not in seen]
+        return tuple(sorted(entries, key=lambda entry: entry.name))
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model, or load it anew (explicit control only)."""
+        self._refuse_without_control()
+        if parameters:
+            names = ", ".join(sorted(parameters))
+            raise UnsupportedError(f"load parameters are not supported yet: {names}")
+        await self._lifecycle.load(name)
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unload a model (explicit control only)."""
+        self._refuse_without_control()
+        await self._lifecycle.unload(name)
+
+    # -- start and end ------------------------------------------------------------------------
+
+    async def start(self, names: Iterable[str]) -> list[InferenceError]:
+        """Load models; the server serves afterwards. Answers with what went wrong."""
+        results = await asyncio.gather(
+            *(self._lifecycle.load(name) for name in names), return_exceptions=True
+        )
+        self._started = True
+        failures: list[InferenceError] = []
+        for result in results:
+            if isinstance(result, InferenceError):
+                failures.append(result)
+            elif isinstance(result, BaseException):
+                raise result
+        return failures
+
+    def refuse(self) -> None:
+        """Take no new work: the server is about to stop."""
+        self._exiting = True
+
+    async def stop(self, timeout: float) -> None:
+        """Refuse new work, finish what is in flight within `timeout` seconds, unload everything."""
+        self.refuse()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._lifecycle.close()
+        except TimeoutError:
+            logger.error("Exit timeout expired. Exiting immediately.")
+            await self._lifecycle.abort()
+
+    def _find(self, name: str, version: str) -> Model:
+        self._refuse_when_exiting()
+        if not self._started:
+            raise UnavailableError("Server not ready")
+        return self._lifecycle.find(name, parse_version(version))
+
+    def _refuse_when_exiting(self) -> None:
+        if self._exiting:
+            raise UnavailableError("Server exiting")
+
+    def _refuse_without_control(self) -> None:
+        if not self._explicit_control:
+            raise UnavailableError(
+                "explicit model load / unload is not allowed if polling is enabled"
+            )

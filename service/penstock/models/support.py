@@ -1,0 +1,67 @@
+"""What a configuration may say that this version does not do yet; such models are refused."""
+
+from __future__ import annotations
+
+from penstock.core.config import ConfigPart, Field, ModelConfig, fields_of
+from penstock.core.errors import UnsupportedError
+
+UNSUPPORTED = (
+    "runtime",
+    "input.is_shape_tensor",
+    "input.allow_ragged_batch",
+    "input.is_non_linear_format_io",
+    "output.is_shape_tensor",
+    "output.is_non_linear_format_io",
+    "batch_input",
+    "batch_output",
+    "dynamic_batching.preserve_ordering",
+    "dynamic_batching.priority_levels",
+    "dynamic_batching.default_priority_level",
+    "dynamic_batching.default_queue_policy.timeout_action",
+    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+    "dynamic_batching.default_queue_policy.allow_timeout_override",
+    "dynamic_batching.default_queue_policy.max_queue_size",
+    "dynamic_batching.priority_queue_policy",
+    "sequence_batching",
+    "ensemble_scheduling",
+    "instance_group.rate_limiter",
+    "instance_group.secondary_devices",
+    "instance_group.profile",
+    "instance_group.passive",
+    "instance_group.host_policy",
+    "cc_model_filenames",
+    "model_warmup",
+    "model_operations",
+    "model_repository_agents",
+    "response_cache.enable",
+    "model_metrics",
+)
+"""Fields by their path. Whoever makes one work deletes its line."""
+
+
+def refuse_unsupported(config: ModelConfig) -> None:
+    """Raise for the first field with a value of its own that this version does not act on."""
+    for path in UNSUPPORTED:
+        if is_given(config, path):
+            raise UnsupportedError(
+                f"model '{config.name}': field '{path}' "
+                "is not supported by this version of Penstock"
+            )
+
+
+def is_given(config: ModelConfig, path: str) -> bool:
+    """Whether any field at `path` differs from its default; lists and maps are searched through."""
+    *parents, leaf = path.split(".")
+    parts: list[ConfigPart] = [config]
+    for name in parents:
+        parts = [value for part in parts for value in _field(part, name).values(part)]
+    return any(_differs(part, leaf) for part in parts)
+
+
+def _differs(part: ConfigPart, name: str) -> bool:
+    field = _field(part, name)
+    return bool(getattr(part, field.attribute) != field.default)
+
+
+def _field(part: ConfigPart, name: str) -> Field:
+    return next(field for field in fields_of(type(part)) if field.name == name)

@@ -1,0 +1,82 @@
+"""The plain frozen values that the facade answers with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.core.statistics import Statistics
+
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+"""What clients and tools detect features by, in the order they expect (contract G-05)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerMetadata:
+    """Name, version and protocol extensions of the server (G-04)."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = EXTENSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMetadata:
+    """A tensor as clients see it: with the batch dimension, as -1, where the model batches."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """A served model version, and which versions are served beside it (G-06)."""
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[TensorMetadata, ...]
+    outputs: tuple[TensorMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIndexEntry:
+    """One line of the repository index (X-16); empty version and state: never loaded."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatistics:
+    """Name, version and counters of a served model version."""
+
+    name: str
+    version: str
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """A number that an engine reports about itself, for the metrics page."""
+
+    name: str
+    model: str
+    version: str
+    value: float

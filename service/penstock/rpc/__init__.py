@@ -1,0 +1,1 @@
+"""The gRPC frontend: translates between protobuf and the core, decides nothing."""

@@ -1,0 +1,113 @@
+"""Request parameters of gRPC: which are the server's own, and which go to the model (area B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.request import ParameterValue
+from penstock.protocol import grpc_service_pb2 as pb
+
+EMPTY_FINAL = "triton_enable_empty_final_response"
+FINAL = "triton_final_response"
+
+_CUSTOM_KINDS = ("bool_param", "int64_param", "string_param", "double_param")
+_LONGEST_CORRELATION_ID = 128
+
+
+def split_parameters(
+    parameters: Mapping[str, pb.InferParameter],
+) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
+    """Fields of `InferenceRequest` that parameters set, and the parameters for the model."""
+    fields: dict[str, Any] = {}
+    custom: dict[str, ParameterValue] = {}
+    for key, parameter in parameters.items():
+        if read := _OWN.get(key):
+            field, value = read(key, parameter)
+            fields[field] = value
+        elif key.startswith("triton_"):
+            _check_reserved(key, parameter)
+        else:
+            custom[key] = _custom(key, parameter)
+    return fields, custom
+
+
+def wants_empty_final(parameters: Mapping[str, pb.InferParameter]) -> bool:
+    """Whether the client wants a message for a final flag that came without data (GP-05)."""
+    return EMPTY_FINAL in parameters and parameters[EMPTY_FINAL].bool_param
+
+
+def positive_int(parameter: pb.InferParameter) -> int | None:
+    """The value of an `int64_param` above zero, otherwise `None`."""
+    return parameter.int64_param if parameter.int64_param > 0 else None
+
+
+def _check_reserved(key: str, parameter: pb.InferParameter) -> None:
+    if key != EMPTY_FINAL:
+        raise InvalidRequestError(
+            "parameter keys starting with 'triton_' are reserved for Triton usage. Only the"
+            f" following keys starting with 'triton_' are allowed: {EMPTY_FINAL}"
+        )
+    _bool(key, parameter)
+
+
+def _correlation_id(key: str, parameter: pb.InferParameter) -> tuple[str, int | str]:
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind == "int64_param":
+        return "correlation_id", parameter.int64_param
+    if kind != "string_param":
+        raise _wrong_type(key, "int64_param or string_param.")
+    if len(parameter.string_param.encode()) > _LONGEST_CORRELATION_ID:
+        raise UnsupportedError(
+            f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters"
+        )
+    return "correlation_id", parameter.string_param
+
+
+def _flag(key: str, parameter: pb.InferParameter) -> tuple[str, bool]:
+    return key, _bool(key, parameter)
+
+
+def _bool(key: str, parameter: pb.InferParameter) -> bool:
+    if parameter.WhichOneof("parameter_choice") != "bool_param":
+        raise _wrong_type(key, "bool_param.")
+    return parameter.bool_param
+
+
+def _priority(key: str, parameter: pb.InferParameter) -> tuple[str, int]:
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind == "uint64_param":
+        return key, parameter.uint64_param
+    if kind != "int64_param":
+        raise _wrong_type(key, "int64_param or uint64_param.")
+    if parameter.int64_param < 0:
+        raise InvalidRequestError("invalid value for 'priority', expected value >= 0.")
+    return key, parameter.int64_param
+
+
+def _timeout(key: str, parameter: pb.InferParameter) -> tuple[str, int]:
+    if parameter.WhichOneof("parameter_choice") != "int64_param":
+        raise _wrong_type(key, "int64_param.")
+    return key, parameter.int64_param
+
+
+def _custom(key: str, parameter: pb.InferParameter) -> ParameterValue:
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind not in _CUSTOM_KINDS:
+        raise _wrong_type(key, "bool_param, int64_param, string_param or double_param.")
+    value: ParameterValue = getattr(parameter, kind)
+    return value
+
+
+def _wrong_type(key: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(f"invalid value type for '{key}' parameter, expected {expected}")
+
+
+_OWN: dict[str, Callable[[str, pb.InferParameter], tuple[str, Any]]] = {
+    "sequence_id": _correlation_id,
+    "sequence_start": _flag,
+    "sequence_end": _flag,
+    "priority": _priority,
+    "timeout": _timeout,
+}

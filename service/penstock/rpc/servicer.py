@@ -1,0 +1,191 @@
+"""The methods of `inference.GRPCInferenceService`, on any transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+from google.protobuf.message import Message
+
+from penstock.core.errors import InternalError, UnsupportedError
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.models.config_file import config_to_message
+from penstock.models.server import InferenceServer
+from penstock.models.views import TensorMetadata
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.codec import decode_request, encode_response
+from penstock.rpc.context import Method, RpcContext, Service, Unary
+from penstock.rpc.conversation import Conversation
+from penstock.rpc.statistics import encode_statistics
+
+NAME = "inference.GRPCInferenceService"
+
+_NOT_YET = (
+    "SystemSharedMemoryStatus",
+    "SystemSharedMemoryRegister",
+    "SystemSharedMemoryUnregister",
+    "CudaSharedMemoryStatus",
+    "CudaSharedMemoryRegister",
+    "CudaSharedMemoryUnregister",
+    "TraceSetting",
+    "LogSettings",
+)
+
+
+class InferenceServicer:
+    """Translates every RPC to a call of the facade, and its answer to a message."""
+
+    def __init__(self, server: InferenceServer) -> None:
+        self._server = server
+
+    def service(self) -> Service:
+        """The methods by name, for a transport to serve."""
+        unary = [
+            self.ServerLive,
+            self.ServerReady,
+            self.ModelReady,
+            self.ServerMetadata,
+            self.ModelMetadata,
+            self.ModelInfer,
+            self.ModelConfig,
+            self.ModelStatistics,
+            self.RepositoryIndex,
+            self.RepositoryModelLoad,
+            self.RepositoryModelUnload,
+        ]
+        methods = [_method(handler.__name__, handler) for handler in unary]
+        methods += [_method(name, _not_yet(name)) for name in _NOT_YET]
+        stream = Method(
+            "ModelStreamInfer",
+            pb.ModelInferRequest,
+            pb.ModelStreamInferResponse,
+            self.ModelStreamInfer,
+            streaming=True,
+        )
+        return Service(NAME, [*methods, stream])
+
+    # -- inference ----------------------------------------------------------------------------
+
+    async def ModelInfer(self, message: pb.ModelInferRequest, context: RpcContext) -> Message:
+        name, version = message.model_name, message.model_version
+        if await self._server.decoupled(name, version):
+            raise UnsupportedError(
+                "ModelInfer RPC doesn't support models with decoupled transaction policy"
+            )
+        request = decode_request(message, context.deadline)
+        stream = await self._server.infer(request)
+        try:
+            response = await _only(stream)
+        finally:
+            stream.close()
+        return encode_response(request, stream.model_version, response)
+
+    async def ModelStreamInfer(
+        self, requests: AsyncIterator[pb.ModelInferRequest], context: RpcContext
+    ) -> None:
+        await Conversation(self._server, context).run(requests)
+
+    # -- health and metadata ------------------------------------------------------------------
+
+    async def ServerLive(self, _: pb.ServerLiveRequest, __: RpcContext) -> Message:
+        return pb.ServerLiveResponse(live=await self._server.live())
+
+    async def ServerReady(self, _: pb.ServerReadyRequest, __: RpcContext) -> Message:
+        return pb.ServerReadyResponse(ready=await self._server.ready())
+
+    async def ModelReady(self, message: pb.ModelReadyRequest, _: RpcContext) -> Message:
+        ready = await self._server.model_ready(message.name, message.version)
+        return pb.ModelReadyResponse(ready=ready)
+
+    async def ServerMetadata(self, _: pb.ServerMetadataRequest, __: RpcContext) -> Message:
+        metadata = await self._server.metadata()
+        return pb.ServerMetadataResponse(
+            name=metadata.name, version=metadata.version, extensions=metadata.extensions
+        )
+
+    async def ModelMetadata(self, message: pb.ModelMetadataRequest, _: RpcContext) -> Message:
+        metadata = await self._server.model_metadata(message.name, message.version)
+        return pb.ModelMetadataResponse(
+            name=metadata.name,
+            versions=metadata.versions,
+            platform=metadata.platform,
+            inputs=_tensors(metadata.inputs),
+            outputs=_tensors(metadata.outputs),
+        )
+
+    async def ModelConfig(self, message: pb.ModelConfigRequest, _: RpcContext) -> Message:
+        config = await self._server.model_config(message.name, message.version)
+        return pb.ModelConfigResponse(config=config_to_message(config))
+
+    async def ModelStatistics(self, message: pb.ModelStatisticsRequest, _: RpcContext) -> Message:
+        models = await self._server.statistics(message.name, message.version)
+        return pb.ModelStatisticsResponse(model_stats=map(encode_statistics, models))
+
+    # -- model repository ---------------------------------------------------------------------
+
+    async def RepositoryIndex(self, message: pb.RepositoryIndexRequest, _: RpcContext) -> Message:
+        _refuse_repository_name(message.repository_name)
+        entries = await self._server.index(message.ready)
+        return pb.RepositoryIndexResponse(
+            models=[
+                pb.RepositoryIndexResponse.ModelIndex(
+                    name=e.name, version=e.version, state=e.state, reason=e.reason
+                )
+                for e in entries
+            ]
+        )
+
+    async def RepositoryModelLoad(
+        self, message: pb.RepositoryModelLoadRequest, _: RpcContext
+    ) -> Message:
+        _refuse_repository_name(message.repository_name)
+        parameters = {
+            key: value.bytes_param or value.string_param
+            for key, value in message.parameters.items()
+        }
+        await self._server.load(message.model_name, parameters)
+        return pb.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(
+        self, message: pb.RepositoryModelUnloadRequest, _: RpcContext
+    ) -> Message:
+        _refuse_repository_name(message.repository_name)
+        dependents = message.parameters.get("unload_dependents")
+        await self._server.unload(
+            message.model_name, unload_dependents=bool(dependents and dependents.bool_param)
+        )
+        return pb.RepositoryModelUnloadResponse()
+
+
+async def _only(stream: ResponseStream) -> InferenceResponse:
+    """The one response of a stream; raises when it carries an error or is not the only one."""
+    responses = [response async for response in stream]
+    if len(responses) != 1:
+        raise InternalError(f"expected a single response, got {len(responses)}")
+    if responses[0].error is not None:
+        raise responses[0].error
+    return responses[0]
+
+
+def _tensors(tensors: Iterable[TensorMetadata]) -> list[pb.ModelMetadataResponse.TensorMetadata]:
+    return [
+        pb.ModelMetadataResponse.TensorMetadata(name=t.name, datatype=t.datatype, shape=t.shape)
+        for t in tensors
+    ]
+
+
+def _refuse_repository_name(name: str) -> None:
+    if name:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _not_yet(name: str) -> Unary:
+    async def refuse(_: Message, __: RpcContext) -> Message:
+        raise UnsupportedError(f"{name} is not supported yet")
+
+    return refuse
+
+
+def _method(name: str, handler: Unary) -> Method:
+    request, response = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
+    return Method(name, request, response, handler)

@@ -1,0 +1,55 @@
+"""From error classes to gRPC status codes: the only place where the two vocabularies meet."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from penstock.core.errors import (
+    AlreadyExistsError,
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    RequestCancelledError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+
+class StatusCode(IntEnum):
+    """gRPC status codes by their numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+_CODES: dict[type[InferenceError], StatusCode] = {
+    InternalError: StatusCode.INTERNAL,
+    NotFoundError: StatusCode.NOT_FOUND,
+    InvalidRequestError: StatusCode.INVALID_ARGUMENT,
+    UnavailableError: StatusCode.UNAVAILABLE,
+    UnsupportedError: StatusCode.UNIMPLEMENTED,
+    AlreadyExistsError: StatusCode.ALREADY_EXISTS,
+    RequestCancelledError: StatusCode.CANCELLED,
+}
+
+
+def status_code(error: InferenceError) -> StatusCode:
+    """The code of the nearest known class of `error` (contract G-31)."""
+    known = (_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
+    return next(known, StatusCode.UNKNOWN)

@@ -1,0 +1,36 @@
+"""One file per way of scheduling. Schedulers decide in pure code and wait in a thin shell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.core.inference import Inference
+
+
+class Instance(Protocol):
+    """What a scheduler sees of an instance: something that executes batches.
+
+    `serial` instances take one batch at a time. `available` turns false while the instance
+    cannot work (its process died); `on_available` is called when it can again.
+    """
+
+    name: str
+    serial: bool
+    on_available: Callable[[], None] | None
+
+    @property
+    def available(self) -> bool: ...
+
+    async def execute(self, batch: Sequence[Inference]) -> None:
+        """Answer every inference of the batch; never raises. Returns when the next may come."""
+
+
+class Scheduler(Protocol):
+    """Decides which requests an instance executes together, and when."""
+
+    def schedule(self, inference: Inference) -> None:
+        """Take a request; its answers come on its stream. Raises what admission refuses."""
+
+    async def drain(self) -> None:
+        """Wait until no execution runs any more."""

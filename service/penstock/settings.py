@@ -1,0 +1,324 @@
+"""How this server runs: what the command line and the environment said, in frozen values.
+
+Each part describes one area and has the defaults of `tritonserver`; `Settings` puts them together
+and checks what concerns more than one of them. Times are in the unit that the name ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+
+class SettingsError(ValueError):
+    """Settings that contradict each other. The message is what the command line prints."""
+
+
+class ModelControlMode(StrEnum):
+    NONE = "none"
+    POLL = "poll"
+    EXPLICIT = "explicit"
+
+
+class CompressionLevel(StrEnum):
+    NONE = "none"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class Feature(StrEnum):
+    """A group of calls that can be kept for clients who know a secret header."""
+
+    HEALTH = "health"
+    METADATA = "metadata"
+    INFERENCE = "inference"
+    SHARED_MEMORY = "shared-memory"
+    MODEL_CONFIG = "model-config"
+    MODEL_REPOSITORY = "model-repository"
+    STATISTICS = "statistics"
+    TRACE = "trace"
+    LOGGING = "logging"
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """`features` need a header named `key` (after the frontend's own prefix) with this value."""
+
+    features: frozenset[Feature]
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositorySettings:
+    """Where models are, and when they are loaded."""
+
+    paths: tuple[str, ...] = ()
+    control_mode: ModelControlMode = ModelControlMode.NONE
+    poll_seconds: int = 15
+    startup_models: tuple[str, ...] = ()
+    exit_on_error: bool = True
+    auto_complete_config: bool = True
+    strict_readiness: bool = True
+    config_name: str = ""
+    load_thread_count: int = 4
+    load_retry_count: int = 0
+    namespacing: bool = False
+    agent_directory: str = "/opt/tritonserver/repoagents"
+
+    @property
+    def loads_everything(self) -> bool:
+        """Whether start-up loads all models rather than the named ones."""
+        return self.control_mode is not ModelControlMode.EXPLICIT or self.startup_models == ("*",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    enabled: bool = True
+    address: str = "0.0.0.0"
+    port: int = 8000
+    reuse_port: bool = False
+    header_forward_pattern: str = ""
+    thread_count: int = 8
+    max_input_size: int = 64 * 1024 * 1024
+    restrictions: tuple[Restriction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Names of PEM files, and whether clients must show a certificate too."""
+
+    enabled: bool = False
+    mutual: bool = False
+    certificate: str = ""
+    key: str = ""
+    root_certificate: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepaliveSettings:
+    time_ms: int = 7_200_000
+    timeout_ms: int = 20_000
+    permit_without_calls: bool = False
+    max_pings_without_data: int = 2
+    min_recv_ping_interval_without_data_ms: int = 300_000
+    max_ping_strikes: int = 2
+    max_connection_age_ms: int | None = None
+    max_connection_age_grace_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrpcSettings:
+    enabled: bool = True
+    address: str = "0.0.0.0"
+    port: int = 8001
+    reuse_port: bool = False
+    transport: Literal["grpcio"] = "grpcio"
+    header_forward_pattern: str = ""
+    infer_thread_count: int = 2
+    infer_allocation_pool_size: int = 8
+    max_response_pool_size: int = 2**31 - 1
+    response_compression: CompressionLevel = CompressionLevel.NONE
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
+    restrictions: tuple[Restriction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """`config` holds the `--metrics-config` values, such as `summary_latencies`."""
+
+    enabled: bool = True
+    gpu: bool = True
+    cpu: bool = True
+    address: str = "0.0.0.0"
+    port: int = 8002
+    interval_ms: float = 2000
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """`escape` quotes messages, so that a client's text cannot forge a line of the log."""
+
+    verbose: int = 0
+    info: bool = True
+    warning: bool = True
+    error: bool = True
+    format: Literal["default", "ISO8601"] = "default"
+    file: str = ""
+    escape: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """`opentelemetry` holds that mode's own settings in the order given; keys may repeat."""
+
+    mode: Literal["triton", "opentelemetry"] = "triton"
+    levels: frozenset[str] = frozenset()
+    rate: int = 1000
+    count: int = -1
+    file: str = ""
+    log_frequency: int = 0
+    opentelemetry: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """`config`: settings by backend; those under the empty name are for every backend."""
+
+    directory: str = "/opt/tritonserver/backends"
+    config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def of(self, backend: str) -> dict[str, str]:
+        """What one backend is told."""
+        return {**self.config.get("", {}), **self.config.get(backend, {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """Settings by kind of response cache; without any there is no cache."""
+
+    directory: str = "/opt/tritonserver/caches"
+    config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitResource:
+    """`count` units of a resource on one device, or, where `device` is -1, on each."""
+
+    name: str
+    count: int
+    device: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimitSettings:
+    mode: Literal["off", "execution_count"] = "off"
+    resources: tuple[RateLimitResource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSettings:
+    """Memory pools and placement; mappings are by GPU ordinal or by name of a host policy."""
+
+    pinned_memory_pool_byte_size: int = 256 * 1024 * 1024
+    cuda_memory_pool_byte_size: Mapping[int, int] = field(default_factory=dict)
+    cuda_virtual_address_size: Mapping[int, int] = field(default_factory=dict)
+    min_supported_compute_capability: float = 6.0
+    buffer_manager_thread_count: int = 0
+    peer_access: bool = True
+    host_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    load_limits: Mapping[int, float] = field(default_factory=dict)
+    cpu_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagemakerSettings:
+    enabled: bool = False
+    port: int = 8080
+    safe_ports: tuple[int, int] | None = None
+    thread_count: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VertexSettings:
+    enabled: bool = False
+    port: int = 8080
+    thread_count: int = 8
+    default_model: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    id: str = "triton"
+    exit_timeout_seconds: int = 30
+    client_shared_memory: bool = False
+    repository: RepositorySettings = field(default_factory=RepositorySettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    grpc: GrpcSettings = field(default_factory=GrpcSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    logging: LogSettings = field(default_factory=LogSettings)
+    trace: TraceSettings = field(default_factory=TraceSettings)
+    backends: BackendSettings = field(default_factory=BackendSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    rate_limit: RateLimitSettings = field(default_factory=RateLimitSettings)
+    devices: DeviceSettings = field(default_factory=DeviceSettings)
+    sagemaker: SagemakerSettings = field(default_factory=SagemakerSettings)
+    vertex: VertexSettings = field(default_factory=VertexSettings)
+
+    def __post_init__(self) -> None:
+        _check_startup_models(self.repository)
+        _check_ports(self)
+        _check_safe_ports(self)
+        _check_creation(self)
+
+
+class _Endpoint(NamedTuple):
+    name: str
+    address: str
+    port: int
+
+
+def _endpoints(settings: Settings) -> Iterator[_Endpoint]:
+    """What listens, in the order in which a conflict names it."""
+    http, grpc, metrics = settings.http, settings.grpc, settings.metrics
+    if http.enabled:
+        yield _Endpoint("HTTP", http.address, http.port)
+    if grpc.enabled:
+        yield _Endpoint("GRPC", grpc.address, grpc.port)
+    if metrics.enabled:
+        yield _Endpoint("metrics", metrics.address, metrics.port)
+    if settings.sagemaker.enabled:
+        yield _Endpoint("SageMaker", http.address, settings.sagemaker.port)
+    if settings.vertex.enabled:
+        yield _Endpoint("Vertex AI", http.address, settings.vertex.port)
+
+
+def _check_startup_models(repository: RepositorySettings) -> None:
+    if repository.startup_models and repository.control_mode is not ModelControlMode.EXPLICIT:
+        raise SettingsError(
+            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
+        )
+
+
+def _check_ports(settings: Settings) -> None:
+    """No two endpoints on one port; port 0 lets the system choose, so it never collides."""
+    for one, other in combinations(_endpoints(settings), 2):
+        if one.port and (one.address, one.port) == (other.address, other.port):
+            raise SettingsError(
+                f"The server cannot listen to {one.name} requests and {other.name} requests "
+                f"at the same address and port {one.address}:{one.port}"
+            )
+
+
+def _check_safe_ports(settings: Settings) -> None:
+    """SageMaker may confine every endpoint but its own to a range of ports."""
+    if not settings.sagemaker.enabled or settings.sagemaker.safe_ports is None:
+        return
+    low, high = settings.sagemaker.safe_ports
+    for name, _, port in _endpoints(settings):
+        if name != "SageMaker" and not low <= port <= high:
+            raise SettingsError(
+                f"The server cannot listen to {name} requests at port {port}, "
+                f"allowed port range is [{low}, {high}]"
+            )
+
+
+def _check_creation(settings: Settings) -> None:
+    problem = ""
+    startup_models = settings.repository.startup_models
+    if not settings.repository.paths:
+        problem = "--model-repository must be specified"
+    elif "*" in startup_models and len(startup_models) > 1:
+        problem = "Wildcard model name '*' must be the ONLY startup model if specified at all."
+    elif len(settings.cache.config) > 1:
+        problem = (
+            "found multiple cache configurations, but only a single cache is currently supported"
+        )
+    if problem:
+        raise SettingsError(f"error: creating server: Invalid argument - {problem}")

@@ -1,0 +1,126 @@
+"""The log: lines as `tritonserver` writes them, over the standard library's logging.
+
+Information goes to standard output, warnings and errors to standard error, all of it to a file as
+well where one is set. Below INFO are the verbose levels: `DEBUG` is level 1, one lower is level 2.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
+
+from penstock.settings import LogSettings
+
+_OWN = ("penstock", "penstock_backends")
+
+
+def configure(settings: LogSettings) -> None:
+    """Log as `settings` say, from now on; may be called again to change them.
+
+    Raises `OSError` where the log file cannot be opened, and then changes nothing.
+    """
+    handlers = _handlers(settings)
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Output)]:
+        root.removeHandler(handler)
+        handler.close()
+    for handler in handlers:
+        root.addHandler(handler)
+    # What libraries say below a warning is detail: it takes --log-verbose to see it.
+    root.setLevel(INFO if settings.verbose else WARNING)
+    for name in _OWN:
+        logging.getLogger(name).setLevel(max(1, DEBUG + 1 - settings.verbose))
+
+
+def log_table(logger: logging.Logger, table: str) -> None:
+    """Log a table below the start of a line, as it is."""
+    logger.info("\n%s\n", table, stacklevel=2, extra={"verbatim": True})
+
+
+class LineFormatter(logging.Formatter):
+    """`I1121 16:30:00.123456 71 server.py:12] "message"`, or its ISO8601 form; times in UTC."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._iso = settings.format == "ISO8601"
+        self._escape = settings.escape
+
+    def format(self, record: LogRecord) -> str:
+        place = f"{record.process} {record.filename}:{record.lineno}]"
+        return f"{self._start(record)} {place} {self._message(record)}"
+
+    def _start(self, record: LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        if self._iso:
+            return f"{time:%Y-%m-%dT%H:%M:%SZ} {_letter(record)}"
+        return f"{_letter(record)}{time:%m%d %H:%M:%S.%f}"
+
+    def _message(self, record: LogRecord) -> str:
+        message = record.getMessage()
+        if getattr(record, "verbatim", False):
+            return message
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        return _escaped(message) if self._escape else message
+
+
+def _letter(record: LogRecord) -> str:
+    if record.levelno >= ERROR:
+        return "E"
+    return "W" if record.levelno >= WARNING else "I"
+
+
+def _escaped(message: str) -> str:
+    """A JSON string, so that nothing a client sends can start a line of its own."""
+    printable = message.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(printable, ensure_ascii=False)
+
+
+class _Wanted(logging.Filter):
+    """The levels that are switched on, between two bounds."""
+
+    def __init__(self, settings: LogSettings, low: int, high: int) -> None:
+        super().__init__()
+        self._settings = settings
+        self._levels = range(low, high)
+
+    def filter(self, record: LogRecord) -> bool:
+        level = record.levelno
+        return level in self._levels and self._on(level)
+
+    def _on(self, level: int) -> bool:
+        if level >= ERROR:
+            return self._settings.error
+        if level >= WARNING:
+            return self._settings.warning
+        return self._settings.info if level >= INFO else self._settings.verbose > 0
+
+
+class _Output:
+    """Marks the handlers made here, which the next `configure` replaces."""
+
+
+class _Console(_Output, logging.StreamHandler):  # type: ignore[type-arg]
+    pass
+
+
+class _File(_Output, logging.FileHandler):
+    pass
+
+
+def _handlers(settings: LogSettings) -> list[_Console | _File]:
+    highest = logging.CRITICAL + 1
+    outputs: list[tuple[_Console | _File, range]] = [
+        (_Console(sys.stdout), range(0, WARNING)),
+        (_Console(sys.stderr), range(WARNING, highest)),
+    ]
+    if settings.file:
+        file = _File(settings.file, encoding="utf-8", errors="backslashreplace")
+        outputs.append((file, range(0, highest)))
+    for handler, levels in outputs:
+        handler.setFormatter(LineFormatter(settings))
+        handler.addFilter(_Wanted(settings, levels.start, levels.stop))
+    return [handler for handler, _ in outputs]

@@ -1,0 +1,235 @@
+"""The configuration as values, and as JSON."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from configs import model_configs
+from penstock.core.config import (
+    DynamicBatching,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    ModelInput,
+    ModelOutput,
+    Parameter,
+    QueuePolicy,
+    RateLimiter,
+    RateLimiterResource,
+    SequenceBatching,
+    StrategyDirect,
+    TensorReshape,
+    TransactionPolicy,
+    VersionPolicy,
+    WarmupInput,
+    config_from_json,
+    config_to_json,
+    fields_of,
+)
+from penstock.core.errors import ConfigError
+from penstock.core.tensor import DataType
+
+# -- values ----------------------------------------------------------------------------------
+
+
+def test_tensors_are_found_by_name() -> None:
+    config = ModelConfig(input=(ModelInput("a"), ModelInput("b")), output=(ModelOutput("c"),))
+    assert config.inputs_by_name["b"] is config.input[1]
+    assert list(config.outputs_by_name) == ["c"]
+
+
+def test_tensors_are_found_by_name_after_a_change() -> None:
+    config = replace(ModelConfig(input=(ModelInput("a"),)), input=(ModelInput("b"),))
+    assert list(config.inputs_by_name) == ["b"]
+
+
+def test_config_survives_the_way_to_another_process() -> None:
+    config = ModelConfig("m", input=(ModelInput("a", DataType.FP32, dims=(-1,)),))
+    copy = pickle.loads(pickle.dumps(config))
+    assert copy == config
+    assert copy.inputs_by_name == config.inputs_by_name
+
+
+def test_models_answer_once_unless_decoupled() -> None:
+    assert not ModelConfig().decoupled
+    assert not ModelConfig(model_transaction_policy=TransactionPolicy()).decoupled
+    assert ModelConfig(model_transaction_policy=TransactionPolicy(decoupled=True)).decoupled
+
+
+def test_parameter_is_its_text_or_none() -> None:
+    config = ModelConfig(parameters={"a": Parameter("1")})
+    assert config.parameter("a") == "1"
+    assert config.parameter("b") is None
+
+
+def test_backend_sees_the_reshaped_dimensions() -> None:
+    assert ModelInput(dims=(1,), reshape=TensorReshape()).backend_dims == ()
+    assert ModelOutput(dims=(4,)).backend_dims == (4,)
+
+
+def test_queue_delay_is_told_in_seconds() -> None:
+    assert DynamicBatching(max_queue_delay_microseconds=1500).max_queue_delay == 0.0015
+
+
+@pytest.mark.parametrize(
+    ("build", "field"),
+    [
+        (lambda: ModelConfig(max_batch_size=1 << 31), "max_batch_size"),
+        (lambda: ModelInput(dims=(1, 1 << 63)), "dims"),
+        (lambda: QueuePolicy(max_queue_size=-1), "max_queue_size"),
+        (lambda: InstanceGroup(gpus=(0, 1 << 40)), "gpus"),
+    ],
+)
+def test_number_that_does_not_fit_is_refused_by_name(build: Any, field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{field}: .* is out of the range of u?int"):
+        build()
+
+
+def test_only_one_way_of_scheduling_can_be_chosen() -> None:
+    with pytest.raises(ConfigError, match=r"^dynamic_batching and sequence_batching: only one"):
+        ModelConfig(dynamic_batching=DynamicBatching(), sequence_batching=SequenceBatching())
+
+
+def test_a_choice_that_is_false_is_still_a_choice() -> None:
+    with pytest.raises(ConfigError, match=r"^zero_data and random_data: only one"):
+        WarmupInput(zero_data=False, random_data=True)
+
+
+# -- JSON ------------------------------------------------------------------------------------
+
+
+@given(model_configs())
+@settings(max_examples=50, deadline=None)
+def test_json_says_the_same_as_the_config(config: ModelConfig) -> None:
+    assert config_from_json(config_to_json(config)) == config
+    assert config_from_json(config_to_json(config, with_defaults=True)) == config
+
+
+def test_json_leaves_defaults_out() -> None:
+    assert config_to_json(ModelConfig()) == {}
+    group = InstanceGroup(kind=InstanceKind.KIND_CPU)
+    assert config_to_json(ModelConfig(instance_group=(group,))) == {
+        "instance_group": [{"kind": "KIND_CPU"}]
+    }
+
+
+def test_json_with_defaults_prints_all_but_absent_messages() -> None:
+    printed = config_to_json(ModelConfig(), with_defaults=True)
+    absent = {"version_policy", "optimization", "model_operations", "response_cache"}
+    assert not absent & set(printed)
+    assert printed["input"] == []
+    assert printed["parameters"] == {}
+    assert printed["max_batch_size"] == 0
+
+
+def test_json_with_defaults_prints_tensors_as_triton_does() -> None:
+    config = ModelConfig(input=(ModelInput("a", DataType.BYTES, dims=(-1,)),))
+    assert config_to_json(config, with_defaults=True)["input"] == [
+        {
+            "name": "a",
+            "data_type": "TYPE_STRING",
+            "format": "FORMAT_NONE",
+            "dims": [-1],
+            "is_shape_tensor": False,
+            "allow_ragged_batch": False,
+            "optional": False,
+            "is_non_linear_format_io": False,
+        }
+    ]
+
+
+def test_missing_datatype_has_a_name() -> None:
+    tensor = ModelInput("a", data_type=None)
+    printed = config_to_json(ModelConfig(input=(tensor,)), with_defaults=True)
+    assert printed["input"][0]["data_type"] == "TYPE_INVALID"
+    assert config_from_json({"input": [{"data_type": "TYPE_INVALID"}]}).input[0].data_type is None
+
+
+def test_field_named_by_a_keyword_keeps_its_name() -> None:
+    limiter = RateLimiter((RateLimiterResource("r", global_=True, count=2),))
+    printed = config_to_json(ModelConfig(instance_group=(InstanceGroup(rate_limiter=limiter),)))
+    resource = {"name": "r", "global": True, "count": 2}
+    assert printed["instance_group"][0]["rate_limiter"] == {"resources": [resource]}
+
+
+def test_whole_numbers_have_no_fraction_in_json() -> None:
+    batching = SequenceBatching(direct=StrategyDirect(minimum_slot_utilization=1.0))
+    printed = config_to_json(ModelConfig(sequence_batching=batching))
+    assert repr(printed["sequence_batching"]["direct"]["minimum_slot_utilization"]) == "1"
+
+
+def test_number_that_json_cannot_write_is_a_word() -> None:
+    batching = SequenceBatching(direct=StrategyDirect(minimum_slot_utilization=float("-inf")))
+    printed = config_to_json(ModelConfig(sequence_batching=batching))
+    assert printed["sequence_batching"]["direct"] == {"minimum_slot_utilization": "-Infinity"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"max_batch_size": 8},
+        {"max_batch_size": "8"},
+        {"max_batch_size": 8.0},
+        {"maxBatchSize": 8},
+        {"max_batch_size": 8, "input": None},
+    ],
+)
+def test_spellings_that_protobuf_accepts_are_read(written: dict[str, Any]) -> None:
+    assert config_from_json(written) == ModelConfig(max_batch_size=8)
+
+
+def test_enumerations_are_read_by_number_too() -> None:
+    config = config_from_json({"input": [{"data_type": 11}], "instance_group": [{"kind": 2}]})
+    assert config.input[0].data_type is DataType.FP32
+    assert config.instance_group[0].kind is InstanceKind.KIND_CPU
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ([], "the configuration: expected an object"),
+        ({"batch": 1}, "unknown field 'batch'"),
+        ({"input": [{"nme": "a"}]}, r"unknown field 'input\[0\].nme'"),
+        ({"parameters": {"a": {"value": "b"}}}, r"unknown field 'parameters\['a'\].value'"),
+        ({"maxBatchSize": 1, "max_batch_size": 1}, "field 'max_batch_size' is given twice"),
+        ({"input": {"name": "a"}}, "input: expected a list"),
+        ({"parameters": []}, "parameters: expected an object"),
+        ({"version_policy": "latest"}, "version_policy: expected an object"),
+        ({"name": 1}, "name: expected a string, got 1"),
+        ({"max_batch_size": True}, "max_batch_size: expected an integer, got True"),
+        ({"max_batch_size": 1.5}, "max_batch_size: expected an integer, got 1.5"),
+        ({"max_batch_size": "x"}, "max_batch_size: expected an integer, got 'x'"),
+        ({"max_batch_size": float("inf")}, "max_batch_size: expected an integer, got inf"),
+        ({"max_batch_size": 1 << 31}, "max_batch_size: .* out of the range of int32"),
+        ({"input": [{"dims": [1 << 63]}]}, r"input\[0\].dims: .* out of the range of int64"),
+        ({"input": [{"optional": 1}]}, r"input\[0\].optional: expected true or false"),
+        ({"input": [{"data_type": "FP32"}]}, r"input\[0\].data_type: expected one of TYPE_INV"),
+        ({"input": [{"data_type": 99}]}, r"input\[0\].data_type: expected one of TYPE_INVALID"),
+        ({"instance_group": [{"kind": "CPU"}]}, r"instance_group\[0\].kind: expected one of KIND"),
+        (
+            {"sequence_batching": {"direct": {"minimum_slot_utilization": "x"}}},
+            "sequence_batching.direct.minimum_slot_utilization: expected a number",
+        ),
+        (
+            {"dynamic_batching": {"priority_queue_policy": {"one": {}}}},
+            r"dynamic_batching.priority_queue_policy\['one'\]: expected an integer",
+        ),
+        (
+            {"version_policy": {"all": {}, "latest": {}}},
+            "version_policy.latest and all: only one of them may be given",
+        ),
+    ],
+)
+def test_what_json_gets_wrong_is_named(written: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        config_from_json(written)
+
+
+def test_fields_are_described_in_the_order_of_printing() -> None:
+    names = [field.name for field in fields_of(VersionPolicy)]
+    assert names == ["latest", "all", "specific"]
