@@ -4,7 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
+import recorded
 from penstock import __version__, cli
 from penstock.cli.flags import FLAGS
 from penstock.cli.missing import MISSING
 from penstock.cli.reading import UsageError, default, read
 from penstock.settings import Feature, ModelControlMode, RateLimitResource, Restriction, Settings
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden"
 SERVED = 99
 
 
 @dataclass(frozen=True)
-class Recorded:
+class Start:
     """One start of the real server: what it was given, what it said, and how it ended."""
 
     arguments: list[str]
@@ -31,32 +31,27 @@ class Recorded:
     end: str
 
 
-def recorded() -> list[Recorded]:
-    file = GOLDEN / "cli_errors.txt"
-    text = file.read_text() if file.exists() else ""
-    starts = re.findall(r"^\$ tritonserver ?(.*)\n((?:.*\n)*?)=> (.*)$", text, re.MULTILINE)
-    return [Recorded(shlex.split(line), output.strip(), end) for line, output, end in starts]
+def starts() -> list[Start]:
+    text = recorded.log("cli_errors.txt")
+    found = re.findall(r"^\$ tritonserver ?(.*)\n((?:.*\n)*?)=> (.*)$", text, re.MULTILINE)
+    return [Start(shlex.split(line), output.strip(), end) for line, output, end in found]
 
 
 # The real server gives up on these after its command line was accepted.
 AT_START = re.compile(r"^E\d* |creating server: Internal|unable to find 'libtritoncache_")
 # Ports that cannot exist, with which the real server starts and serves nothing.
 IMPOSSIBLE = ("--http-port=70000", "--http-port=-1")
-WITHOUT_GOLDEN = [
-    pytest.param(None, marks=pytest.mark.skip(reason=f"no recorded answers in {GOLDEN}"))
-]
 
 
 def cases(refused: bool) -> list[Any]:
     chosen = [
-        case
-        for case in recorded()
-        if not set(IMPOSSIBLE) & set(case.arguments)
-        and refused == (case.end == "exit status 1" and not AT_START.search(case.output))
+        start
+        for start in starts()
+        if not set(IMPOSSIBLE) & set(start.arguments)
+        and refused == (start.end == "exit status 1" and not AT_START.search(start.output))
     ]
-    return [
-        pytest.param(case, id=" ".join(case.arguments[-2:])) for case in chosen
-    ] or WITHOUT_GOLDEN
+    unknown = pytest.param(Start([], "", ""), marks=recorded.needs_answers)
+    return [pytest.param(start, id=" ".join(start.arguments[-2:])) for start in chosen] or [unknown]
 
 
 @pytest.fixture
@@ -84,25 +79,25 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return "\n".join(line for line in lines if not line.startswith("Usage: ")).strip()
 
 
-@pytest.mark.parametrize("case", cases(refused=True))
+@pytest.mark.parametrize("start", cases(refused=True))
 def test_refusals_have_the_words_of_tritonserver(
-    case: Recorded, served: list[Settings], capsys: pytest.CaptureFixture[str]
+    start: Start, served: list[Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.tritonserver(case.arguments) == 1
+    assert cli.tritonserver(start.arguments) == 1
     output = said(capsys)
-    assert output == re.sub(r"^\S*/bin/tritonserver:", "tritonserver:", case.output).strip() or (
+    assert output == re.sub(r"^\S*/bin/tritonserver:", "tritonserver:", start.output).strip() or (
         "not supported by Penstock yet" in output
     )
     assert not served
 
 
-@pytest.mark.parametrize("case", cases(refused=False))
+@pytest.mark.parametrize("start", cases(refused=False))
 def test_what_tritonserver_starts_with_is_accepted_or_refused_by_name(
-    case: Recorded, served: list[Settings], capsys: pytest.CaptureFixture[str]
+    start: Start, served: list[Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = cli.tritonserver(case.arguments)
+    status = cli.tritonserver(start.arguments)
     output = said(capsys)
-    warnings = re.findall(r"^Warning: .*", case.output, re.MULTILINE)
+    warnings = re.findall(r"^Warning: .*", start.output, re.MULTILINE)
     assert re.findall(r"^Warning: .*", output, re.MULTILINE) == warnings
     assert status == SERVED or (status == 1 and "not supported by Penstock yet" in output)
 
@@ -293,11 +288,10 @@ def test_rows_of_the_table_of_missing_features_name_options_and_fields(row: Any)
     default(row.field)
 
 
+@recorded.needs_answers
 def test_every_recorded_option_of_tritonserver_is_known() -> None:
-    file = GOLDEN / "tritonserver-help.txt"
-    if not file.exists():
-        pytest.skip(f"no recorded help in {GOLDEN}")
-    names = set(re.findall(r"^  --([\w-]+)", file.read_text(), re.MULTILINE))
+    text = recorded.log("tritonserver-help.txt")
+    names = set(re.findall(r"^  --([\w-]+)", text, re.MULTILINE))
     assert names - {"help"} <= FLAGS.keys()
 
 
@@ -322,13 +316,29 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "unknown command 'nope'" in capsys.readouterr().err
 
 
+def pretend_demo(monkeypatch: pytest.MonkeyPatch, write: Callable[..., None]) -> None:
+    demo = ModuleType("penstock.demo")
+    demo.write_demo = write  # type: ignore[attr-defined]
+    demo.DemoError = RuntimeError  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "penstock.demo", demo)
+
+
 def test_demo_writes_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[Path, str]] = []
-    demo = ModuleType("penstock.demo")
-    demo.write_demo = lambda path, *, llm, report: written.append((path, llm))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "penstock.demo", demo)
+    pretend_demo(monkeypatch, lambda path, *, llm, report: written.append((path, llm)))
     assert cli.main(["demo", "somewhere", "--llm", "vllm"]) == 0
     assert written == [(Path("somewhere"), "vllm")]
+
+
+def test_demo_says_why_it_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("no space")
+
+    pretend_demo(monkeypatch, fail)
+    assert cli.main(["demo", "somewhere"]) == 1
+    assert capsys.readouterr().err == "penstock demo: no space\n"
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["serve", "--help"]], ids=" ".join)

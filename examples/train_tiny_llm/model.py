@@ -102,7 +102,9 @@ class Llama(nn.Module):
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
                 into_stream = name.endswith(("o_proj.weight", "down_proj.weight"))
-                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * shape.layers if into_stream else 1))
+                nn.init.normal_(
+                    weight, std=0.02 / math.sqrt(2 * shape.layers if into_stream else 1)
+                )
 
     def forward(self, ids: Tensor) -> Tensor:
         length = ids.shape[1]

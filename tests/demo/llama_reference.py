@@ -74,4 +74,5 @@ class LlamaReference:
 
     def _norm(self, name: str, states: Array) -> Array:
         power = np.mean(states**2, axis=-1, keepdims=True) + self._config["rms_norm_eps"]
-        return states / np.sqrt(power) * self._weights[name + ".weight"]
+        normalized: Array = states / np.sqrt(power) * self._weights[name + ".weight"]
+        return normalized

@@ -91,7 +91,7 @@ def _loose(value: Any) -> Any:
     if isinstance(value, list):
         return [_loose(item) for item in value]
     is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value)
-    return float(value) if is_number else value
+    return int(value) if is_number else value
 
 
 # -- config.pbtxt --------------------------------------------------------------------------------

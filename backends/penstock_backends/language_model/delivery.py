@@ -21,10 +21,14 @@ class Delivery:
         self.stream = ResponseStream()
         self.stream.connect(on_close, self._taken)
         self._unread = 0
+        self._held = False
 
     def push(self) -> None:
         """Send what is due, unless the reader is behind; the end is always sent."""
-        if self.answer.due and (self._unread < HIGH_WATER or self.answer.finished):
+        if not self.answer.due:
+            return
+        self._held = self._unread >= HIGH_WATER and not self.answer.finished
+        if not self._held:
             self._unread += 1
             self.stream.send(self.answer.take())
 
@@ -34,4 +38,5 @@ class Delivery:
 
     def _taken(self, count: int) -> None:
         self._unread -= count
-        self.push()
+        if self._held:
+            self.push()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.config import ModelConfig
+from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.request import InferenceRequest
 from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
 from penstock_backends.onnxruntime.check import check_declared, check_supported
@@ -16,7 +16,7 @@ from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.onnxruntime.tensor_model import TensorModel
-from penstock_backends.onnxruntime.text_model import TextModel, check_text
+from penstock_backends.onnxruntime.text_model import GPU_RUN_COST, RUN_COST, TextModel, check_text
 from penstock_backends.onnxruntime.tokenizer import TOKENIZER, Tokenizer
 
 Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
@@ -69,4 +69,6 @@ def _load(context: InstanceContext) -> Answer:
     if name is None:
         check_declared(config, graph)
         return TensorModel(config, graph)
-    return TextModel(config, graph, Tokenizer.load(config, name, context.version_path))
+    tokenizer = Tokenizer.load(config, name, context.version_path)
+    on_gpu = context.kind == InstanceKind.KIND_GPU
+    return TextModel(config, graph, tokenizer, GPU_RUN_COST if on_gpu else RUN_COST)

@@ -6,28 +6,28 @@ import numpy as np
 
 from penstock.core.tensor import Array
 
-RUN_COST = 32
-"""What a run costs beside its tokens, in tokens."""
 
+def buckets(lengths: Array, run_cost: int) -> list[Array]:
+    """Places of the texts that share a run, run by run; all their tokens cost the least.
 
-def buckets(lengths: Array) -> list[Array]:
-    """Places of the texts that share a run, run by run; the sum of the costs is the least."""
+    `lengths` and `run_cost`, what a run costs by itself, are in tokens.
+    """
     rows = len(lengths)
     padding = rows * int(lengths.max(initial=0)) - int(lengths.sum())
-    if padding <= RUN_COST:
+    if padding <= run_cost:
         return [np.arange(rows)]
     order = np.argsort(lengths, kind="stable")
-    starts = _starts(lengths[order])
+    starts = _starts(lengths[order], run_cost)
     return [order[start:end] for start, end in zip(starts, [*starts[1:], rows], strict=True)]
 
 
-def _starts(lengths: Array) -> list[int]:
+def _starts(lengths: Array, run_cost: int) -> list[int]:
     """Where the cheapest division of rising lengths begins its parts."""
     rows = len(lengths)
     cost = np.zeros(rows + 1)
     begin = np.zeros(rows + 1, np.int64)
     for end in range(1, rows + 1):
-        costs = cost[:end] + RUN_COST + np.arange(end, 0, -1) * lengths[end - 1]
+        costs = cost[:end] + run_cost + np.arange(end, 0, -1) * lengths[end - 1]
         begin[end] = costs.argmin()
         cost[end] = costs[begin[end]]
     starts = []

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.core.config import ModelConfig
+from penstock.core.tensor import Array
 from penstock_backends.onnxruntime.graph import GraphTensor
 
 
@@ -31,6 +32,11 @@ class Reshape:
         return len(dims) == len(self.pattern) and all(
             n in (-1, m) for n, m in zip(self.pattern, dims, strict=True)
         )
+
+
+def reshaped(array: Array, reshape: Reshape | None) -> Array:
+    """A view of `array` in the other shape; `array` itself where there is none."""
+    return array if reshape is None else array.reshape(reshape(array.shape))
 
 
 def input_reshapes(config: ModelConfig, found: Mapping[str, GraphTensor]) -> dict[str, Reshape]:

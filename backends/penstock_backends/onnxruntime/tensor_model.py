@@ -14,7 +14,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.graph import Graph
-from penstock_backends.onnxruntime.shapes import input_reshapes, output_reshapes
+from penstock_backends.onnxruntime.shapes import input_reshapes, output_reshapes, reshaped
 
 Feeds = dict[str, Array]
 
@@ -45,8 +45,7 @@ class TensorModel:
 
     def _array(self, name: str, tensor: Tensor) -> Array:
         array = _strings(name, tensor) if tensor.datatype is DataType.BYTES else tensor.numpy()
-        reshape = self._from_client.get(name)
-        return array if reshape is None else array.reshape(reshape(array.shape))
+        return reshaped(array, self._from_client.get(name))
 
     def _answer(
         self, requests: list[InferenceRequest], feeds: list[Feeds]
@@ -54,15 +53,11 @@ class TensorModel:
         names = wanted(requests, self._outputs)
         arrays = self._graph.run(_joined(feeds), names)
         outputs = {
-            name: (self._graph.outputs[name].datatype, self._output(name, array))
+            name: (self._graph.outputs[name].datatype, reshaped(array, self._to_client.get(name)))
             for name, array in zip(names, arrays, strict=True)
         }
         rows = [rows_of(request, self._max_batch_size) for request in requests]
         return responses(requests, rows, outputs)
-
-    def _output(self, name: str, array: Array) -> Array:
-        reshape = self._to_client.get(name)
-        return array if reshape is None else array.reshape(reshape(array.shape))
 
 
 def _joined(feeds: list[Feeds]) -> Feeds:

@@ -16,7 +16,13 @@ from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
 from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.shapes import output_reshapes, reshaped
 from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
+
+RUN_COST = 32
+"""What a run costs beside its tokens, in tokens: measured on CPUs with a small encoder."""
+GPU_RUN_COST = 4096
+"""The same on a GPU, which needs many tokens to be busy at all: an estimate."""
 
 _FED = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -24,21 +30,27 @@ _FED = ("input_ids", "attention_mask", "token_type_ids")
 class TextModel:
     """Answers batches of requests that hold texts, one row per text."""
 
-    def __init__(self, config: ModelConfig, graph: Graph, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, config: ModelConfig, graph: Graph, tokenizer: Tokenizer, run_cost: int = RUN_COST
+    ) -> None:
         _check_inputs(config, graph)
         check_outputs(config, graph)
         self._graph = graph
         self._tokenizer = tokenizer
         self._input = config.input[0].name
         self._outputs = [*config.outputs_by_name]
+        self._to_client = output_reshapes(config)
         # An output that is as long as the padded text cannot be put together from several runs.
         self._one_run = any(-1 in graph.outputs[name].dims[1:] for name in self._outputs)
+        self._run_cost = run_cost
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""
         return answer_each(requests, self._texts, self._answer)
 
     def _texts(self, request: InferenceRequest) -> list[str]:
+        if self._input not in request.inputs:
+            raise InvalidRequestError(f"input '{self._input}' is missing")
         elements = request.inputs[self._input].elements()
         try:
             return [element.decode() for element in elements]
@@ -55,14 +67,14 @@ class TextModel:
         names = wanted(requests, self._outputs)
         arrays = self._encode(tokens, names)
         outputs = {
-            name: (self._graph.outputs[name].datatype, array)
+            name: (self._graph.outputs[name].datatype, reshaped(array, self._to_client.get(name)))
             for name, array in zip(names, arrays, strict=True)
         }
         return responses(requests, [*map(len, texts)], outputs)
 
     def _encode(self, tokens: list[Tokens], names: list[str]) -> list[Array]:
         lengths = np.array([len(one.ids) for one in tokens], np.int64)
-        places = [np.arange(len(tokens))] if self._one_run else buckets(lengths)
+        places = [np.arange(len(tokens))] if self._one_run else buckets(lengths, self._run_cost)
         runs = [self._run([tokens[at] for at in part], names) for part in places]
         if len(runs) == 1:
             return runs[0]

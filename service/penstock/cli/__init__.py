@@ -71,9 +71,13 @@ def _demo(arguments: Sequence[str]) -> int:
         help="backend of the language model (default: %(default)s)",
     )
     chosen = parser.parse_args(arguments)
-    from penstock.demo import write_demo
+    from penstock.demo import DemoError, write_demo
 
-    write_demo(chosen.directory, llm=chosen.llm, report=print)
+    try:
+        write_demo(chosen.directory, llm=chosen.llm, report=print)
+    except (DemoError, OSError) as error:
+        _complain(f"penstock demo: {error}")
+        return 1
     return 0
 
 

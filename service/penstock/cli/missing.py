@@ -22,7 +22,6 @@ class Missing:
 
 
 MISSING = (
-    Missing("repository.config_name", "model-config-name", "named model configurations"),
     Missing("repository.load_retry_count", "model-load-retry-count", "retrying a failed load"),
     Missing("repository.namespacing", "model-namespacing", "model namespaces"),
     Missing("repository.agent_directory", "repoagent-directory", "repository agents"),

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from penstock.cli.flags import FLAGS, Flag
+from penstock.cli.flags import FLAGS
+from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
 from penstock.cli.values import ValueRefused
 from penstock.settings import Settings, SettingsError

@@ -2,7 +2,8 @@
 
 import textwrap
 
-from penstock.cli.flags import GROUPS, Flag
+from penstock.cli.flags import GROUPS
+from penstock.cli.flags.flag import Flag
 
 COMMANDS = """\
 Usage: penstock COMMAND [options]

@@ -1,7 +1,6 @@
 """The tiny language model: shipped as a Hugging Face folder, written as the engine reads it."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,8 +52,11 @@ def _json(path: Path) -> Any:
 
 
 def _gguf_name(name: str) -> str:
-    layer, part = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name).groups()
-    return f"blk.{layer}.{_NAMES[part]}.weight" if layer else f"{_NAMES[part]}.weight"
+    part = name.removesuffix(".weight")
+    if part in _NAMES:
+        return f"{_NAMES[part]}.weight"
+    layer, part = part.removeprefix("model.layers.").split(".", maxsplit=1)
+    return f"blk.{layer}.{_NAMES[part]}.weight"
 
 
 def _gguf_tensor(name: str, weight: "np.ndarray", config: dict[str, Any]) -> "np.ndarray":

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +37,10 @@ class OnnxGraph:
         self._weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def op(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
         return self.split(kind, *inputs, parts=1, **attributes)[0]
 
-    def split(self, kind: str, *inputs: str, parts: int, **attributes: object) -> list[str]:
+    def split(self, kind: str, *inputs: str, parts: int, **attributes: Any) -> list[str]:
         """An operation with several results."""
         results = [f"t{len(self._nodes)}_{part}" for part in range(parts)]
         self._add(kind, inputs, results, **attributes)
@@ -61,7 +61,7 @@ class OnnxGraph:
         path.write_bytes(model.SerializeToString(deterministic=True))
 
     def _add(
-        self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object
+        self, kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any
     ) -> None:
         from onnx import helper
 
@@ -69,8 +69,8 @@ class OnnxGraph:
 
 
 def _tensor_info(name: str, dtype: str, shape: Sequence[int | str]) -> "onnx.ValueInfoProto":
-    from onnx import helper
     import numpy as np
+    from onnx import helper
 
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, kind, shape)

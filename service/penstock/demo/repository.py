@@ -12,8 +12,8 @@ from penstock.demo import language_model, sentence_encoder, small_models
 
 DEMO_VERSION = 1  # counts up with every change of what is written
 LLM_BACKENDS = ("openvino_genai", "vllm")
+TEMPLATES = Path(__file__).with_name("assets") / "templates"
 
-_TEMPLATES = Path(__file__).with_name("assets") / "templates"
 _MARK = ".penstock-demo.json"
 
 
@@ -78,7 +78,7 @@ def _write(model: DemoModel, directory: Path) -> str:
 
 
 def _assemble(model: DemoModel, fresh: Path) -> None:
-    shutil.copytree(_TEMPLATES / model.template, fresh)
+    shutil.copytree(TEMPLATES / model.template, fresh)
     (fresh / "1").mkdir(exist_ok=True)
     model.add_files(fresh / "1")
     files = sorted(str(path.relative_to(fresh)) for path in fresh.rglob("*") if path.is_file())

@@ -1,18 +1,18 @@
 """What front and model process say to each other, and how requests and responses are packed.
 
-Headers are plain tuples. Tensors are `(name, datatype, shape, size)` in the header; their bytes
-follow as the payload, in the same order.
+Headers are plain tuples; an `Exchange` describes tensors in them, and says which bytes follow as
+the payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.core.tensor import Buffer
+from penstock.hosting.exchange import INLINE, Exchange
 
 Packed = tuple[Any, list[Buffer]]
 
@@ -27,6 +27,10 @@ class Kind(IntEnum):
     CANCEL = 4  # request id
     PROBE = 5  # None: is the backend healthy?
     FINALIZE = 6  # None
+    FREE = 7  # [offset, ...]: blocks of the receiver's arena that nobody looks at any more
+    CALLED = 8  # (call id, response): of a request that a model made
+    CALL_END = 9  # call id: no more responses
+    CALL_ERROR = 10  # (call id, error code, message)
 
     # model process to front
     READY = 11  # None
@@ -39,24 +43,29 @@ class Kind(IntEnum):
     METRICS = 18  # {name: value}
     UNHEALTHY = 19  # message: the backend is beyond repair, the process ends
     LOG = 20  # (level, logger name, message)
+    CALL = 21  # (call id, request): a model makes a request
+    CALL_TAKEN = 22  # (call id, responses taken)
+    CALL_CANCEL = 23  # call id
+    CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
+    METRIC = 25  # (operation, arguments) on a metric of the model's own
+    COMPLETED = 26  # config: what the model has filled in
 
 
 WINDOW = 16
 """Responses of one request that a model process may send before the reader has taken some."""
 
 
-_DATATYPES = {datatype.value: datatype for datatype in DataType}
-
-
-def pack_request(number: int, request: InferenceRequest) -> Packed:
+def pack_request(
+    number: int, request: InferenceRequest, exchange: Exchange = INLINE
+) -> Packed:
     """A request as header and payload; `number` names it on the link."""
-    tensors, payload = _pack_tensors(request.inputs)
+    payload: list[Buffer] = []
     header = (
         number,
         request.model_name,
         request.model_version,
         request.id,
-        tensors,
+        exchange.pack(request.inputs, payload),
         request.requested_outputs,
         dict(request.parameters),
         request.priority,
@@ -69,40 +78,27 @@ def pack_request(number: int, request: InferenceRequest) -> Packed:
     return header, payload
 
 
-def unpack_request(header: Any, payload: memoryview, at: int) -> tuple[int, InferenceRequest, int]:
+def unpack_request(
+    header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
+) -> tuple[int, InferenceRequest, int]:
     """Number, request, and where the next request's tensors begin in the payload."""
-    inputs, at = _unpack_tensors(header[4], payload, at)
+    inputs, at = exchange.unpack(header[4], payload, at)
     request = InferenceRequest(*header[1:4], inputs, *header[5:])
     return header[0], request, at
 
 
-def pack_response(response: InferenceResponse) -> Packed:
+def pack_response(response: InferenceResponse, exchange: Exchange = INLINE) -> Packed:
     """A response as header and payload."""
-    tensors, payload = _pack_tensors(response.outputs)
-    error = response.error and (response.error.code, response.error.message)
-    return (tensors, dict(response.parameters), response.final, error), payload
-
-
-def unpack_response(header: Any, payload: memoryview) -> InferenceResponse:
-    """The response that `pack_response` packed."""
-    tensors, parameters, final, error = header
-    outputs, _ = _unpack_tensors(tensors, payload, 0)
-    return InferenceResponse(outputs, parameters, final, error and error_from_code(*error))
-
-
-def _pack_tensors(tensors: Mapping[str, Tensor]) -> Packed:
-    specs = []
     payload: list[Buffer] = []
-    for name, tensor in tensors.items():
-        buffer = tensor.buffer
-        specs.append((name, tensor.datatype.value, tensor.shape, len(buffer)))
-        payload.append(buffer)
-    return specs, payload
+    specs = exchange.pack(response.outputs, payload)
+    error = response.error and (response.error.code, response.error.message)
+    return (specs, dict(response.parameters), response.final, error), payload
 
 
-def _unpack_tensors(specs: Any, payload: memoryview, at: int) -> tuple[dict[str, Tensor], int]:
-    tensors: dict[str, Tensor] = {}
-    for name, datatype, shape, size in specs:
-        tensors[name] = Tensor(_DATATYPES[datatype], shape, payload[at : at + size])
-        at += size
-    return tensors, at
+def unpack_response(
+    header: Any, payload: memoryview, exchange: Exchange = INLINE
+) -> InferenceResponse:
+    """The response that `pack_response` packed."""
+    specs, parameters, final, error = header
+    outputs, _ = exchange.unpack(specs, payload)
+    return InferenceResponse(outputs, parameters, final, error and error_from_code(*error))

@@ -246,4 +246,4 @@ def _load_failed(name: str, errors: dict[int, InferenceError]) -> str:
         f"version {version} is at UNAVAILABLE state: {_word(error)}: {error.message};"
         for version, error in sorted(errors.items())
     )
-    return f"load failed for model '{name}': {versions}"
+    return f"load failed for model '{name}': {versions}\n"

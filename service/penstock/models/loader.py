@@ -42,6 +42,7 @@ class ModelLoader:
 
     async def load(self, files: ModelFiles, version: int) -> Model:
         """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
+        refuse_unsupported(files.config)
         settings = self._settings_of(files.config.backend)
         backend = await asyncio.to_thread(find_backend, files.config.backend)
         config = await self._complete(backend, files, version, settings)

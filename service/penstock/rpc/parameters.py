@@ -95,7 +95,7 @@ def _timeout(key: str, parameter: pb.InferParameter) -> tuple[str, int]:
 def _custom(key: str, parameter: pb.InferParameter) -> ParameterValue:
     kind = parameter.WhichOneof("parameter_choice")
     if kind not in _CUSTOM_KINDS:
-        raise _wrong_type(key, "bool_param, int64_param, string_param or double_param.")
+        raise _wrong_type(key, "int64_param, bool_param, or string_param.")
     value: ParameterValue = getattr(parameter, kind)
     return value
 

@@ -24,9 +24,9 @@ def configure(settings: LogSettings) -> None:
     """
     handlers = _handlers(settings)
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _Output)]:
-        root.removeHandler(handler)
-        handler.close()
+    for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
+        root.removeHandler(old)
+        old.close()
     for handler in handlers:
         root.addHandler(handler)
     # What libraries say below a warning is detail: it takes --log-verbose to see it.
@@ -114,12 +114,12 @@ class _File(_Output, logging.FileHandler):
 def _handlers(settings: LogSettings) -> list[_Console | _File]:
     highest = logging.CRITICAL + 1
     outputs: list[tuple[_Console | _File, range]] = [
-        (_Console(sys.stdout), range(0, WARNING)),
+        (_Console(sys.stdout), range(WARNING)),
         (_Console(sys.stderr), range(WARNING, highest)),
     ]
     if settings.file:
         file = _File(settings.file, encoding="utf-8", errors="backslashreplace")
-        outputs.append((file, range(0, highest)))
+        outputs.append((file, range(highest)))
     for handler, levels in outputs:
         handler.setFormatter(LineFormatter(settings))
         handler.addFilter(_Wanted(settings, levels.start, levels.stop))

@@ -35,7 +35,7 @@ def _message(cls: type[Part], value: Any, path: str) -> Part:
     for key, item in value.items():
         field = known.get(key)
         if field is None:
-            raise ConfigError(f"unknown field '{_join(path, key)}' in model configuration")
+            raise ConfigError(f"unknown field {_join(path, key)!r} in model configuration")
         if field.attribute in given:
             raise ConfigError(f"field '{_join(path, field.name)}' is given twice")
         if item is not None:
@@ -71,14 +71,14 @@ def _field_value(field: Field, value: Any, path: str) -> Any:
         if not isinstance(value, Mapping):
             raise _unexpected(path, "an object", value)
         return {
-            _key(field, key, path): _single(field, item, f"{path}['{key}']")
+            _key(field, key, path): _single(field, item, f"{path}[{key!r}]")
             for key, item in value.items()
         }
     return _single(field, value, path)
 
 
 def _key(field: Field, key: Any, path: str) -> Any:
-    return _integer(field, key, f"{path}['{key}']") if field.key is int else key
+    return (_integer if field.key is int else _text)(field, key, f"{path}[{key!r}]")
 
 
 def _single(field: Field, value: Any, path: str) -> Any:
@@ -107,7 +107,8 @@ def _boolean(field: Field, value: Any, path: str) -> bool:
 
 
 def _text(field: Field, value: Any, path: str) -> str:
-    if isinstance(value, str):
+    """A string; without lone surrogates, which JSON can spell but nothing can carry further."""
+    if isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value):
         return value
     raise _unexpected(path, "a string", value)
 

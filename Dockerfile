@@ -1,0 +1,36 @@
+# The inference server, for CPUs unless an engine for GPUs is chosen:
+#
+#     docker build -t penstock .
+#     docker build -t penstock:vllm --build-arg ENGINE=vllm .
+#     docker run -p 8000-8002:8000-8002 -v /path/to/models:/models penstock
+#
+# ENGINE is a list of extras of the package: onnx, openvino, torch, vllm.
+ARG PYTHON=3.11
+
+FROM python:${PYTHON}-slim AS wheel
+WORKDIR /source
+COPY pyproject.toml LICENSE README*.md ./
+COPY service service
+COPY backends backends
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:${PYTHON}-slim AS install
+ARG ENGINE=onnx,openvino
+COPY --from=wheel /wheels /wheels
+RUN python -m venv /opt/penstock \
+    && /opt/penstock/bin/pip install --no-cache-dir "$(echo /wheels/penstock-*.whl)[${ENGINE}]"
+
+FROM python:${PYTHON}-slim
+RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin penstock \
+    && install --directory --owner=penstock --group=penstock /models
+COPY --from=install /opt/penstock /opt/penstock
+ENV PATH=/opt/penstock/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    HEALTH_URL=http://127.0.0.1:8000/v2/health/ready
+USER 1000:1000
+WORKDIR /home/penstock
+EXPOSE 8000 8001 8002
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
+    CMD ["python", "-c", "import os, urllib.request as web; web.urlopen(os.environ['HEALTH_URL'], timeout=4)"]
+# No entry point, so that `docker run IMAGE tritonserver --model-repository=...` works as elsewhere.
+CMD ["tritonserver", "--model-repository=/models"]

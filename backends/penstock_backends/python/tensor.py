@@ -1,0 +1,111 @@
+"""The tensor that models see and make (contract PY-21)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.tensor import Array, DataType
+from penstock.core.tensor import Tensor as CoreTensor
+
+
+class Tensor:
+    """A named tensor over a numpy array, or over anything that speaks DLPack.
+
+    `Tensor(name, array)` keeps the array, without a copy where it is contiguous.
+    """
+
+    __slots__ = ("_core", "_name")
+
+    def __init__(self, name: str, numpy_array: Array) -> None:
+        if not isinstance(numpy_array, np.ndarray):
+            raise TypeError(f"Tensor '{name}' needs a numpy array, got {type(numpy_array)}")
+        self._name = name
+        self._core = CoreTensor.from_numpy(np.ascontiguousarray(numpy_array).reshape(numpy_array.shape))
+
+    @classmethod
+    def over(cls, name: str, core: CoreTensor) -> Tensor:
+        """A tensor over one of the server's, without a copy."""
+        tensor = cls.__new__(cls)
+        tensor._name = name
+        tensor._core = core
+        return tensor
+
+    @property
+    def core(self) -> CoreTensor:
+        """The tensor as the server sees it."""
+        return self._core
+
+    def name(self) -> str:
+        return self._name
+
+    def shape(self) -> list[int]:
+        return list(self._core.shape)
+
+    def triton_dtype(self) -> int:
+        """The datatype's number, as `triton_to_numpy_type` takes it."""
+        return NUMBERS[self._core.datatype]
+
+    def as_numpy(self) -> Array:
+        """The elements; BYTES as `bytes` objects. The memory is the request's, without a copy."""
+        if self._core.datatype is DataType.BF16:
+            raise TypeError("a BF16 tensor has no numpy form; use DLPack")
+        return self._core.numpy()
+
+    def is_cpu(self) -> bool:
+        return True
+
+    def to_dlpack(self) -> Any:
+        """A capsule over the same memory."""
+        return self.__dlpack__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._core.datatype is DataType.BYTES:
+            raise TypeError("DLPack does not support string tensors")
+        # numpy refuses to export what is read-only; consumers are told not to write anyway.
+        array = self._core.numpy()
+        if not array.flags.writeable:
+            array = array.copy()
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    @classmethod
+    def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
+        """A tensor over whatever speaks DLPack, or a capsule; on the CPU without a copy."""
+        source = tensor if hasattr(tensor, "__dlpack__") else _Capsule(tensor)
+        return cls(name, np.from_dlpack(source))
+
+
+class _Capsule:
+    """A bare capsule in the dress that `numpy.from_dlpack` wants."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+NUMBERS = {
+    DataType.BOOL: 1,
+    DataType.UINT8: 2,
+    DataType.UINT16: 3,
+    DataType.UINT32: 4,
+    DataType.UINT64: 5,
+    DataType.INT8: 6,
+    DataType.INT16: 7,
+    DataType.INT32: 8,
+    DataType.INT64: 9,
+    DataType.FP16: 10,
+    DataType.FP32: 11,
+    DataType.FP64: 12,
+    DataType.BYTES: 13,
+    DataType.BF16: 14,
+}
+"""Datatypes by the numbers that `inference.DataType` gives them."""

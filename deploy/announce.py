@@ -1,0 +1,45 @@
+"""Wait until the server that `make serve` starts is ready, then say how to try it.
+
+    python deploy/announce.py PROCESS PORT
+
+Ends quietly when the process does.
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+import urllib.error
+import urllib.request
+
+
+def main(process: int, port: int) -> None:
+    address = f"http://localhost:{port}"
+    while not ready(f"{address}/v2/health/ready"):
+        if not alive(process):
+            return
+        time.sleep(0.2)
+    body = json.dumps({"text_input": "What is a list?", "parameters": {"max_tokens": 40}})
+    line = f"curl -s {address}/v2/models/tiny_llm/generate -d {shlex.quote(body)}"
+    print(f"\nReady. Try it from another terminal:\n\n    {line}\n", flush=True)
+
+
+def ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,1 @@
+"""Load tests: ratios against a floor or a peer measured in the same run."""

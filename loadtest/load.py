@@ -1,0 +1,149 @@
+"""Load on a server, from a process of its own: closed loops that count and time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import uvloop
+
+from penstock.protocol import grpc_service_pb2 as pb
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_CONNECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`in_flight` loops that call for `seconds`; `message` is a serialized `ModelInferRequest`."""
+
+    target: str
+    message_file: str
+    in_flight: int
+    seconds: float
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the loops saw: calls, messages (tokens), seconds; latencies in milliseconds."""
+
+    calls: int
+    messages: int
+    seconds: float
+    latency_p50: float
+    latency_p99: float
+    first_p50: float
+
+    @property
+    def calls_per_second(self) -> float:
+        return self.calls / self.seconds
+
+    @property
+    def messages_per_second(self) -> float:
+        return self.messages / self.seconds
+
+
+def run(load: Load) -> Outcome:
+    """Put the load on, from another process."""
+    command = [sys.executable, "-m", "loadtest.load", json.dumps(asdict(load))]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return Outcome(**json.loads(done.stdout))
+
+
+async def _main(load: Load) -> dict[str, Any]:
+    message = pb.ModelInferRequest.FromString(Path(load.message_file).read_bytes())
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    count = min(_CONNECTIONS, load.in_flight)
+    channels = [grpc.aio.insecure_channel(load.target, options=options) for _ in range(count)]
+    worker = _Streams(message, load) if load.stream else _Calls(message, load)
+    await asyncio.gather(*(worker.once(channel) for channel in channels))
+    worker.clear()
+    start = time.perf_counter()
+    loops = [worker.loop(channels[i % count], start + load.seconds) for i in range(load.in_flight)]
+    await asyncio.gather(*loops)
+    seconds = time.perf_counter() - start
+    await asyncio.gather(*(channel.close() for channel in channels))
+    return worker.outcome(seconds)
+
+
+class _Worker:
+    def __init__(self, message: pb.ModelInferRequest, load: Load) -> None:
+        self.message = message
+        self.load = load
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was counted while connections opened."""
+        self.latencies: list[float] = []
+        self.firsts: list[float] = []
+        self.messages = 0
+
+    async def once(self, channel: grpc.aio.Channel) -> None:
+        raise NotImplementedError
+
+    async def loop(self, channel: grpc.aio.Channel, end: float) -> None:
+        """Call again and again until the time is up."""
+        while time.perf_counter() < end:
+            await self.once(channel)
+
+    def outcome(self, seconds: float) -> dict[str, Any]:
+        """Totals and percentiles."""
+        return {
+            "calls": len(self.latencies),
+            "messages": self.messages,
+            "seconds": seconds,
+            "latency_p50": _percentile(self.latencies, 0.5) * 1e3,
+            "latency_p99": _percentile(self.latencies, 0.99) * 1e3,
+            "first_p50": _percentile(self.firsts, 0.5) * 1e3,
+        }
+
+
+class _Calls(_Worker):
+    """Unary calls."""
+
+    async def once(self, channel: grpc.aio.Channel) -> None:
+        call = channel.unary_unary(
+            _SERVICE + "ModelInfer",
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelInferResponse.FromString,
+        )
+        start = time.perf_counter()
+        await call(self.message)
+        self.latencies.append(time.perf_counter() - start)
+
+
+class _Streams(_Worker):
+    """One request a stream; every response counts."""
+
+    async def once(self, channel: grpc.aio.Channel) -> None:
+        call = channel.stream_stream(
+            _SERVICE + "ModelStreamInfer",
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelStreamInferResponse.FromString,
+        )
+        start, first = time.perf_counter(), 0.0
+        async for response in call(iter([self.message])):
+            if response.error_message:
+                raise SystemExit(response.error_message)
+            first = first or time.perf_counter() - start
+            self.messages += 1
+        self.firsts.append(first)
+        self.latencies.append(time.perf_counter() - start)
+
+
+def _percentile(values: list[float], share: float) -> float:
+    if not values:
+        return 0.0
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+if __name__ == "__main__":
+    print(json.dumps(uvloop.run(_main(Load(**json.loads(sys.argv[1]))))))

@@ -1,0 +1,109 @@
+"""Servers under load: started as a user would, with the CPU time that they use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server: its process and ports."""
+
+    pid: int
+    grpc_port: int
+    http_port: int
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the server and every process below it, so far."""
+        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+
+
+@contextmanager
+def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
+    """`penstock serve` over a model repository, ready to answer."""
+    grpc_port, http_port, metrics_port = free_ports(3)
+    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={repository}"]
+    command += [f"--grpc-port={grpc_port}", f"--http-port={http_port}"]
+    command += [f"--metrics-port={metrics_port}", "--log-info=false", *arguments]
+    with _running(command) as process:
+        _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
+        yield Server(process.pid, grpc_port, http_port)
+
+
+@contextmanager
+def bare_echo() -> Iterator[Server]:
+    """A `grpc.aio` server that parses a request and answers with its tensor, and does nothing else."""
+    (port,) = free_ports(1)
+    with _running([sys.executable, "-m", "loadtest.bare_echo", str(port)]) as process:
+        _wait_until_open(port)
+        yield Server(process.pid, port, 0)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listened on a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
+    return ports
+
+
+@contextmanager
+def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, timeout: float) -> None:
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit(f"the server ended with status {process.returncode}")
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit(f"the server was not ready after {timeout:.0f} s")
+
+
+def _wait_until_open(port: int) -> None:
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def _family(root: int) -> Iterator[int]:
+    """A process and all below it."""
+    yield root
+    for task in Path(f"/proc/{root}/task").glob("*/children"):
+        for child in task.read_text().split():
+            yield from _family(int(child))
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS

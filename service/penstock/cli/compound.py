@@ -1,0 +1,163 @@
+"""Turns the text of options with several parts, such as `<name>,<key>=<value>`, into values."""
+
+import re
+from typing import Any
+
+from penstock.cli.values import Parser, ValueRefused, big_integer, decimal, integer, pair, text
+from penstock.settings import Feature, RateLimitResource, Restriction
+
+Setting = tuple[str, str, str]
+"""Name (of a backend, a cache, a policy), key and value."""
+
+
+def load_limit(value: str) -> tuple[int, float]:
+    device, fraction = pair(integer, decimal)(value)
+    problem = ""
+    if device < 0:
+        problem = f"expects device ID >= 0, got {device}"
+    elif not 0 <= fraction <= 1:
+        problem = f"expects limit fraction to be in range [0.0, 1.0], got {fraction:f}"
+    if problem:
+        raise ValueRefused(f"setting model load GPU limit: Invalid argument - {problem}")
+    return device, fraction
+
+
+def host_policy(value: str) -> Setting:
+    format_ = "--host-policy option format is '<policy name>,<setting>=<value>'"
+    setting = _setting(value, format_)
+    if not setting[0]:
+        raise ValueRefused(f"{format_}. Got {value}")
+    if setting[1] not in ("numa-node", "cpu-cores"):
+        raise ValueRefused(
+            f"setting host policy: Unsupported - Unsupported host policy setting '{setting[1]}' "
+            "is specified, supported settings are 'numa-node', 'cpu-cores'"
+        )
+    return setting
+
+
+def backend_config(value: str) -> Setting:
+    if value.startswith(","):
+        raise ValueRefused(
+            "No backend specified. --backend-config option format is <backend name>,"
+            f"<setting>=<value> or <setting>=<value>. Got {value}"
+        )
+    return _setting(value, "--backend-config option format is '<backend name>,<setting>=<value>'")
+
+
+def cache_config(value: str) -> Setting:
+    if value.find(",") < 1:
+        raise ValueRefused(
+            "No cache specified. --cache-config option format is <cache name>,"
+            f"<setting>=<value>. Got {value}"
+        )
+    return _setting(value, "--cache-config option format is '<cache name>,<setting>=<value>'")
+
+
+def cache_size(value: str) -> Setting:
+    return "local", "size", str(big_integer(value))
+
+
+def metrics_config(value: str) -> tuple[str, str]:
+    key, _, setting = value.partition("=")
+    if not key or not setting or "," in key:
+        raise ValueRefused(f"--metrics-config option format is <setting>=<value>. Got {value}")
+    return key, setting
+
+
+def rate_limit_resource(value: str) -> RateLimitResource:
+    name, *numbers = value.lower().split(":")
+    if not 1 <= len(numbers) <= 2:
+        raise ValueRefused(
+            "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "
+            f"'<resource_name>:<count>'. Got {value}"
+        )
+    return RateLimitResource(name, *map(integer, numbers))
+
+
+def restriction(name: str, kind: str) -> Parser:
+    """`<feature>[,<feature>]:<key>=<value>`, where `kind` is what the frontend calls a feature."""
+
+    def feature(word: str) -> Feature:
+        try:
+            return Feature(word)
+        except ValueError:
+            raise ValueRefused(f"unknown restricted {kind} '{word}' ") from None
+
+    def parse(value: str) -> Restriction:
+        match = re.fullmatch(r"([^:]+):([^=]+)=(.+)", value)
+        if not match:
+            raise ValueRefused(
+                f"--{name} option format is '<config name>:<setting>=<value>'. Got {value}"
+            )
+        features = [feature(word) for word in match[1].split(",")]
+        refuse_repeated(features, kind)
+        return Restriction(frozenset(features), match[2], match[3])
+
+    return parse
+
+
+def refuse_repeated(features: list[Feature], kind: str) -> None:
+    for position, feature in enumerate(features):
+        if feature in features[:position]:
+            raise ValueRefused(
+                f"restricted {kind} '{feature}' can not be specified in multiple config groups"
+            )
+
+
+def trace_level(value: str) -> str:
+    level = value.lower()
+    if level not in ("off", "timestamps", "tensors", "min", "max"):
+        raise ValueRefused(f"invalid value for trace level option: {level}")
+    return {"min": "timestamps", "max": "timestamps"}.get(level, level).upper()
+
+
+def trace_mode(value: str) -> str:
+    if value.lower() not in ("triton", "opentelemetry"):
+        raise ValueRefused(
+            f"invalid value for trace mode option: {value}. "
+            'Available options are "triton" and "opentelemetry"'
+        )
+    return value.lower()
+
+
+_TRACE_SETTINGS: dict[tuple[str, str], Parser] = {
+    ("", "rate"): integer,
+    ("", "level"): trace_level,
+    ("", "count"): integer,
+    ("", "mode"): trace_mode,
+    ("triton", "file"): text,
+    ("triton", "log-frequency"): integer,
+}
+
+
+def trace_config(value: str) -> tuple[str, str, Any]:
+    """Mode (empty for settings of both modes), key and value."""
+    if value.startswith(","):
+        raise ValueRefused(
+            "No trace mode specified. --trace-config option format is <trace mode>,"
+            f"<setting>=<value> or <setting>=<value>. Got {value}"
+        )
+    mode, key, setting = _setting(
+        value, "--trace-config option format is '<trace mode>,<setting>=<value>'"
+    )
+    mode = trace_mode(mode) if mode else ""
+    if mode == "opentelemetry":
+        return mode, key, setting
+    option = f"trace-config {mode}{',' if mode else ''}{key}"
+    if (mode, key) not in _TRACE_SETTINGS:
+        raise ValueRefused("unknown trace setting", option)
+    try:
+        return mode, key, _TRACE_SETTINGS[mode, key](setting)
+    except ValueRefused as refused:
+        raise ValueRefused(str(refused), option) from None
+
+
+def _setting(value: str, format_: str) -> Setting:
+    """`<name>,<key>=<value>`, or without a name `<key>=<value>`."""
+    head, comma, tail = value.partition(",")
+    if not comma:
+        head, tail = "", value
+    key, _, setting = tail.partition("=")
+    if not key or not setting:
+        raise ValueRefused(f"{format_}. Got {value}")
+    return head, key, setting

@@ -1,0 +1,132 @@
+"""Options of what runs models: backends, caches, limits, devices."""
+
+from __future__ import annotations
+
+from penstock.cli import compound, values
+from penstock.cli.flags.flag import Flag, Group, by_key, by_name, decimal, each, integer, text
+
+BACKEND = Group(
+    "Backend",
+    (
+        text(
+            "backend-directory",
+            "backends.directory",
+            "Where backends are looked for. Default /opt/tritonserver/backends.",
+        ),
+        Flag(
+            "backend-config",
+            "string>,<string>=<string",
+            compound.backend_config,
+            "backends.config",
+            "A setting for one backend; without <backend>, for all of them. Repeatable.",
+            by_name,
+        ),
+    ),
+)
+
+AGENT = Group(
+    "Repository Agent",
+    (
+        text(
+            "repoagent-directory",
+            "repository.agent_directory",
+            "Where repository agents are looked for. Default /opt/tritonserver/repoagents.",
+        ),
+    ),
+)
+
+CACHE = Group(
+    "Response Cache",
+    (
+        Flag(
+            "cache-config",
+            "string>,<string>=<string",
+            compound.cache_config,
+            "cache.config",
+            "A setting of a response cache, which turns it on: local,size=<bytes>. Repeatable.",
+            by_name,
+        ),
+        text(
+            "cache-directory",
+            "cache.directory",
+            "Where caches are looked for. Default /opt/tritonserver/caches.",
+        ),
+    ),
+)
+
+RATE_LIMITER = Group(
+    "Rate Limiter",
+    (
+        text(
+            "rate-limit",
+            "rate_limit.mode",
+            '"execution_count": instances wait for the resources they declare and take turns '
+            'by priority. "off": they do not. Default "off".',
+            values.one_of("rate-limit", "execution_count", "off"),
+        ),
+        Flag(
+            "rate-limit-resource",
+            "string>:<integer>:<integer",
+            compound.rate_limit_resource,
+            "rate_limit.resources",
+            "How much there is of a resource: <name>:<count>[:<device>]. Repeatable. Default: "
+            "as much as the neediest instance asks for.",
+            each,
+        ),
+    ),
+)
+
+DEVICES = Group(
+    "Memory/Device Management",
+    (
+        integer(
+            "pinned-memory-pool-byte-size",
+            "devices.pinned_memory_pool_byte_size",
+            "Pinned host memory. Default 268435456.",
+            values.big_integer,
+        ),
+        Flag(
+            "cuda-memory-pool-byte-size",
+            "integer>:<integer",
+            values.pair(values.integer, values.big_integer),
+            "devices.cuda_memory_pool_byte_size",
+            "<gpu>:<bytes> of device memory kept for copies. Repeatable. Default 67108864 each.",
+            by_key,
+        ),
+        Flag(
+            "cuda-virtual-address-size",
+            "integer>:<integer",
+            values.pair(values.integer, values.big_integer),
+            "devices.cuda_virtual_address_size",
+            "<gpu>:<bytes> that a growing state may reach. Repeatable. Default 1 GiB each.",
+            by_key,
+        ),
+        decimal(
+            "min-supported-compute-capability",
+            "devices.min_supported_compute_capability",
+            "GPUs below are not used. Default 6.0.",
+        ),
+        integer(
+            "buffer-manager-thread-count",
+            "devices.buffer_manager_thread_count",
+            "Threads that copy tensors. Default 0.",
+        ),
+        Flag(
+            "host-policy",
+            "string>,<string>=<string",
+            compound.host_policy,
+            "devices.host_policies",
+            "Placement by policy: <policy>,numa-node=<n> or <policy>,cpu-cores=<a>-<b>. "
+            "Repeatable.",
+            by_name,
+        ),
+        Flag(
+            "model-load-gpu-limit",
+            "device_id>:<fraction",
+            compound.load_limit,
+            "devices.load_limits",
+            "Load no model on a GPU whose used memory exceeds this fraction. Repeatable.",
+            by_key,
+        ),
+    ),
+)

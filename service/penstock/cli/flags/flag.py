@@ -1,0 +1,72 @@
+"""What the table of options is made of: a flag, and how repeated ones gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.cli import compound, values
+
+Gather = Callable[[Any, Any], Any]
+"""What the field becomes, from its value so far and the new one."""
+
+
+def last(_: Any, value: Any) -> Any:
+    return value
+
+
+def each(before: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    return (*before, value)
+
+
+def once_each(before: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    return before if value in before else (*before, value)
+
+
+def by_key(before: Mapping[Any, Any], value: tuple[Any, Any]) -> dict[Any, Any]:
+    return {**before, value[0]: value[1]}
+
+
+def by_name(before: Mapping[str, Mapping[str, str]], value: compound.Setting) -> dict[str, Any]:
+    name, key, setting = value
+    return {**before, name: {**before.get(name, {}), key: setting}}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option. `field` is the path of its value in `Settings`, empty where `reading` decides."""
+
+    name: str
+    argument: str
+    parse: values.Parser
+    field: str
+    help: str
+    gather: Gather = last
+    warning: str = ""
+
+    @property
+    def takes_value(self) -> bool:
+        return bool(self.argument)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    flags: tuple[Flag, ...]
+
+
+def text(name: str, field: str, help: str, parse: values.Parser = values.text) -> Flag:
+    return Flag(name, "string", parse, field, help)
+
+
+def boolean(name: str, field: str, help: str) -> Flag:
+    return Flag(name, "boolean", values.boolean, field, help)
+
+
+def integer(name: str, field: str, help: str, parse: values.Parser = values.integer) -> Flag:
+    return Flag(name, "integer", parse, field, help)
+
+
+def decimal(name: str, field: str, help: str) -> Flag:
+    return Flag(name, "float", values.decimal, field, help)

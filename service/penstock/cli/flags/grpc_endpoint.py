@@ -1,0 +1,111 @@
+"""Options of the gRPC endpoint."""
+
+from __future__ import annotations
+
+from penstock.cli import values
+from penstock.cli.flags.flag import Group, boolean, integer, text
+from penstock.cli.flags.restrictions import restriction
+from penstock.settings import CompressionLevel
+
+GRPC = Group(
+    "GRPC",
+    (
+        boolean("allow-grpc", "grpc.enabled", "Serve gRPC. Default true."),
+        text("grpc-address", "grpc.address", "Address to listen on. Default 0.0.0.0."),
+        integer("grpc-port", "grpc.port", "Default 8001; 0 takes a free one.", values.port),
+        boolean(
+            "reuse-grpc-port",
+            "grpc.reuse_port",
+            "Share the port with other servers that set this too.",
+        ),
+        text(
+            "grpc-header-forward-pattern",
+            "grpc.header_forward_pattern",
+            "Metadata that match this expression become request parameters.",
+        ),
+        integer(
+            "grpc-infer-thread-count",
+            "grpc.infer_thread_count",
+            "Threads for inference calls, 2 to 128. Default 2.",
+            values.infer_thread_count,
+        ),
+        integer(
+            "grpc-infer-allocation-pool-size",
+            "grpc.infer_allocation_pool_size",
+            "Request and response objects kept for reuse. Default 8.",
+        ),
+        integer(
+            "grpc-max-response-pool-size",
+            "grpc.max_response_pool_size",
+            "Response objects kept for one request. Default 2147483647.",
+            values.positive("Error: --grpc-max-response-pool-size must be greater than 0."),
+        ),
+        boolean("grpc-use-ssl", "grpc.tls.enabled", "Encrypt with TLS. Default false."),
+        boolean(
+            "grpc-use-ssl-mutual",
+            "grpc.tls.mutual",
+            "Encrypt with TLS and require a certificate of clients too. Default false.",
+        ),
+        text("grpc-server-cert", "grpc.tls.certificate", "PEM file: certificate of the server."),
+        text("grpc-server-key", "grpc.tls.key", "PEM file: key of the server."),
+        text(
+            "grpc-root-cert",
+            "grpc.tls.root_certificate",
+            "PEM file: root certificate for those of clients.",
+        ),
+        text(
+            "grpc-infer-response-compression-level",
+            "grpc.response_compression",
+            'Compression of responses: "none", "low", "medium" or "high". Default "none".',
+            # The wording of the refusal has underscores.
+            values.member_of(CompressionLevel, "grpc_infer_response_compression_level"),
+        ),
+        integer(
+            "grpc-keepalive-time",
+            "grpc.keepalive.time_ms",
+            "Milliseconds of silence before the server pings. Default 7200000.",
+        ),
+        integer(
+            "grpc-keepalive-timeout",
+            "grpc.keepalive.timeout_ms",
+            "Milliseconds to wait for the answer before it hangs up. Default 20000.",
+        ),
+        boolean(
+            "grpc-keepalive-permit-without-calls",
+            "grpc.keepalive.permit_without_calls",
+            "Ping also while no call is in flight. Default false.",
+        ),
+        integer(
+            "grpc-http2-max-pings-without-data",
+            "grpc.keepalive.max_pings_without_data",
+            "Pings sent while there is nothing else to send; 0 is no limit. Default 2.",
+        ),
+        integer(
+            "grpc-http2-min-recv-ping-interval-without-data",
+            "grpc.keepalive.min_recv_ping_interval_without_data_ms",
+            "Milliseconds below which an idle client's pings count as bad. Default 300000.",
+        ),
+        integer(
+            "grpc-http2-max-ping-strikes",
+            "grpc.keepalive.max_ping_strikes",
+            "Bad pings tolerated before the server hangs up; 0 is no limit. Default 2.",
+        ),
+        integer(
+            "grpc-max-connection-age",
+            "grpc.keepalive.max_connection_age_ms",
+            "Milliseconds after which a connection is asked to end. Default never.",
+        ),
+        integer(
+            "grpc-max-connection-age-grace",
+            "grpc.keepalive.max_connection_age_grace_ms",
+            "Milliseconds that its calls then still have. Default no limit.",
+        ),
+        restriction("grpc-restricted-protocol", "protocol", "grpc.restrictions"),
+        text(
+            "grpc-transport",
+            "grpc.transport",
+            'Implementation of gRPC: "grpcio". An option of Penstock only.',
+            values.one_of("grpc-transport", "grpcio"),
+        ),
+    ),
+)

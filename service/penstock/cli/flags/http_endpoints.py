@@ -1,0 +1,84 @@
+"""Options of the HTTP endpoint and of those that clouds expect."""
+
+from __future__ import annotations
+
+from penstock.cli import values
+from penstock.cli.flags.flag import Flag, Group, boolean, integer, text
+from penstock.cli.flags.restrictions import restriction
+
+HTTP = Group(
+    "HTTP",
+    (
+        boolean("allow-http", "http.enabled", "Serve HTTP. Default true."),
+        text("http-address", "http.address", "Address to listen on. Default 0.0.0.0."),
+        integer("http-port", "http.port", "Default 8000; 0 takes a free one.", values.port),
+        boolean(
+            "reuse-http-port",
+            "http.reuse_port",
+            "Share the port with other servers that set this too.",
+        ),
+        text(
+            "http-header-forward-pattern",
+            "http.header_forward_pattern",
+            "Headers that match this expression become request parameters.",
+        ),
+        integer("http-thread-count", "http.thread_count", "Threads for HTTP. Default 8."),
+        integer(
+            "http-max-input-size",
+            "http.max_input_size",
+            "Largest request body in bytes. Default 67108864.",
+            values.positive("Error: --http-max-input-size must be greater than 0."),
+        ),
+        restriction("http-restricted-api", "api", "http.restrictions"),
+    ),
+)
+
+SHARED_MEMORY = Group(
+    "Shared Memory",
+    (
+        boolean(
+            "allow-client-shm",
+            "client_shared_memory",
+            "Let clients register shared memory. Default false.",
+        ),
+    ),
+)
+
+SAGEMAKER = Group(
+    "Sagemaker",
+    (
+        boolean("allow-sagemaker", "sagemaker.enabled", "Serve SageMaker. Default false."),
+        integer("sagemaker-port", "sagemaker.port", "Default 8080.", values.port),
+        Flag(
+            "sagemaker-safe-port-range",
+            "integer>-<integer",
+            values.pair(values.integer, values.integer, "-"),
+            "sagemaker.safe_ports",
+            "Ports that the other endpoints may have.",
+        ),
+        integer("sagemaker-thread-count", "sagemaker.thread_count", "Default 8."),
+    ),
+)
+
+VERTEX = Group(
+    "Vertex",
+    (
+        boolean(
+            "allow-vertex-ai",
+            "vertex.enabled",
+            "Serve Vertex AI. Default true where AIP_MODE is PREDICTION, else false.",
+        ),
+        integer(
+            "vertex-ai-port",
+            "vertex.port",
+            "Default AIP_HTTP_PORT, or 8080.",
+            values.port,
+        ),
+        integer("vertex-ai-thread-count", "vertex.thread_count", "Default 8."),
+        text(
+            "vertex-ai-default-model",
+            "vertex.default_model",
+            "Model of requests that name none.",
+        ),
+    ),
+)

@@ -1,0 +1,49 @@
+"""Options of metrics and tracing."""
+
+from __future__ import annotations
+
+from penstock.cli import compound, values
+from penstock.cli.flags.flag import Flag, Group, boolean, by_key, decimal, integer, text
+
+METRICS = Group(
+    "Metrics",
+    (
+        boolean("allow-metrics", "metrics.enabled", "Serve Prometheus metrics. Default true."),
+        boolean("allow-gpu-metrics", "metrics.gpu", "Include GPU metrics. Default true."),
+        boolean("allow-cpu-metrics", "metrics.cpu", "Include CPU metrics. Default true."),
+        text(
+            "metrics-address",
+            "metrics.address",
+            "Address to listen on. Default that of HTTP.",
+        ),
+        integer("metrics-port", "metrics.port", "Default 8002; 0 takes a free one.", values.port),
+        decimal(
+            "metrics-interval-ms",
+            "metrics.interval_ms",
+            "Milliseconds between readings of CPU and GPU metrics. Default 2000.",
+        ),
+        Flag(
+            "metrics-config",
+            "string>=<string",
+            compound.metrics_config,
+            "metrics.config",
+            "A setting of the metrics: counter_latencies, histogram_latencies, "
+            "summary_latencies (booleans), summary_quantiles. Repeatable.",
+            by_key,
+        ),
+    ),
+)
+
+TRACING = Group(
+    "Tracing",
+    (
+        Flag(
+            "trace-config",
+            "string>,<string>=<string",
+            compound.trace_config,
+            "",
+            "A setting of tracing: rate, level, count, mode; with a mode before it "
+            "triton,file, triton,log-frequency, or opentelemetry,<setting>. Repeatable.",
+        ),
+    ),
+)

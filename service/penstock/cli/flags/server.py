@@ -1,0 +1,129 @@
+"""Options of the server itself, its log and its model repository."""
+
+from __future__ import annotations
+
+from penstock.cli import values
+from penstock.cli.flags.flag import Flag, Group, boolean, integer, once_each, text
+from penstock.settings import ModelControlMode
+
+SERVER = Group(
+    "Server",
+    (
+        text("id", "id", 'Name of this server in its metadata. Default "triton".'),
+        integer(
+            "exit-timeout-secs",
+            "exit_timeout_seconds",
+            "How long a stopping server waits for requests in flight. Default 30.",
+        ),
+    ),
+)
+
+LOGGING = Group(
+    "Logging",
+    (
+        integer(
+            "log-verbose",
+            "logging.verbose",
+            "Level of detail; 0 is off.",
+            values.verbosity,
+        ),
+        boolean("log-info", "logging.info", "Log what happens. Default true."),
+        boolean("log-warning", "logging.warning", "Log warnings. Default true."),
+        boolean("log-error", "logging.error", "Log errors. Default true."),
+        text(
+            "log-format",
+            "logging.format",
+            'Start of a line: "default" (LMMDD hh:mm:ss.ssssss) or "ISO8601" '
+            "(YYYY-MM-DDThh:mm:ssZ L).",
+            values.one_of("log-format", "default", "ISO8601", fold=False),
+        ),
+        text("log-file", "logging.file", "Write the log to this file as well."),
+    ),
+)
+
+REPOSITORY = Group(
+    "Model Repository",
+    (
+        Flag(
+            "model-store",
+            "string",
+            values.text,
+            "repository.paths",
+            "The same as --model-repository.",
+            once_each,
+        ),
+        Flag(
+            "model-repository",
+            "string",
+            values.text,
+            "repository.paths",
+            "Directory of models; required. Repeatable: a model found in two of them is served "
+            "from neither.",
+            once_each,
+        ),
+        boolean(
+            "exit-on-error",
+            "repository.exit_on_error",
+            "Do not start when a model fails to load. Default true.",
+        ),
+        Flag(
+            "disable-auto-complete-config",
+            "",
+            values.text,
+            "",
+            "Take configurations as written; do not ask backends to complete them.",
+        ),
+        boolean(
+            "strict-readiness",
+            "repository.strict_readiness",
+            "The server is ready only while all models are. Default true.",
+        ),
+        text(
+            "model-control-mode",
+            "repository.control_mode",
+            '"none": load everything at start. "poll": follow changes of the repository. '
+            '"explicit": load what --load-model names, then what clients ask for. '
+            'Default "none".',
+            values.member_of(ModelControlMode, "model-control-mode"),
+        ),
+        integer(
+            "repository-poll-secs",
+            "repository.poll_seconds",
+            "Seconds between looks at the repository in mode poll. Default 15.",
+        ),
+        Flag(
+            "load-model",
+            "string",
+            values.text,
+            "repository.startup_models",
+            "Model to load at start in mode explicit. Repeatable; * alone means all.",
+            once_each,
+        ),
+        text(
+            "model-config-name",
+            "repository.config_name",
+            "Read configs/<name>.pbtxt of a model rather than config.pbtxt where it exists.",
+            values.model_config_name,
+        ),
+        integer(
+            "model-load-thread-count",
+            "repository.load_thread_count",
+            "Models loaded at the same time. Default 4.",
+        ),
+        integer(
+            "model-load-retry-count",
+            "repository.load_retry_count",
+            "Further attempts to load a model that failed. Default 0.",
+        ),
+        boolean(
+            "model-namespacing",
+            "repository.namespacing",
+            "Allow models of the same name in different repositories. Default false.",
+        ),
+        boolean(
+            "enable-peer-access",
+            "devices.peer_access",
+            "Let GPUs read each other's memory where they can. Default true.",
+        ),
+    ),
+)

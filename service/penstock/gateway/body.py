@@ -1,0 +1,110 @@
+"""Request bodies: read within the limit, decompressed within the limit (H-36, HI-17)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+
+from starlette.requests import Request
+
+from penstock.core.errors import InvalidRequestError, UnsupportedError
+
+_LARGE = 1 << 16
+"""Bytes from which on a thread compresses and decompresses."""
+
+_ANY_HEADER = 15 + 32  # zlib's code for: a zlib or a gzip header, whichever comes
+_NUMBER = re.compile(r"\s*([+-]?\d+)")
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body as it came. Raises when it is larger than `limit` bytes."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(int(declared), limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(size, limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_decompressed(request: Request, limit: int) -> bytes:
+    """The body without the compression that its headers name.
+
+    What is no such compression counts as empty, and what is cut short as what there is of it:
+    then the text itself shows what is wrong.
+    """
+    encoding = request.headers.get("content-encoding", "")
+    if encoding not in ("", "identity", "gzip", "deflate"):
+        raise UnsupportedError("Unsupported compression type")
+    body = await read_body(request, limit)
+    if encoding in ("", "identity"):
+        return body
+    if len(body) < _LARGE:
+        return _decompress(body, limit)
+    return await asyncio.to_thread(_decompress, body, limit)
+
+
+def header_length(request: Request, body: bytes) -> int:
+    """How much of the body is JSON; 0 for a raw binary request (HI-13, HI-14)."""
+    text = request.headers.get("inference-header-content-length")
+    if text is None:
+        return len(body)
+    number = _NUMBER.match(text)
+    length = int(number[1]) if number else 0
+    if not 0 <= length <= len(body):
+        raise InvalidRequestError(
+            f"inference header size should be in range (0, {len(body)}), got: {text}"
+        )
+    return length
+
+
+async def compress(body: bytes, encoding: str) -> bytes:
+    """`body` as gzip or deflate."""
+    if len(body) < _LARGE:
+        return _compress(body, encoding)
+    return await asyncio.to_thread(_compress, body, encoding)
+
+
+def chosen_encoding(accepted: str) -> str:
+    """What an Accept-Encoding header likes best of what there is (HI-18); the first of equals."""
+    best, weight = "identity", 0.0
+    for item in accepted.split(","):
+        name, _, quality = item.strip(" ").partition(";q=")
+        try:
+            value = float(quality or 1)
+        except ValueError:
+            continue
+        if name in ("identity", "gzip", "deflate") and value > weight:
+            best, weight = name, value
+    return best
+
+
+def _decompress(body: bytes, limit: int) -> bytes:
+    machine = zlib.decompressobj(_ANY_HEADER)
+    try:
+        plain = machine.decompress(body, limit + 1)
+    except zlib.error:
+        return b""
+    if len(plain) > limit:
+        raise InvalidRequestError(
+            "decompressed request size exceeds the maximum allowed value of"
+            f" {limit} bytes. Use --http-max-input-size to increase the limit."
+        )
+    return plain
+
+
+def _compress(body: bytes, encoding: str) -> bytes:
+    machine = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
+    return machine.compress(body) + machine.flush()
+
+
+def _too_large(size: int, limit: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"request content length of {size} bytes exceeds the maximum allowed value of"
+        f" {limit} bytes. Use --http-max-input-size to increase the limit."
+    )

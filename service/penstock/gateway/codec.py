@@ -1,0 +1,135 @@
+"""Between bodies of the inference endpoint and core values: JSON, with or without binary tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.errors import UnsupportedError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Buffer, Tensor
+from penstock.gateway.inputs import InputReader
+from penstock.gateway.json_fields import (
+    ABSENT,
+    as_bool,
+    as_list,
+    as_string,
+    as_unsigned,
+    member,
+    required,
+    unable,
+)
+from penstock.gateway.json_tensors import tensor_to_json
+from penstock.gateway.json_text import dump, parse
+from penstock.gateway.parameters import read_parameters
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """Which outputs travel as bytes behind the JSON, and which in it (HI-09, HI-10).
+
+    `binary` is for outputs that the request does not name.
+    """
+
+    binary: bool = False
+    by_name: Mapping[str, bool] = field(default_factory=dict)
+
+    def is_binary(self, name: str) -> bool:
+        return self.by_name.get(name, self.binary)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedResponse:
+    """The JSON of a response, and the bytes of its binary outputs, which follow it."""
+
+    header: bytes
+    tensors: Sequence[Buffer]
+
+
+def decode_request(
+    model: str, version: str, body: bytes, header_length: int, limit: int
+) -> tuple[InferenceRequest, OutputForm]:
+    """The request in a body whose first `header_length` bytes are JSON (HI-01, HI-08)."""
+    json = parse(body[:header_length])
+    request_id = read_id(json)
+    parameters = read_parameters(json)
+    reader = InputReader(model, request_id, memoryview(body)[header_length:], limit)
+    inputs = reader.read(as_list(required(json, "inputs"), unable("inputs")))
+    outputs = _requested_outputs(json)
+    request = InferenceRequest(
+        model_name=model,
+        model_version=version,
+        id=request_id,
+        inputs=inputs,
+        requested_outputs=tuple(outputs),
+        parameters=parameters.custom,
+        **parameters.fields,
+    )
+    return request, OutputForm(parameters.binary_output, outputs)
+
+
+def read_id(json: Any) -> str:
+    """The id that a request gives itself; empty without one."""
+    given = member(json, "id")
+    return "" if given is ABSENT else as_string(given, unable("id"))
+
+
+def encode_response(
+    request: InferenceRequest, version: str, response: InferenceResponse, form: OutputForm
+) -> EncodedResponse:
+    """The body of a response (HI-02, HI-11); raises for outputs that JSON cannot carry."""
+    outputs: list[dict[str, Any]] = []
+    tensors: list[Buffer] = []
+    for name, tensor in wanted_outputs(request, response).items():
+        if form.is_binary(name):
+            outputs.append(_described(name, tensor, parameters={"binary_data_size": tensor.nbytes}))
+            tensors.append(tensor.buffer)
+        else:
+            outputs.append(_described(name, tensor, data=tensor_to_json(name, tensor)))
+    json: dict[str, Any] = {"id": request.id} if request.id else {}
+    json |= {"model_name": request.model_name, "model_version": version}
+    if response.parameters:
+        json["parameters"] = dict(response.parameters)
+    return EncodedResponse(dump(json | {"outputs": outputs}), tensors)
+
+
+def wanted_outputs(
+    request: InferenceRequest, response: InferenceResponse
+) -> Mapping[str, Tensor]:
+    """The outputs that the request asked for, which are all if it named none."""
+    wanted = request.requested_outputs
+    if not wanted:
+        return response.outputs
+    return {name: tensor for name, tensor in response.outputs.items() if name in wanted}
+
+
+def _requested_outputs(json: Any) -> dict[str, bool]:
+    """The outputs that the request names, and whether each shall be binary."""
+    outputs: dict[str, bool] = {}
+    given = member(json, "outputs")
+    for item in [] if given is ABSENT else as_list(given, unable("outputs")):
+        name = as_string(required(item, "name"), unable("name"))
+        parameters = member(item, "parameters")
+        _refuse_unsupported(name, parameters)
+        binary = member(parameters, "binary_data")
+        binary = binary is not ABSENT and as_bool(binary, unable("binary_data"))
+        outputs.setdefault(name, binary)
+    return outputs
+
+
+def _refuse_unsupported(name: str, parameters: Any) -> None:
+    classes = member(parameters, "classification")
+    if classes is not ABSENT and as_unsigned(classes, "Unable to set 'classification': "):
+        raise UnsupportedError(
+            f"parameter 'classification' of output '{name}' is not supported yet"
+        )
+    if member(parameters, "shared_memory_region") is not ABSENT:
+        raise UnsupportedError(
+            f"parameter 'shared_memory_region' of output '{name}' is not supported yet"
+        )
+
+
+def _described(name: str, tensor: Tensor, **content: Any) -> dict[str, Any]:
+    shape = [int(size) for size in tensor.shape]
+    return {"name": name, "datatype": tensor.datatype.value, "shape": shape, **content}

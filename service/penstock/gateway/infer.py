@@ -1,0 +1,81 @@
+"""The inference endpoint (contract H-08, area E)."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.gateway.body import chosen_encoding, compress, header_length, read_decompressed
+from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
+from penstock.gateway.disconnect import closing
+from penstock.gateway.raw_request import decode_raw_request
+from penstock.gateway.replies import JSON, PartsReply, refusal
+from penstock.gateway.router import Target
+from penstock.models.server import InferenceServer
+
+_BINARY = "application/octet-stream"
+
+
+class InferEndpoint:
+    """Answers `POST .../infer`."""
+
+    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+        self._server = server
+        self._limit = max_input_size
+
+    async def infer(self, request: Request, target: Target) -> ASGIApp:
+        """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
+        if await self._server.decoupled(target.model, target.version):
+            raise UnsupportedError(
+                "HTTP end point doesn't support models with decoupled transaction policy"
+            )
+        body = await read_decompressed(request, self._limit)
+        length = header_length(request, body)
+        try:
+            inference, form = await self._decode(request, target, body, length)
+            stream = await self._server.infer(inference)
+        except InferenceError as error:
+            return refusal(error, JSON)
+        async with closing(stream, request.receive):
+            response = await _only(stream)
+        encoded = encode_response(inference, stream.model_version, response, form)
+        return await _reply(encoded, request.headers.get("accept-encoding", ""))
+
+    async def _decode(
+        self, request: Request, target: Target, body: bytes, length: int
+    ) -> tuple[InferenceRequest, OutputForm]:
+        model, version = target.model, target.version
+        if length:
+            return decode_request(model, version, body, length, self._limit)
+        config = await self._server.model_config(model, version)
+        inference = decode_raw_request(model, version, body, config)
+        if not body and request.headers.get("content-encoding", "identity") != "identity":
+            raise InvalidRequestError("unable to decompress the request body")
+        return inference, OutputForm(binary=True)
+
+
+async def _only(stream: ResponseStream) -> InferenceResponse:
+    """The one response of a stream; raises when it carries an error or is not the only one."""
+    responses = [response async for response in stream]
+    if len(responses) != 1:
+        raise InternalError(f"expected a single response, got {len(responses)}")
+    if responses[0].error is not None:
+        raise responses[0].error
+    return responses[0]
+
+
+async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:
+    """The reply with a response: compressed if the client likes that, binary if tensors are."""
+    parts = [response.header, *response.tensors]
+    headers = [("content-type", JSON)]
+    if any(memoryview(tensor).nbytes for tensor in response.tensors):
+        length = str(len(response.header))
+        headers = [("content-type", _BINARY), ("inference-header-content-length", length)]
+    encoding = chosen_encoding(accepted) if accepted else "identity"
+    if encoding != "identity":
+        parts = [await compress(b"".join(parts), encoding)]
+        headers.append(("content-encoding", encoding))
+    return PartsReply(parts, headers)

@@ -1,0 +1,121 @@
+"""The inputs of an inference request: each takes its data from the JSON or from behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.tensor import DataType, Tensor
+from penstock.gateway.json_fields import (
+    ABSENT,
+    as_list,
+    as_string,
+    as_unsigned,
+    member,
+    required,
+    unable,
+)
+from penstock.gateway.json_tensors import tensor_from_json
+
+_DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
+_SOURCES = ("binary_data_size", "shared_memory_region")
+
+
+class InputReader:
+    """Reads the inputs of one request of `model`; `rest` is what follows the JSON in the body.
+
+    `limit` bounds what all tensors of the JSON may take, since the text may be shorter (H-36).
+    """
+
+    def __init__(self, model: str, request_id: str, rest: memoryview, limit: int) -> None:
+        self._model = model
+        self._request_id = request_id
+        self._rest = rest
+        self._limit = limit
+        self._taken = 0
+
+    def read(self, items: list[Any]) -> dict[str, Tensor]:
+        """The tensors by name; nothing of the body may be left over."""
+        inputs: dict[str, Tensor] = {}
+        for item in items:
+            _check_sources(item)
+            name, datatype, shape = _description(item)
+            refuse_duplicate(inputs, name, self._request_id)
+            inputs[name] = self._tensor(name, datatype, shape, item)
+        if len(self._rest):
+            raise InvalidRequestError(
+                f"unexpected additional input data for model '{self._model}'"
+            )
+        return inputs
+
+    def _tensor(self, name: str, datatype: DataType, shape: Sequence[int], item: Any) -> Tensor:
+        size = member(member(item, "parameters"), "binary_data_size")
+        if size is not ABSENT:
+            taken = self._take(name, as_unsigned(size, unable("binary_data_size")))
+            return Tensor(datatype, shape, taken)
+        count = prod(shape) if shape else 0
+        if not count:
+            return Tensor(datatype, shape, b"")
+        self._count(name, count * datatype.itemsize)
+        data = as_list(required(item, "data"), unable("data"))
+        return tensor_from_json(name, datatype, shape, data, count)
+
+    def _take(self, name: str, size: int) -> memoryview:
+        missing = size - len(self._rest)
+        if missing > 0:
+            raise InvalidRequestError(
+                f"unexpected size for input '{name}', expecting {missing} additional bytes"
+                f" for model '{self._model}'"
+            )
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
+
+    def _count(self, name: str, size: int) -> None:
+        self._taken += size
+        if self._taken > self._limit:
+            raise InvalidRequestError(
+                f"request size of {self._taken} bytes with input '{name}' of size {size} bytes"
+                f" exceeds the maximum allowed input size of {self._limit}."
+                " Use --http-max-input-size to increase the limit."
+            )
+
+
+def request_prefix(request_id: str) -> str:
+    """How texts begin that tell which request it was (contract V-01)."""
+    return f"[request id: {request_id or '<id_unknown>'}] "
+
+
+def refuse_duplicate(inputs: Mapping[str, Tensor], name: str, request_id: str) -> None:
+    """Raise if an input of this name is there already."""
+    if name in inputs:
+        raise InvalidRequestError(
+            f"{request_prefix(request_id)}input '{name}' already exists in request"
+        )
+
+
+def _description(item: Any) -> tuple[str, DataType, list[int]]:
+    name = as_string(required(item, "name"), unable("name"))
+    datatype = as_string(required(item, "datatype"), unable("datatype"))
+    shape = as_list(required(item, "shape"), unable("shape"))
+    sizes = [as_unsigned(size, unable("shape")) for size in shape]
+    return name, _DATATYPES.get(datatype, DataType.INVALID), sizes
+
+
+def _check_sources(item: Any) -> None:
+    """An input has exactly one source of data (contract HI-04)."""
+    parameters = member(item, "parameters")
+    given = ["data"] if member(item, "data") is not ABSENT else []
+    given += [key for key in _SOURCES if member(parameters, key) is not ABSENT]
+    if len(given) != 1:
+        found = "set " + " ".join(f"'{key}'" for key in given) if given else "no field is set"
+        raise InvalidRequestError(
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in"
+            f" 'parameters', 'shared_memory_region' in 'parameters'. But {found}"
+        )
+    if given == ["shared_memory_region"]:
+        raise UnsupportedError(
+            f"parameter 'shared_memory_region' of input '{item.get('name', '')}'"
+            " is not supported yet"
+        )

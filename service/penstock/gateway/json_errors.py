@@ -1,0 +1,115 @@
+"""What is wrong with JSON text, in the words that clients of the protocol know."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from penstock.core.errors import InferenceError, InternalError
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+
+_BAD_ESCAPE = "Invalid escape character in string."
+_NO_NAME = "Missing a name for object member."
+_REASONS = (
+    ("Expecting property name", _NO_NAME),
+    ("Expecting ':' delimiter", "Missing a colon after a name of object member."),
+    ("Invalid control character", _BAD_ESCAPE),
+    ("Invalid \\escape", _BAD_ESCAPE),
+)
+"""Errors of the standard library's decoder that need nothing but other words."""
+
+
+def explain(text: str, error: json.JSONDecodeError) -> InferenceError:
+    """The error for what the standard library's decoder complains about."""
+    return _error(text, *_reason(text, error.msg, error.pos))
+
+
+def trailing_error(text: str, at: int) -> InferenceError:
+    """The error for text that goes on after its value."""
+    reason = "The document root must not be followed by other values.", at
+    number = text[at - 1].isdigit() and _unfinished_number(text, at)
+    return _error(text, *(number or reason))
+
+
+def surrogate_error(text: str, at: int) -> InferenceError:
+    """The error for half a surrogate pair."""
+    return _error(text, "The surrogate pair in string is invalid.", at)
+
+
+def number_too_big() -> InferenceError:
+    """The error for a number that no double holds."""
+    return InternalError(
+        "failed to parse the request JSON buffer: Number too big to be stored in double."
+    )
+
+
+def skip_space(text: str, at: int) -> int:
+    """Where the white space ends that begins at `at`."""
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _error(text: str, reason: str, at: int) -> InferenceError:
+    """The error for what is wrong at a character, whose place is told in bytes."""
+    offset = len(text[:at].encode("utf-8", "surrogateescape"))
+    return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
+
+
+def _reason(text: str, problem: str, at: int) -> tuple[str, int]:
+    if problem.startswith("Expecting value"):
+        return _no_value(text, at)
+    if problem.startswith("Expecting ',' delimiter"):
+        return _unfinished_number(text, at) or _no_comma(text, at)
+    if problem.startswith("Illegal trailing comma"):
+        at = skip_space(text, at + 1)
+        return ("Invalid value.", at) if text[at] == "]" else (_NO_NAME, at)
+    if problem.startswith("Unterminated string"):
+        return _open_string(text)
+    if problem.startswith("Invalid \\uXXXX"):
+        return "Incorrect hex digit after \\u escape in string.", at - 1
+    known = (reason for start, reason in _REASONS if problem.startswith(start))
+    return next(known, "Invalid value."), at
+
+
+def _no_value(text: str, at: int) -> tuple[str, int]:
+    if not text.strip(" \t\r\n"):
+        return "The document is empty.", len(text)
+    return "Invalid value.", at + max(_common(text, at, literal) for literal in _LITERALS)
+
+
+def _common(text: str, at: int, literal: str) -> int:
+    """How many characters from `at` on agree with `literal`."""
+    pairs = enumerate(zip(text[at : at + len(literal)], literal, strict=False))
+    differ = (n for n, (one, other) in pairs if one != other)
+    return next(differ, min(len(text) - at, len(literal)))
+
+
+def _unfinished_number(text: str, at: int) -> tuple[str, int] | None:
+    if text[at : at + 1] == ".":
+        return "Miss fraction part in number.", at + 1
+    if text[at : at + 1] in ("e", "E"):
+        return "Miss exponent in number.", at + 1 + (text[at + 1 : at + 2] in ("+", "-"))
+    return None
+
+
+def _no_comma(text: str, at: int) -> tuple[str, int]:
+    inside: list[str] = []
+    for token in _TOKEN.finditer(text, 0, at):
+        if token[0] in ("[", "{"):
+            inside.append(token[0])
+        elif token[0] in ("]", "}"):
+            inside.pop()
+    if inside[-1] == "[":
+        return "Missing a comma or ']' after an array element.", at
+    return "Missing a comma or '}' after an object member.", at
+
+
+def _open_string(text: str) -> tuple[str, int]:
+    slashes = len(text) - len(text.rstrip("\\"))
+    if slashes % 2:
+        return _BAD_ESCAPE, len(text) - 1
+    return "Missing a closing quotation mark in string.", len(text)

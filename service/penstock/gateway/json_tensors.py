@@ -1,0 +1,109 @@
+"""Tensor data as JSON, both ways; numpy does the work for everything but strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
+from penstock.core.tensor import Array, DataType, Tensor
+from penstock.gateway.json_errors import number_too_big
+from penstock.gateway.json_fields import unable, wrong_type
+
+_BINARY_ONLY = (DataType.FP16, DataType.BF16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Numbers of one kind: the types they decode to, the widest dtype, and how they are told."""
+
+    types: frozenset[type]
+    wide: np.dtype[Any]
+    name: str
+    expected: str
+
+    def error(self) -> InferenceError:
+        return wrong_type(self.name, self.expected, unable("data"))
+
+
+_KINDS = {
+    "b": _Kind(frozenset({bool}), np.dtype(np.bool_), "boolean", "boolean"),
+    "u": _Kind(frozenset({int}), np.dtype(np.uint64), "unsigned-integer", "unsigned-integer"),
+    "i": _Kind(frozenset({int}), np.dtype(np.int64), "signed-integer", "signed-integer"),
+    "f": _Kind(frozenset({int, float}), np.dtype(np.float64), "number", "double"),
+}
+
+
+def tensor_from_json(
+    name: str, datatype: DataType, shape: Sequence[int], data: list[Any], count: int
+) -> Tensor:
+    """The tensor whose `count` elements `data` lists, nested in any way (contract HI-03 to HI-07)."""
+    if datatype in _BINARY_ONLY:
+        raise InvalidRequestError(
+            f"receiving {datatype} data via JSON is not supported."
+            f" Please use the binary data format for input {name}"
+        )
+    if datatype is DataType.INVALID:
+        raise InvalidRequestError(f"invalid datatype for input {name}")
+    flat = _flatten(data)
+    if datatype is DataType.BYTES:
+        return Tensor.from_strings(_encoded(flat), shape)
+    return Tensor.from_numpy(_numbers(flat, datatype, count).reshape(shape), datatype)
+
+
+def tensor_to_json(name: str, tensor: Tensor) -> list[Any]:
+    """The elements of a tensor, flat; raises for datatypes that JSON cannot carry."""
+    if tensor.datatype in _BINARY_ONLY:
+        raise InvalidRequestError(
+            f"sending {tensor.datatype} data via JSON is not supported."
+            " Please use the binary data format for output"
+        )
+    try:
+        elements = tensor.numpy().ravel().tolist()
+    except (ValueError, InvalidRequestError) as error:
+        raise InternalError(
+            f"output tensor shape does not match size of output for '{name}'"
+        ) from error
+    if tensor.datatype is DataType.BYTES:
+        return [_text(element) for element in elements]
+    return elements
+
+
+def _flatten(data: list[Any]) -> list[Any]:
+    while list in (kinds := set(map(type, data))):
+        lists = data if len(kinds) == 1 else [x if type(x) is list else [x] for x in data]
+        data = list(chain.from_iterable(lists))
+    return data
+
+
+def _encoded(elements: list[Any]) -> Iterable[bytes]:
+    if not set(map(type, elements)) <= {str}:
+        raise wrong_type("string", "string", "Unable to parse JSON bytes array: ")
+    return (element.encode("utf-8", "surrogateescape") for element in elements)
+
+
+def _text(element: Any) -> str:
+    return element.decode("utf-8", "surrogateescape") if isinstance(element, bytes) else str(element)
+
+
+def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
+    kind = _KINDS[datatype.numpy.kind]
+    if not set(map(type, flat[:count])) <= kind.types:
+        raise kind.error()
+    if len(flat) != count:
+        raise InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
+    wide = _wide(flat, kind)
+    # A number that the datatype cannot hold is cut as a C cast does, or becomes infinite.
+    with np.errstate(over="ignore"):
+        return wide.astype(datatype.numpy, copy=False)
+
+
+def _wide(flat: list[Any], kind: _Kind) -> Array:
+    try:
+        return np.array(flat, kind.wide)
+    except OverflowError as error:
+        raise (number_too_big() if kind.wide.kind == "f" else kind.error()) from error

@@ -1,0 +1,111 @@
+"""JSON text in and out: as lenient as clients are used to, and never deeper than it may be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.gateway.json_errors import (
+    explain,
+    number_too_big,
+    skip_space,
+    surrogate_error,
+    trailing_error,
+)
+
+MAX_DEPTH = 100
+"""How deep arrays and objects may be nested (contract H-38)."""
+
+_BLOCK = 1 << 20
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
+_LONE_SURROGATE = re.compile(
+    r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
+
+_STEP = np.zeros(256, np.int8)
+_STEP[[ord("["), ord("{")]] = 1
+_STEP[[ord("]"), ord("}")]] = -1
+
+
+def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else dict(reversed(pairs))
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_first_wins)
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def dump(value: Any) -> bytes:
+    """`value` as JSON. Text may hold surrogates that stand for bytes which are no UTF-8."""
+    return _encode(value).encode("utf-8", "surrogateescape")
+
+
+def parse(data: bytes) -> Any:
+    """What `data` says; of equal keys the first counts, NaN and Infinity are numbers.
+
+    Bytes that are no UTF-8 become surrogates (see `dump`). A NUL after the value ends the text.
+    """
+    if _is_deep(data):
+        raise _too_deep()
+    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    value, end = _decode(text)
+    end = skip_space(text, end)
+    if end < len(text) and text[end] != "\0":
+        raise trailing_error(text, end)
+    if "\\u" in text and (found := _LONE_SURROGATE.search(text)):
+        raise surrogate_error(text, found.start(1))
+    return value
+
+
+def _decode(text: str) -> tuple[Any, int]:
+    try:
+        return _DECODER.raw_decode(text, skip_space(text, 0))
+    except json.JSONDecodeError as error:
+        raise explain(text, error) from error
+    except ValueError as error:  # an integer of more digits than Python converts
+        raise number_too_big() from error
+    except RecursionError as error:  # brackets in strings hid how deep it is
+        raise _too_deep() from error
+
+
+def _too_deep() -> InferenceError:
+    return InvalidRequestError(
+        f"failed to parse the request JSON buffer: nested deeper than {MAX_DEPTH} levels"
+    )
+
+
+def _is_deep(data: bytes) -> bool:
+    """Whether `data` is nested too deep. Costs little where brackets are few or well spread."""
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    return _seems_deep(data) and _depth(data) > MAX_DEPTH
+
+
+def _seems_deep(data: bytes) -> bool:
+    """Whether brackets nest too deep when those in strings are counted as well."""
+    depth = 0
+    codes = np.frombuffer(data, np.uint8)
+    for start in range(0, len(codes), _BLOCK):
+        depths = np.cumsum(_STEP[codes[start : start + _BLOCK]], dtype=np.int32) + depth
+        if depths.max() > MAX_DEPTH:
+            return True
+        depth = int(depths[-1])
+    return False
+
+
+def _depth(data: bytes) -> int:
+    """The depth of brackets outside strings, as far as it matters."""
+    depth = 0
+    for token in _TOKEN.finditer(data):
+        if token[0] in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                break
+        elif token[0] in (b"]", b"}"):
+            depth -= 1
+    return depth

@@ -1,0 +1,115 @@
+"""Health, metadata, configuration and statistics (contract H-01 to H-07)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.core.config import config_to_json
+from penstock.core.statistics import Duration
+from penstock.gateway.replies import PLAIN, error_reply, json_reply, reply
+from penstock.gateway.router import Target
+from penstock.models.server import InferenceServer
+from penstock.models.views import ModelStatistics, TensorMetadata
+
+
+class ServerEndpoints:
+    """What is asked of the server as a whole."""
+
+    def __init__(self, server: InferenceServer) -> None:
+        self._server = server
+
+    async def live(self, _: Request, __: Target) -> ASGIApp:
+        return _health(await self._server.live())
+
+    async def ready(self, _: Request, __: Target) -> ASGIApp:
+        return _health(await self._server.ready())
+
+    async def metadata(self, _: Request, __: Target) -> ASGIApp:
+        metadata = await self._server.metadata()
+        return json_reply(
+            {
+                "name": metadata.name,
+                "version": metadata.version,
+                "extensions": list(metadata.extensions),
+            }
+        )
+
+
+class ModelEndpoints:
+    """What is asked of a model."""
+
+    def __init__(self, server: InferenceServer) -> None:
+        self._server = server
+
+    async def ready(self, _: Request, target: Target) -> ASGIApp:
+        if await self._server.model_ready(target.model, target.version):
+            return _health(True)
+        return error_reply("Model version not ready", 400, PLAIN)
+
+    async def metadata(self, _: Request, target: Target) -> ASGIApp:
+        metadata = await self._server.model_metadata(target.model, target.version)
+        return json_reply(
+            {
+                "name": metadata.name,
+                "versions": list(metadata.versions),
+                "platform": metadata.platform,
+                "inputs": _tensors(metadata.inputs),
+                "outputs": _tensors(metadata.outputs),
+            }
+        )
+
+    async def config(self, _: Request, target: Target) -> ASGIApp:
+        config = await self._server.model_config(target.model, target.version)
+        return json_reply(config_to_json(config, with_defaults=True))
+
+    async def statistics(self, _: Request, target: Target) -> ASGIApp:
+        models = await self._server.statistics(target.model, target.version)
+        return json_reply({"model_stats": [_statistics(model) for model in models]})
+
+
+def _health(good: bool) -> ASGIApp:
+    return reply(status=200 if good else 400, content_type=PLAIN)
+
+
+def _tensors(tensors: Iterable[TensorMetadata]) -> list[dict[str, Any]]:
+    return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in tensors]
+
+
+_DURATIONS = (
+    "success",
+    "fail",
+    "queue",
+    "compute_input",
+    "compute_infer",
+    "compute_output",
+    "cache_hit",
+    "cache_miss",
+)
+_BATCH_DURATIONS = ("compute_input", "compute_infer", "compute_output")
+
+
+def _statistics(model: ModelStatistics) -> dict[str, Any]:
+    counted = model.statistics
+    return {
+        "name": model.name,
+        "version": model.version,
+        "last_inference": counted.last_inference,
+        "inference_count": counted.inference_count,
+        "execution_count": counted.execution_count,
+        "inference_stats": {name: _duration(getattr(counted, name)) for name in _DURATIONS},
+        "response_stats": {},
+        "batch_stats": [
+            {"batch_size": size}
+            | {name: _duration(getattr(batch, name)) for name in _BATCH_DURATIONS}
+            for size, batch in sorted(counted.batches.items())
+        ],
+        "memory_usage": [],
+    }
+
+
+def _duration(duration: Duration) -> dict[str, int]:
+    return {"count": duration.count, "ns": duration.ns}

@@ -1,0 +1,58 @@
+"""What the gateway answers with; each reply is an ASGI application that sends itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.errors import InferenceError
+from penstock.core.tensor import Buffer
+from penstock.gateway.json_text import dump
+from penstock.gateway.status import http_status
+
+JSON = "application/json"
+PLAIN = "text/plain"
+
+_SMALL = 1 << 16
+"""Bytes up to which parts of a body are joined, since one write is cheaper than two."""
+
+
+def reply(body: bytes = b"", status: int = 200, content_type: str = JSON) -> Response:
+    """A reply with exactly this content type."""
+    return Response(body, status, {"content-type": content_type})
+
+
+def json_reply(value: Any) -> Response:
+    """A reply that is `value` as JSON."""
+    return reply(dump(value))
+
+
+def error_reply(text: str, status: int, content_type: str = JSON) -> Response:
+    """A reply that says what is wrong (contract H-27)."""
+    return reply(dump({"error": text}), status, content_type)
+
+
+def refusal(error: InferenceError, content_type: str = JSON) -> Response:
+    """The reply for an error of the core."""
+    return error_reply(error.message, http_status(error), content_type)
+
+
+class PartsReply:
+    """A body in parts that are not copied together where they are large."""
+
+    def __init__(self, parts: Sequence[Buffer], headers: Sequence[tuple[str, str]]) -> None:
+        views = [memoryview(part).cast("B") for part in parts]
+        size = sum(map(len, views))
+        self._parts = [b"".join(views)] if size <= _SMALL else views
+        self._headers = [(name.encode(), value.encode()) for name, value in headers]
+        self._headers.append((b"content-length", str(size).encode()))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        *former, last = self._parts
+        for part in former:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": last})

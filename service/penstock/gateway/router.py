@@ -1,0 +1,94 @@
+"""Which handler answers a path, by the path as it was sent; errors become replies here."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.core.errors import InferenceError, InternalError
+from penstock.gateway.replies import JSON, PLAIN, error_reply, refusal
+from penstock.settings import Feature, Restriction
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the path names; empty where it names nothing."""
+
+    model: str = ""
+    version: str = ""
+    repository: str = ""
+
+
+Handler = Callable[[Request, Target], Awaitable[ASGIApp]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path, whose groups are the fields of `Target`, and what answers it.
+
+    `content_type` is that of errors which the handler raises.
+    """
+
+    path: str
+    methods: Sequence[str]
+    handler: Handler
+    feature: Feature
+    content_type: str = JSON
+
+
+class Router:
+    """The ASGI application: the first route whose path matches answers (H-25, H-26)."""
+
+    def __init__(self, routes: Sequence[Route], restrictions: Sequence[Restriction] = ()) -> None:
+        self._routes = [(re.compile(route.path), route) for route in routes]
+        self._restrictions = {
+            feature: restriction for restriction in restrictions for feature in restriction.features
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            answer = await self._answer(request)
+        except ClientDisconnect:
+            return
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> ASGIApp:
+        # Names are compared as they were sent: the protocol knows no percent encoding.
+        path = request.scope["raw_path"].decode("utf-8", "surrogateescape")
+        logger.debug("HTTP request: %s %s", request.method, path)
+        for pattern, route in self._routes:
+            if found := pattern.fullmatch(path):
+                return await self._respond(request, route, _target(found))
+        return error_reply("Not Found", HTTPStatus.NOT_FOUND, PLAIN)
+
+    async def _respond(self, request: Request, route: Route, target: Target) -> ASGIApp:
+        needed = self._restrictions.get(route.feature)
+        if needed is not None and request.headers.get(needed.key) != needed.value:
+            text = f"This API is restricted, expecting header '{needed.key}'"
+            return error_reply(text, HTTPStatus.FORBIDDEN, PLAIN)
+        if request.method not in route.methods:
+            return error_reply(
+                "Method Not Allowed", HTTPStatus.METHOD_NOT_ALLOWED, route.content_type
+            )
+        try:
+            return await route.handler(request, target)
+        except InferenceError as error:
+            return refusal(error, route.content_type)
+        except ClientDisconnect:
+            raise
+        except Exception:  # whatever it was, the client gets an answer and the log the details
+            logger.exception("%s %s failed", request.method, request.url.path)
+            return refusal(InternalError("unexpected error, see the server's log"))
+
+
+def _target(found: re.Match[str]) -> Target:
+    return Target(**{name: value or "" for name, value in found.groupdict().items()})

@@ -1,0 +1,85 @@
+"""The link of a model process whose code blocks: any thread may send, and any may wait."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.tensor import Buffer
+from penstock.hosting.frames import FrameReader, encode, joined
+
+_READ = 256 * 1024
+
+
+class LinkClosedError(Exception):
+    """The server is gone."""
+
+
+class BlockingLink:
+    """Messages over a socket without an event loop: no thread of its own, no hand-over.
+
+    Whoever waits for something reads the socket for everybody; the others that wait sleep until
+    the reader has something for them or leaves the reading to one of them. `on_message` is called
+    by the reading thread, under the lock of `wait`, and must not block.
+    """
+
+    def __init__(
+        self, connection: socket.socket, on_message: Callable[[int, Any, memoryview], None]
+    ) -> None:
+        self._socket = connection
+        self._on_message = on_message
+        self._frames = FrameReader()
+        self._sending = threading.Lock()
+        self._changed = threading.Condition(threading.RLock())
+        self._reading = False
+        self._closed = False
+
+    def fileno(self) -> int:
+        """The socket, for an event loop to watch."""
+        return self._socket.fileno()
+
+    def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Send a message at once; waits while the server does not read."""
+        parts = joined(encode(kind, header, payload))
+        with self._sending:
+            for part in parts:
+                self._socket.sendall(part)
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Read messages until `done()`; raises `LinkClosedError` when there are no more."""
+        with self._changed:
+            while not done():
+                if self._closed:
+                    raise LinkClosedError
+                if self._reading:
+                    self._changed.wait()
+                else:
+                    self._read(block=True)
+
+    def poll(self) -> None:
+        """Handle the messages that are here already, without waiting."""
+        with self._changed:
+            if not self._reading:
+                self._read(block=False)
+
+    def _read(self, *, block: bool) -> None:
+        """Read once, with the lock released, and handle what came."""
+        self._reading = True
+        self._changed.release()
+        data: bytes | None = b""
+        try:
+            data = self._socket.recv(_READ, 0 if block else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            data = None
+        except OSError:
+            pass
+        finally:
+            self._changed.acquire()
+            self._reading = False
+        if data == b"":
+            self._closed = True
+        for message in self._frames.feed(data) if data else ():
+            self._on_message(*message)
+        self._changed.notify_all()

@@ -1,0 +1,56 @@
+"""Tensors over the link: small ones inside the frame, large ones in the shared arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
+
+Specs = list[tuple[str, str, tuple[int, ...], int, int]]
+"""Name, datatype, shape, bytes, and the offset in the arena or `INSIDE`."""
+
+INSIDE = -1
+
+_DATATYPES = {datatype.value: datatype for datatype in DataType}
+
+
+class Exchange:
+    """Packs tensors for one link and unpacks those that come; without arenas all go inside."""
+
+    def __init__(self, out: Arena | None = None, into: ArenaView | None = None) -> None:
+        self._out = out
+        self._into = into
+
+    def pack(self, tensors: Mapping[str, Tensor], payload: list[Buffer]) -> Specs:
+        """Describe `tensors`; the bytes that must be inside the frame are added to `payload`."""
+        specs: Specs = []
+        for name, tensor in tensors.items():
+            buffer = tensor.buffer
+            size, offset = len(buffer), None
+            if size >= SHARE_FROM and self._out is not None:
+                offset = self._out.put(buffer)
+            if offset is None:
+                offset = INSIDE
+                payload.append(buffer)
+            specs.append((name, tensor.datatype.value, tensor.shape, size, offset))
+        return specs
+
+    def unpack(
+        self, specs: Specs, payload: memoryview, at: int = 0
+    ) -> tuple[dict[str, Tensor], int]:
+        """The tensors, views all of them, and where the next ones begin in the payload."""
+        tensors: dict[str, Tensor] = {}
+        for name, datatype, shape, size, offset in specs:
+            if offset == INSIDE:
+                buffer = payload[at : at + size]
+                at += size
+            else:
+                assert self._into is not None
+                buffer = self._into.view(offset, size)
+            tensors[name] = Tensor(_DATATYPES[datatype], shape, buffer)
+        return tensors, at
+
+
+INLINE = Exchange()
+"""For links that share no memory."""

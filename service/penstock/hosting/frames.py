@@ -1,0 +1,85 @@
+"""Frames on the link between server and model process: bytes in, messages out, and back.
+
+A frame is `total length, header length, kind` (two 32-bit little-endian numbers and a byte), a
+marshalled header of plain values, then the tensors' bytes in the order that the header lists
+them. Both ends belong to one server, so the header needs no schema beyond `messages`.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from penstock.core.tensor import Buffer
+
+_PREFIX = struct.Struct("<IIB")
+_MARSHAL_VERSION = 4
+"""Readable by every Python this runs on, so that both ends may be of different versions."""
+
+_JOIN_BELOW = 32 * 1024
+"""Smaller parts are joined before they are written; larger ones are passed as they are."""
+
+Message = tuple[int, Any, memoryview]
+"""Kind, header and payload; the payload's memory stays valid while somebody holds a view."""
+
+
+def encode(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """A frame, as parts to be written one after the other."""
+    head = marshal.dumps(header, _MARSHAL_VERSION)
+    size = _PREFIX.size + len(head) + sum(map(len, payload))
+    return [_PREFIX.pack(size, len(head), kind) + head, *payload]
+
+
+def joined(parts: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer parts: runs of small ones become one."""
+    result: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) < _JOIN_BELOW:
+            run.append(part)
+            continue
+        if run:
+            result.append(b"".join(run))
+            run = []
+        result.append(part)
+    if run:
+        result.append(b"".join(run))
+    return result
+
+
+class FrameReader:
+    """Finds whole messages in a stream of bytes, however it is cut."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Every message that is whole now; to be used up before the next call."""
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+        view, at, end = memoryview(data), 0, len(data)
+        while end - at >= _PREFIX.size:
+            size, head, kind = _PREFIX.unpack_from(data, at)
+            if end - at < size:
+                break
+            begin = at + _PREFIX.size
+            yield kind, marshal.loads(view[begin : begin + head]), view[begin + head : at + size]
+            at += size
+        if at < end:
+            self._keep(data[at:])
+
+    def _keep(self, rest: bytes) -> None:
+        """Remember an incomplete frame, and how much of it there must be before it is looked at."""
+        self._parts = [rest]
+        self._have = len(rest)
+        whole = len(rest) >= _PREFIX.size
+        self._need = _PREFIX.unpack_from(rest)[0] if whole else _PREFIX.size

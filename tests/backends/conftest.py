@@ -1,0 +1,46 @@
+"""The demo's tiny language model, as each engine reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.demo import language_model
+
+F32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+"""Without these the CPU computes in bfloat16, and a text depends on what runs beside it."""
+
+
+@pytest.fixture(scope="session")
+def gguf_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A version directory with the model as GGUF and small, exact engine settings."""
+    version = tmp_path_factory.mktemp("gguf") / "1"
+    version.mkdir()
+    language_model.add_gguf(version)
+    write_settings(version, num_kv_blocks=256, max_num_seqs=64, max_num_batched_tokens=256)
+    return version
+
+
+@pytest.fixture(scope="session")
+def checkpoint_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A version directory with the model as a Hugging Face folder."""
+    version = tmp_path_factory.mktemp("checkpoint") / "1"
+    version.mkdir()
+    language_model.add_checkpoint(version)
+    return version
+
+
+@pytest.fixture
+def own_gguf_version(gguf_version: Path, tmp_path: Path) -> Path:
+    """Like `gguf_version`, for a test that writes its own `model.json`."""
+    for name in ("model.gguf", "tokenizer.json"):
+        (tmp_path / name).symlink_to(gguf_version / name)
+    return tmp_path
+
+
+def write_settings(version: Path, **settings: Any) -> None:
+    """A `model.json` for OpenVINO GenAI that computes in float32."""
+    (version / "model.json").write_text(json.dumps({"properties": F32, **settings}))

@@ -1,0 +1,96 @@
+"""A slow reader gets merged responses, and none is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InternalError, RequestCancelledError
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import HIGH_WATER
+from penstock_backends.language_model import Answer, Delivery, GenerationRequest, WantedOutputs
+
+COUNTED = WantedOutputs(num_output_tokens=True)
+
+
+def delivery() -> Delivery:
+    return Delivery(Answer(GenerationRequest("", True, False, None, COUNTED), 1), lambda: None)
+
+
+def generate(delivery: Delivery, tokens: int) -> None:
+    for _ in range(tokens):
+        delivery.answer.candidates[0].add("x")
+        delivery.push()
+
+
+def finish(delivery: Delivery) -> None:
+    delivery.answer.candidates[0].finish_reason = "length"
+    delivery.push()
+
+
+def counts(responses: list[InferenceResponse]) -> list[int]:
+    return [int(response.outputs["num_output_tokens"].numpy()[0]) for response in responses]
+
+
+def test_a_reader_who_keeps_up_gets_every_token() -> None:
+    sender = delivery()
+    generate(sender, 3)
+    assert counts(sender.stream.take()) == [1, 1, 1]
+
+
+def test_a_slow_reader_finds_a_bounded_number_of_responses() -> None:
+    sender = delivery()
+    generate(sender, 1000)
+    assert counts(sender.stream.take()) == [1] * HIGH_WATER
+
+
+def test_catching_up_brings_what_was_merged() -> None:
+    sender = delivery()
+    generate(sender, 1000)
+    sender.stream.take()
+    assert counts(sender.stream.take()) == [1000 - HIGH_WATER]
+
+
+def test_the_end_comes_at_once_with_everything_merged() -> None:
+    sender = delivery()
+    generate(sender, 1000)
+    finish(sender)
+    responses = sender.stream.take()
+    assert counts(responses) == [1] * HIGH_WATER + [1000 - HIGH_WATER]
+    assert [response.final for response in responses] == [False] * HIGH_WATER + [True]
+
+
+@given(st.lists(st.integers(0, 40)))
+def test_text_and_counts_are_complete_whenever_the_reader_takes(bursts: list[int]) -> None:
+    sender = delivery()
+    responses: list[InferenceResponse] = []
+    for burst in bursts:
+        generate(sender, burst)
+        responses += sender.stream.take()
+    finish(sender)
+    responses += sender.stream.take()
+    texts = [response.outputs["text_output"].elements()[0].decode() for response in responses]
+    assert sum(counts(responses)) == sum(bursts)
+    assert "".join(texts) == "x" * sum(bursts)
+    assert [response.final for response in responses].count(True) == 1
+
+
+async def test_a_failure_is_raised_after_what_was_sent() -> None:
+    sender = delivery()
+    generate(sender, 1)
+    sender.fail(InternalError("broken"))
+    assert counts([await anext(sender.stream)]) == [1]
+    with pytest.raises(InternalError, match="broken"):
+        await anext(sender.stream)
+
+
+async def test_a_reader_who_leaves_is_reported() -> None:
+    left: list[bool] = []
+    answer = Answer(GenerationRequest("", True, False), 1)
+    sender = Delivery(answer, lambda: left.append(True))
+    sender.stream.close()
+    generate(sender, 1)
+    assert left == [True]
+    with pytest.raises(RequestCancelledError):
+        await anext(sender.stream)

@@ -1,0 +1,65 @@
+"""A configuration gets the tensors it does not name itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.config import ModelConfig, ModelInput, TransactionPolicy
+from penstock.core.errors import ConfigError
+from penstock.core.tensor import DataType
+from penstock_backends.language_model import check_face, complete_face
+
+
+def test_an_empty_configuration_gets_every_tensor() -> None:
+    config = complete_face(ModelConfig(name="m"))
+    assert [tensor.name for tensor in config.input] == [
+        "text_input",
+        "stream",
+        "sampling_parameters",
+        "exclude_input_in_output",
+        "return_finish_reason",
+        "return_cumulative_logprob",
+        "return_logprobs",
+        "return_num_input_tokens",
+        "return_num_output_tokens",
+    ]
+    assert [tensor.name for tensor in config.output] == [
+        "text_output",
+        "finish_reason",
+        "cumulative_logprob",
+        "logprobs",
+        "num_input_tokens",
+        "num_output_tokens",
+    ]
+    assert config.decoupled
+
+
+def test_only_the_prompt_is_mandatory() -> None:
+    config = complete_face(ModelConfig())
+    assert [tensor.name for tensor in config.input if not tensor.optional] == ["text_input"]
+
+
+def test_given_inputs_are_kept() -> None:
+    stream = ModelInput(name="stream", data_type=DataType.BOOL, dims=(1,))
+    config = complete_face(ModelConfig(input=(stream,)))
+    assert config.input[0] is stream
+    assert [tensor.name for tensor in config.input].count("stream") == 1
+
+
+def test_completing_twice_changes_nothing() -> None:
+    once = complete_face(ModelConfig(name="m"))
+    assert complete_face(once) == once
+
+
+def test_the_decoupled_policy_is_mandatory() -> None:
+    config = complete_face(ModelConfig(model_transaction_policy=TransactionPolicy(False)))
+    with pytest.raises(ConfigError) as refused:
+        check_face(config, "vLLM Triton")
+    assert refused.value.message == (
+        "vLLM Triton backend must be configured to use decoupled model transaction policy"
+    )
+
+
+def test_the_server_must_not_batch() -> None:
+    with pytest.raises(ConfigError, match="max_batch_size must be 0, not 8"):
+        check_face(complete_face(ModelConfig(max_batch_size=8)), "toy")

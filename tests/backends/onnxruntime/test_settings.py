@@ -1,0 +1,91 @@
+"""What parameters and server settings say about a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.onnxruntime import graphs
+from penstock.core.config import (
+    Graph,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    Operations,
+    Optimization,
+)
+from penstock_backends.onnxruntime import settings as module
+from penstock_backends.onnxruntime.settings import SessionSettings, cores, instances
+
+
+def _groups(*counts: int) -> ModelConfig:
+    groups = tuple(InstanceGroup(kind=InstanceKind.KIND_CPU, count=count) for count in counts)
+    return ModelConfig(name="m", instance_group=groups)
+
+
+@pytest.mark.parametrize(
+    ("counts", "threads"), [((), 8), ((1,), 8), ((2, 2), 2), ((3,), 2), ((16,), 1)]
+)
+def test_the_cores_are_shared_by_the_instances(
+    counts: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "cores", lambda: 8)
+    assert SessionSettings.of(_groups(*counts), {}).intra_op_threads == threads
+
+
+def test_a_group_without_count_is_one_instance() -> None:
+    assert instances(_groups(0, 2)) == 3
+
+
+def test_a_quota_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "cpu.max"
+    monkeypatch.setattr(module, "_QUOTA", quota)
+    allowed = cores()
+    quota.write_text("max 100000\n")
+    assert cores() == allowed
+    quota.write_text("50000 100000\n")
+    assert cores() == 1
+
+
+def test_parameters_go_before_server_settings() -> None:
+    server = {"intra_op_thread_count": "3", "inter_op_thread_count": "2"}
+    config = ModelConfig(name="m", parameters=graphs.parameters(intra_op_thread_count="5"))
+    found = SessionSettings.of(config, server)
+    assert (found.intra_op_threads, found.inter_op_threads) == (5, 2)
+
+
+def test_a_shared_pool_has_the_size_that_the_server_gives() -> None:
+    server = {"enable-global-threadpool": "1", "intra_op_thread_count": "3"}
+    config = ModelConfig(name="m", parameters=graphs.parameters(intra_op_thread_count="5"))
+    found = SessionSettings.of(config, server)
+    assert (found.shared_threads, found.intra_op_threads) == (True, 3)
+
+
+def test_every_parameter_has_its_place() -> None:
+    config = ModelConfig(
+        name="m",
+        optimization=Optimization(graph=Graph(-1)),
+        model_operations=Operations(("ops.so",)),
+        parameters=graphs.parameters(
+            execution_mode="1",
+            enable_mem_arena="0",
+            enable_mem_pattern="false",
+            memory__enable_memory_arena_shrinkage="cpu:0",
+            session__use_device_allocator_for_initializers="1",
+            other="ignored",
+        ),
+    )
+    found = SessionSettings.of(config, {})
+    assert (found.parallel, found.memory_arena, found.memory_pattern) == (True, False, False)
+    assert (found.graph_level, found.operator_libraries) == (-1, ("ops.so",))
+    assert found.run_entries == (("memory.enable_memory_arena_shrinkage", "cpu:0"),)
+    assert ("session.use_device_allocator_for_initializers", "1") in found.session_entries
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "0"), ({"allow_spinning": "1"}, "1")])
+def test_threads_spin_only_when_told(given: dict[str, str], expected: str) -> None:
+    named = {f"session__intra_op__{name}": text for name, text in given.items()}
+    config = ModelConfig(name="m", parameters=graphs.parameters(**named))
+    entries = dict(SessionSettings.of(config, {}).session_entries)
+    assert entries["session.intra_op.allow_spinning"] == expected

@@ -1,0 +1,55 @@
+"""The head of a GGUF file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.demo.gguf import write_gguf
+from penstock_backends.openvino_genai.gguf import (
+    context_length,
+    read_metadata,
+    vocabulary_size,
+)
+
+METADATA = {
+    "general.architecture": "qwen3",
+    "general.name": "größe",
+    "tokenizer.ggml.tokens": ["a", "bc", ""],
+    "tokenizer.ggml.token_type": [1, 1, 3],
+    "qwen3.rope.freq_base": 1.5,
+    "tokenizer.ggml.add_bos_token": True,
+    "qwen3.context_length": 32768,
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write_gguf(tmp_path / "model.gguf", METADATA, {})
+    return tmp_path / "model.gguf"
+
+
+def test_scalars_are_read_and_arrays_counted(file: Path) -> None:
+    lengths = {"tokenizer.ggml.tokens": 3, "tokenizer.ggml.token_type": 3}
+    assert read_metadata(file) == METADATA | lengths
+
+
+def test_the_facts_that_matter(file: Path) -> None:
+    metadata = read_metadata(file)
+    assert (context_length(metadata), vocabulary_size(metadata)) == (32768, 3)
+
+
+def test_a_file_may_keep_them_to_itself() -> None:
+    assert (context_length({}), vocabulary_size({})) == (None, None)
+
+
+@given(cut=st.integers(0, 400))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_file_that_is_cut_short_is_refused(file: Path, cut: int) -> None:
+    short = file.with_name("short.gguf")
+    short.write_bytes(file.read_bytes()[: min(cut, 250)])
+    with pytest.raises(ValueError, match="GGUF"):
+        read_metadata(short)

@@ -1,0 +1,55 @@
+"""Where a sequence's text ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backends.openvino_genai.scripted import sequences
+from penstock_backends.openvino_genai.pipeline import Output
+
+
+def run(outputs: list[Output], **given: Any) -> tuple[str, int, str | None]:
+    (sequence,) = sequences(max_tokens=99, **given)
+    for output in outputs:
+        sequence.accept(output)
+    candidate = sequence.candidate
+    return "".join(candidate.text), candidate.tokens, candidate.finish_reason
+
+
+def counting(*tokens: int, end: str | None = None) -> list[Output]:
+    outputs = [Output([token]) for token in tokens]
+    return [*outputs[:-1], Output([tokens[-1]], finish_reason=end)]
+
+
+def test_the_limit_ends_a_text_behind_its_last_token() -> None:
+    assert run(counting(1, 2, 3, end="length")) == ("1 2 3 ", 3, "length")
+
+
+def test_the_token_that_stops_counts_but_is_not_shown() -> None:
+    assert run(counting(1, 2, end="stop")) == ("1 ", 2, "stop")
+
+
+def test_the_token_that_stops_can_be_shown() -> None:
+    ended = run(counting(1, 2, end="stop"), include_stop_str_in_output=True)
+    assert ended == ("1 2 ", 2, "stop")
+
+
+def test_a_stop_string_ends_the_text_before_it() -> None:
+    assert run(counting(1, 2, 3), stop=["2 3"]) == ("1 ", 3, "stop")
+
+
+def test_a_stop_string_can_be_shown() -> None:
+    ended = run(counting(1, 2, 3), stop="2", include_stop_str_in_output=True)
+    assert ended[0] == "1 2"
+
+
+def test_tokens_behind_a_stop_string_do_not_count() -> None:
+    assert run([Output([1, 2, 3, 4])], stop="2") == ("1 ", 2, "stop")
+
+
+def test_what_looked_like_a_stop_string_is_shown_at_the_end() -> None:
+    assert run(counting(1, 2, end="length"), stop="2 3") == ("1 2 ", 2, "length")
+
+
+def test_a_stop_string_does_not_count_before_the_minimum() -> None:
+    assert run(counting(1, 2, 1, 2), stop="2", min_tokens=3) == ("1 2 1 ", 4, "stop")
