@@ -301,6 +301,10 @@ def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  --{name}" in text for name in FLAGS)
 
 
+def test_h_alone_is_help() -> None:
+    assert cli.main(["serve", "-h"]) == 0
+
+
 def test_help_comes_before_later_mistakes_and_after_earlier_ones() -> None:
     assert cli.tritonserver(["--help", "--nope"]) == 0
     assert cli.tritonserver(["--nope", "--help"]) == 1

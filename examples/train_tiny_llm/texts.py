@@ -8,6 +8,7 @@ from pathlib import Path
 from corpus import documents, questions
 from tokenizer import END, conversation
 
+_PASSAGE = 1200  # characters
 _WRITTEN = Path(__file__).with_name("conversations.txt")
 _SUBJECT = re.compile(r"What is (.+)\?")
 _OTHER_WORDINGS = ("Explain {}.", "Tell me about {}.", "Can you explain {}?", "Define {}.")
@@ -24,11 +25,12 @@ class Texts:
         return cls(documents(), questions(), written_conversations(_WRITTEN.read_text("ascii")))
 
     def of_epoch(self, order: random.Random) -> list[str]:
-        """Everything once, our own conversations twice, each ended by the end token."""
-        pairs = [*self.questions.items(), *self.written.items()]
-        texts = [document + END for document in self.documents]
-        texts += [_spelled(order.random() < 0.5, *pair) for pair in pairs]
+        """Everything once, our own conversations four times, each ended by the end token."""
+        texts = [passage + END for document in self.documents for passage in _passages(document)]
+        for question, answer in (*self.questions.items(), *self.written.items()):
+            texts.append(_spelled(order.random() < 0.5, question, answer))
         for question, answer in self.written.items():
+            texts += (conversation(question, answer), _plain(question, answer))
             texts.append(_spelled(order.random() < 0.5, _reworded(question, order), answer))
         order.shuffle(texts)
         return texts
@@ -43,9 +45,23 @@ def written_conversations(text: str) -> dict[str, str]:
     return answers
 
 
+def _passages(document: str) -> list[str]:
+    """The document in parts of whole paragraphs, short enough for a row of tokens."""
+    passages = [""]
+    for paragraph in document.split("\n\n"):
+        if passages[-1] and len(passages[-1]) + len(paragraph) > _PASSAGE:
+            passages.append("")
+        passages[-1] += ("\n\n" if passages[-1] else "") + paragraph
+    return passages
+
+
 def _spelled(as_chat: bool, question: str, answer: str) -> str:
     """Servers pass prompts with and without the chat template."""
-    return conversation(question, answer) if as_chat else f"{question} {answer}{END}"
+    return conversation(question, answer) if as_chat else _plain(question, answer)
+
+
+def _plain(question: str, answer: str) -> str:
+    return f"{question} {answer}{END}"
 
 
 def _reworded(question: str, order: random.Random) -> str:

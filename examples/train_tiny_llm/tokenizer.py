@@ -9,15 +9,19 @@ SPECIAL = [END, USER, ASSISTANT, SYSTEM]  # numbers 0 to 3
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
+    "{{ '<|' + message['role'] + '|>' + message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ '<|end|>' }}{% endif %}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}\n"
 )
 
 
 def conversation(question: str, answer: str) -> str:
-    """What the template makes of one turn of each side."""
-    return f"{USER}{question}{END}{ASSISTANT}{answer}{END}"
+    """What the template makes of one turn of each side.
+
+    Only answers end with the end token: a bare question must not look finished.
+    """
+    return f"{USER}{question}{ASSISTANT}{answer}{END}"
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> Tokenizer:

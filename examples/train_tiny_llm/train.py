@@ -4,7 +4,7 @@ import argparse
 import json
 import random
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, count, islice
 from pathlib import Path
 
 import torch
@@ -16,17 +16,28 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
+_TOKENS_PER_STEP = 4096
+_SHORT_ROWS = 0.8  # share of the steps with rows of half the context, which are computed faster
 _LOG_EVERY = 50  # steps
 
 
-def batches(texts: Texts, tokenizer: Tokenizer, rows: int, length: int) -> Iterator[Tensor]:
-    """Texts in a new order every epoch, one behind the other, in rows of `length` + 1 tokens."""
-    for epoch in range(1_000_000):
-        parts = texts.of_epoch(random.Random(epoch))
-        encoded = tokenizer.encode_batch(parts)
-        tokens = torch.tensor(list(chain.from_iterable(part.ids for part in encoded)))
-        size = rows * (length + 1)
-        yield from tokens[: len(tokens) // size * size].view(-1, rows, length + 1)
+def batches(texts: Texts, tokenizer: Tokenizer, length: int) -> Iterator[Tensor]:
+    """The texts in a new order every epoch, in rows that hold one token more than `length`."""
+    for epoch in count():
+        encoded = tokenizer.encode_batch(texts.of_epoch(random.Random(epoch)))
+        source = rows([text.ids for text in encoded], length + 1)
+        while batch := list(islice(source, _TOKENS_PER_STEP // length)):
+            yield torch.tensor(batch)
+
+
+def rows(texts: list[list[int]], length: int) -> Iterator[list[int]]:
+    """Every row begins with the beginning of a text, as every prompt will."""
+    row: list[int] = []
+    for text in texts:
+        row += text
+        if len(row) >= length:
+            yield row[:length]
+            row = []
 
 
 def loss_of(model: nn.Module, batch: Tensor) -> Tensor:
@@ -126,8 +137,7 @@ def _write_json(path: Path, content: Mapping[str, object]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write the model")
-    parser.add_argument("--steps", type=int, default=2600)
-    parser.add_argument("--rows", type=int, default=4, help="rows per step")
+    parser.add_argument("--steps", type=int, default=2200)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
 
@@ -140,7 +150,10 @@ def main() -> None:
     model = Llama(shape)
     print(f"{len(texts.documents)} documents, {sum(map(len, texts.documents)):,} characters")
     print(f"{sum(weight.numel() for weight in model.parameters()):,} parameters", flush=True)
-    train(model, batches(texts, tokenizer, arguments.rows, shape.context), arguments.steps)
+    short = batches(texts, tokenizer, shape.context // 2)
+    long = batches(texts, tokenizer, shape.context)
+    source = chain(islice(short, int(_SHORT_ROWS * arguments.steps)), long)
+    train(model, source, arguments.steps)
     write_folder(arguments.folder, shape, model, tokenizer)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from penstock.models.views import ModelIndexEntry
 from penstock.rpc.server import open_grpc
 from penstock.settings import ModelControlMode, Settings
 from penstock.telemetry import logging as server_log
+from penstock.telemetry.machine import MachineUsage
+from penstock.telemetry.metrics import MetricsPage
 from penstock.telemetry.tables import table
 
 logger = logging.getLogger(__name__)
@@ -101,10 +103,12 @@ async def open_frontends(
                 grpc = open_grpc(server, settings.grpc, grace)
                 ports["grpc"] = await stack.enter_async_context(grpc)
             if settings.http.enabled:
-                http = open_gateway(server, settings.http)
+                http = open_gateway(server, settings.http, grace)
                 ports["http"] = await stack.enter_async_context(http)
             if settings.metrics.enabled:
-                metrics = open_metrics(server, settings.metrics)
+                machine = MachineUsage() if settings.metrics.cpu else None
+                page = MetricsPage(server.snapshot, server.gauges, machine)
+                metrics = open_metrics(page.text, settings.metrics)
                 ports["metrics"] = await stack.enter_async_context(metrics)
         except OSError as error:
             raise StartError(str(error)) from error
@@ -122,7 +126,7 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
         await asyncio.wait([loading])
         return
     failures = loading.result()
-    _show_models(await server.index())
+    _show_models([entry for entry in await server.index() if entry.state])
     if failures and settings.repository.exit_on_error:
         raise StartError("creating server: Internal - failed to load all models")
 
@@ -134,14 +138,10 @@ async def _names(server: InferenceServer, settings: Settings) -> list[str]:
     return [entry.name for entry in await server.index()]
 
 
-def _show_models(entries: tuple[ModelIndexEntry, ...]) -> None:
+def _show_models(entries: Sequence[ModelIndexEntry]) -> None:
     """The table of models and what became of them (contract M-18)."""
-    rows = [
-        (entry.name, entry.version or "-", f"{entry.state}: {entry.reason}" if entry.reason else entry.state)
-        for entry in entries
-        if entry.state
-    ]
-    logger.info("\n%s", table(("Model", "Version", "Status"), rows))
+    rows = [(e.name, e.version, ": ".join(filter(None, (e.state, e.reason)))) for e in entries]
+    server_log.log_table(logger, table(("Model", "Version", "Status"), rows))
 
 
 def _stop(number: int, stop: asyncio.Event) -> None:

@@ -15,10 +15,10 @@ tokenizers = pytest.importorskip("tokenizers")
 _PROMPTS = [
     "The file is",
     "What is a list?",
-    "<|user|>What is a generator?<|end|><|assistant|>",
+    "<|user|>What is a generator?<|assistant|>",
     "If the value is not a string,",
     "Return",
-    "<|user|>Hello<|end|><|assistant|>",
+    "<|user|>Hello<|assistant|>",
 ]
 
 Greedy = Callable[[str, int], list[int]]
@@ -60,7 +60,8 @@ def test_the_engine_writes_what_the_weights_say(
     assert engine(prompt, 24) == reference.greedy(tokenizer.encode(prompt).ids, 24)
 
 
-def test_an_answer_comes_to_an_end(engine: Greedy, tokenizer: Any) -> None:
-    answer = engine("<|user|>What is a list?<|end|><|assistant|>", 200)
-    assert answer[-1] == tokenizer.token_to_id("<|end|>")
+@pytest.mark.parametrize("prompt", ["What is a list?", "<|user|>What is a list?<|assistant|>"])
+def test_an_answer_makes_sense_and_ends(engine: Greedy, tokenizer: Any, prompt: str) -> None:
+    answer = engine(prompt, 200)
     assert "ordered collection" in tokenizer.decode(answer)
+    assert answer[-1] == tokenizer.token_to_id("<|end|>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,15 +25,42 @@ _SCALARS = {
 }
 _STRING, _ARRAY = 8, 9
 _LONGEST_KEY = 1 << 16
+_ALIGNMENT = 32
+_BLOCKS = {
+    0: (1, 4),  # F32
+    1: (1, 2),  # F16
+    2: (32, 18),  # Q4_0
+    3: (32, 20),  # Q4_1
+    6: (32, 22),  # Q5_0
+    7: (32, 24),  # Q5_1
+    8: (32, 34),  # Q8_0
+    10: (256, 84),  # Q2_K
+    11: (256, 110),  # Q3_K
+    12: (256, 144),  # Q4_K
+    13: (256, 176),  # Q5_K
+    14: (256, 210),  # Q6_K
+    30: (1, 2),  # BF16
+}
+"""Elements and bytes of a block, by the number of a tensor's type."""
 
 
 def read_metadata(path: Path) -> Mapping[str, Scalar]:
-    """Scalar metadata by key; of an array, its length. Raises `ValueError` for another format."""
+    """Scalar metadata by key; of an array, its length.
+
+    Raises `ValueError` for another format, and for a file that ends before its last tensor does:
+    the engine would crash on it.
+    """
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError("not a GGUF file")
-        _, _, entries = struct.unpack("<IQQ", _take(file, 20))
-        return dict(_entry(file) for _ in range(entries))
+        _, tensors, entries = struct.unpack("<IQQ", _take(file, 20))
+        metadata = dict(_entry(file) for _ in range(entries))
+        end = max((_tensor_end(file) for _ in range(tensors)), default=0)
+        alignment = int(metadata.get("general.alignment", _ALIGNMENT))
+        start = -(-file.tell() // alignment) * alignment
+        if path.stat().st_size < start + end:
+            raise ValueError("GGUF file is cut short")
+        return metadata
 
 
 def context_length(metadata: Mapping[str, Scalar]) -> int | None:
@@ -51,6 +79,17 @@ def _entry(file: BinaryIO) -> tuple[str, Scalar]:
     key = _string(file)
     (kind,) = struct.unpack("<I", _take(file, 4))
     return key, _array_length(file) if kind == _ARRAY else _scalar(file, kind)
+
+
+def _tensor_end(file: BinaryIO) -> int:
+    """Where a tensor ends, counted from where the first begins."""
+    _string(file)
+    (dimensions,) = struct.unpack("<I", _take(file, 4))
+    elements: int = prod(struct.unpack(f"<{dimensions}Q", _take(file, 8 * dimensions)))
+    kind, offset = struct.unpack("<IQ", _take(file, 12))
+    block, size = _BLOCKS.get(kind, (1, 0))
+    end: int = offset + elements // block * size
+    return end
 
 
 def _scalar(file: BinaryIO, kind: int) -> Scalar:

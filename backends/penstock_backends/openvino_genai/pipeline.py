@@ -132,19 +132,18 @@ class GenAiPipeline:
             raise ModelLoadError(f"cannot load '{settings.model}': {reason(error)}") from error
 
     def _stop_tokens(self) -> list[int]:
-        """The model's own end tokens, the main one first."""
+        """The model's own end tokens, the main one first; -1 stands for none."""
         config = self._pipeline.get_config()
-        own = [config.eos_token_id] if config.eos_token_id >= 0 else []
-        return own + [token for token in sorted(config.stop_token_ids) if token not in own]
+        tokens = [config.eos_token_id, *sorted(config.stop_token_ids)]
+        return [token for token in dict.fromkeys(tokens) if token >= 0]
 
     def _config(self, sampling: Sampling, logprobs: bool) -> Any:
         config = self._genai.GenerationConfig()
         config.apply_chat_template = False
         config.max_new_tokens = sampling.max_tokens
-        config.min_new_tokens = sampling.min_tokens
         config.presence_penalty = sampling.presence_penalty
         config.frequency_penalty = sampling.frequency_penalty
-        config.repetition_penalty = sampling.repetition_penalty
+        config.repetition_penalty = _single(sampling.repetition_penalty)
         config.logprobs = int(logprobs)
         self._set_stops(config, sampling)
         if not sampling.greedy:
@@ -155,21 +154,25 @@ class GenAiPipeline:
         """End tokens. With `ignore_eos` the engine would ignore those of the request as well."""
         own = [] if sampling.ignore_eos else self._stops
         stops = [*own, *sampling.stop_token_ids]
-        if stops:
-            config.eos_token_id = stops[0]
-            config.stop_token_ids = set(stops)
-        else:
-            config.ignore_eos = True
+        config.ignore_eos = not stops
+        config.min_new_tokens = sampling.min_tokens if stops else 0
+        config.eos_token_id = stops[0] if stops else 0  # the engine insists on one
+        config.stop_token_ids = set(stops) or {0}
 
 
 def _set_randomness(config: Any, sampling: Sampling) -> None:
     config.do_sample = True
     config.temperature = sampling.temperature
-    config.top_p = sampling.top_p
+    config.top_p = _single(sampling.top_p)
     config.min_p = min(sampling.min_p, _HIGHEST_MIN_P)
     config.rng_seed = sampling.seed
     if sampling.top_k:
         config.top_k = sampling.top_k
+
+
+def _single(value: float) -> float:
+    """A positive number that neither vanishes nor overflows in the engine's single precision."""
+    return min(max(value, 1e-6), 1e6)
 
 
 _HIGHEST_MIN_P = 1.0 - 2**-20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from penstock.core.errors import InferenceError, error_from_code
 from penstock_backends.python.tensor import Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -61,6 +62,11 @@ class TritonError:
     def code_name(self) -> str:
         """The code's name, as the server understands it."""
         return _CODES[self._code]
+
+    @property
+    def core(self) -> InferenceError:
+        """The error as the server sees it."""
+        return error_from_code(self.code_name, self._message)
 
     def __str__(self) -> str:
         return self._message

@@ -43,8 +43,9 @@ def tritonserver(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(program: str, arguments: Sequence[str]) -> int:
+    words = ["--help"] if list(arguments) == ["-h"] else arguments
     try:
-        settings = read(arguments, os.environ, _complain)
+        settings = read(words, os.environ, _complain)
         refuse_missing(settings)
     except HelpRequested:
         print(usage.serve_usage(program), end="")

@@ -56,10 +56,12 @@ class Backend(ABC):
     otherwise: on a thread of the server (only for backends whose work releases the GIL) or in a
     process of their own. `serial` backends get one `execute` at a time; others, such as engines
     that batch by themselves, may be called again before the last call has returned.
+    `process_main` is the function that serves such a process, as `module:function`.
     """
 
     host: ClassVar[Host] = "thread"
     serial: ClassVar[bool] = True
+    process_main: ClassVar[str] = "penstock.hosting.host:run"
 
     @classmethod
     async def complete_config(
@@ -67,6 +69,16 @@ class Backend(ABC):
     ) -> ModelConfig:
         """Fill in what the model itself knows (area L of the contract). Runs in the server."""
         return config
+
+    @classmethod
+    async def interpreter(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> str | None:
+        """The Python that a process instance runs in; `None` for the server's own.
+
+        The backend setting `python` names one, such as that of an engine's own environment.
+        """
+        return settings.get("python")
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:

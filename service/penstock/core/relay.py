@@ -25,7 +25,10 @@ def as_inference_error(error: BaseException) -> InferenceError:
 
 
 def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None:
-    """Answer one request with its outcome; the task that goes on relaying, where one is needed."""
+    """Answer one request with its outcome; the task that goes on relaying, where one is needed.
+
+    What streams is closed at once when the reader has left meanwhile.
+    """
     if isinstance(outcome, InferenceResponse):
         sink.send(outcome.as_final())
     elif isinstance(outcome, InferenceError):
@@ -35,18 +38,30 @@ def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None
     elif hasattr(outcome, "__anext__"):
         return _pump(outcome, sink)
     else:
-        sink.fail(InternalError(f"backend answered with {type(outcome).__name__}, not a response"))
+        sink.fail(_no_response(outcome))
     return None
+
+
+def _no_response(answer: object) -> InternalError:
+    return InternalError(f"backend answered with {type(answer).__name__}, not a response")
 
 
 def _forward(source: ResponseStream, sink: ResponseStream) -> None:
     """Move responses as they come; no task, since both ends call back."""
+    if sink.ended:
+        source.close()
+        return
+    moving = False
 
     def move(_: int = 0) -> None:
-        if sink.ended:
+        nonlocal moving
+        if moving:  # called back from below; the loop there goes on, which keeps the order
             return
-        for response in source.take(max(0, HIGH_WATER - sink.backlog)):
-            sink.send(response)
+        moving = True
+        while not sink.ended and (ready := source.take(max(0, HIGH_WATER - sink.backlog))):
+            for response in ready:
+                sink.send(response)
+        moving = False
         if source.exhausted:
             _end(sink, source.error)
 
@@ -62,22 +77,19 @@ def _end(sink: ResponseStream, error: InferenceError | None) -> None:
 
 
 def _pump(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> asyncio.Task[None]:
-    task = asyncio.get_running_loop().create_task(_run(source, sink))
-
-    def cancel() -> None:
-        task.cancel()
-
-    sink.connect(cancel)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_run(source, sink))
+    # Not at once: a task that is cancelled before its first step would never close the source.
+    sink.connect(lambda: loop.call_soon(task.cancel))
     return task
 
 
 async def _run(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
     try:
-        async for response in source:
-            sink.send(response)
-            if sink.ended:
-                break
+        while not sink.ended:
+            sink.send(_checked(await anext(source)))
             await sink.room()
+    except StopAsyncIteration:
         sink.end()
     except asyncio.CancelledError:
         sink.fail(RequestCancelledError("request was cancelled"))
@@ -86,6 +98,12 @@ async def _run(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -
         sink.fail(as_inference_error(error))
     finally:
         await _close(source)
+
+
+def _checked(response: InferenceResponse) -> InferenceResponse:
+    if not isinstance(response, InferenceResponse):  # the type is a promise of foreign code
+        raise _no_response(response)
+    return response
 
 
 async def _close(source: AsyncIterator[InferenceResponse]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ Parameters = Mapping[str, ParameterValue]
 
 _NO_TENSORS: Mapping[str, Tensor] = {}
 _NO_PARAMETERS: Parameters = {}
+_INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 ANY_VERSION = -1
 """The version number that leaves the choice to the server: the highest that is ready (R-06)."""
@@ -64,11 +66,8 @@ def parse_version(text: str) -> int:
     """The version number that a request names; `ANY_VERSION` for none (contract G-32)."""
     if not text:
         return ANY_VERSION
-    try:
-        version = int(text)
-    except ValueError:
-        version = 1 << 63
-    if version >= 1 << 63:
+    version = int(text) if _INTEGER.fullmatch(text) else 1 << 63
+    if not -(1 << 63) <= version < 1 << 63:
         raise InvalidRequestError(
             f"failed to get model version from specified version string '{text}' "
             "(details: stol), version should be an integral value > 0"

@@ -56,7 +56,10 @@ class DataType(StrEnum):
     @classmethod
     def from_config(cls, name: str) -> DataType:
         """The datatype of a configuration name; raises `ValueError` when there is none."""
-        return cls.BYTES if name == "TYPE_STRING" else cls(name.removeprefix("TYPE_"))
+        found = _FROM_CONFIG.get(name)
+        if found is None:
+            raise ValueError(f"'{name}' is no datatype of a model configuration")
+        return found
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> DataType:
@@ -88,6 +91,7 @@ _NUMPY: dict[DataType, np.dtype[Any]] = {
 }
 _VARYING = (DataType.BYTES, DataType.INVALID)
 _ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.items()}
+_FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
 _FROM_NUMPY = {dtype: t for t, dtype in _NUMPY.items() if t not in (*_VARYING, DataType.BF16)}
 
 
@@ -108,12 +112,15 @@ class Tensor:
 
     @classmethod
     def from_numpy(cls, array: Array, datatype: DataType | None = None) -> Tensor:
-        """A tensor over `array`, which must not be changed afterwards.
+        """A tensor over `array`, which must not be changed afterwards; of strings, a copy.
 
         `datatype` is needed only for BF16, whose bit patterns come as uint16.
         """
+        datatype = datatype or DataType.from_numpy(array.dtype)
+        if datatype is DataType.BYTES:
+            return cls(datatype, array.shape, encode_elements(map(_as_bytes, array.flat)))
         tensor = cls.__new__(cls)
-        tensor.datatype = datatype or DataType.from_numpy(array.dtype)
+        tensor.datatype = datatype
         tensor.shape = array.shape
         tensor._array = array
         tensor._buffer = None
@@ -123,7 +130,8 @@ class Tensor:
     def from_strings(cls, values: Iterable[str | bytes], shape: Sequence[int] | None = None) -> Tensor:
         """A BYTES tensor; one dimension unless `shape` says otherwise."""
         elements = [v.encode() if isinstance(v, str) else v for v in values]
-        return cls(DataType.BYTES, shape or (len(elements),), encode_elements(elements))
+        shape = (len(elements),) if shape is None else shape
+        return cls(DataType.BYTES, shape, encode_elements(elements))
 
     @property
     def buffer(self) -> Buffer:
@@ -148,9 +156,7 @@ class Tensor:
 
     def elements(self) -> list[bytes]:
         """The elements of a BYTES tensor, flat."""
-        if self._buffer is None:
-            return [_as_bytes(v) for v in self.numpy().ravel()]
-        return decode_elements(self._buffer)
+        return decode_elements(self.buffer)
 
     def __repr__(self) -> str:
         return f"Tensor({self.datatype.value}, {list(self.shape)})"
@@ -165,30 +171,37 @@ def encode_elements(elements: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def decode_elements(buffer: Buffer) -> list[bytes]:
-    """The elements of a BYTES buffer; raises `InvalidRequestError` when it is cut short."""
+def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:
+    """The elements of a BYTES buffer; raises `InvalidRequestError` when it is cut short.
+
+    `where` says in that error's text what the elements belong to.
+    """
     view = memoryview(buffer)
     elements: list[bytes] = []
     at, end = 0, len(view)
     while at < end:
         if end - at < 4:
-            raise InvalidRequestError("incomplete string length prefix")
+            raise InvalidRequestError(
+                f"incomplete string length indicator{where}, expecting 4 bytes"
+                f" but only {end - at} bytes available"
+            )
         (size,) = _LENGTH.unpack_from(view, at)
         at += 4
         if end - at < size:
-            raise InvalidRequestError("incomplete string data")
+            raise InvalidRequestError(
+                f"incomplete string data{where}, expecting string of length {size}"
+                f" but only {end - at} bytes available"
+            )
         elements.append(bytes(view[at : at + size]))
         at += size
     return elements
 
 
 def _to_buffer(array: Array) -> Buffer:
-    if array.dtype.kind in "OSU":
-        return encode_elements(_as_bytes(value) for value in array.ravel())
     if array.size == 0:
         return b""
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-    return memoryview(np.ascontiguousarray(little).reshape(-1).view(np.uint8))
+    return little.reshape(-1).view(np.uint8).data
 
 
 def _to_array(buffer: Buffer, datatype: DataType, shape: tuple[int, ...]) -> Array:
@@ -203,4 +216,4 @@ def _to_array(buffer: Buffer, datatype: DataType, shape: tuple[int, ...]) -> Arr
 
 
 def _as_bytes(value: Any) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
+    return bytes(value) if isinstance(value, bytes | bytearray) else str(value).encode()

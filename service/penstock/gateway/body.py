@@ -8,7 +8,7 @@ import zlib
 
 from starlette.requests import Request
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError
 
 _LARGE = 1 << 16
 """Bytes from which on a thread compresses and decompresses."""
@@ -32,17 +32,19 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def can_decompress(request: Request) -> bool:
+    """Whether the compression of the body is one that is known."""
+    return _encoding(request) in ("", "identity", "gzip", "deflate")
+
+
 async def read_decompressed(request: Request, limit: int) -> bytes:
-    """The body without the compression that its headers name.
+    """The body without the compression that its headers name, which must be known.
 
     What is no such compression counts as empty, and what is cut short as what there is of it:
     then the text itself shows what is wrong.
     """
-    encoding = request.headers.get("content-encoding", "")
-    if encoding not in ("", "identity", "gzip", "deflate"):
-        raise UnsupportedError("Unsupported compression type")
     body = await read_body(request, limit)
-    if encoding in ("", "identity"):
+    if _encoding(request) in ("", "identity"):
         return body
     if len(body) < _LARGE:
         return _decompress(body, limit)
@@ -82,6 +84,10 @@ def chosen_encoding(accepted: str) -> str:
         if name in ("identity", "gzip", "deflate") and value > weight:
             best, weight = name, value
     return best
+
+
+def _encoding(request: Request) -> str:
+    return request.headers.get("content-encoding", "")
 
 
 def _decompress(body: bytes, limit: int) -> bytes:

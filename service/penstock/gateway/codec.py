@@ -1,4 +1,4 @@
-"""Between bodies of the inference endpoint and core values: JSON, with or without binary tensors."""
+"""Between bodies of the inference endpoint, JSON and binary tensors, and core values."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def encode_response(
     return EncodedResponse(dump(json | {"outputs": outputs}), tensors)
 
 
-def wanted_outputs(
-    request: InferenceRequest, response: InferenceResponse
-) -> Mapping[str, Tensor]:
+def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:
     """The outputs that the request asked for, which are all if it named none."""
     wanted = request.requested_outputs
     if not wanted:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    UnsupportedError,
+)
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.gateway.body import chosen_encoding, compress, header_length, read_decompressed
+from penstock.gateway.body import (
+    can_decompress,
+    chosen_encoding,
+    compress,
+    header_length,
+    read_decompressed,
+)
 from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
 from penstock.gateway.disconnect import closing
 from penstock.gateway.raw_request import decode_raw_request
-from penstock.gateway.replies import JSON, PartsReply, refusal
+from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.router import Target
 from penstock.models.server import InferenceServer
 
@@ -32,6 +43,10 @@ class InferEndpoint:
             raise UnsupportedError(
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
+        if not can_decompress(request):
+            answer = refusal(UnsupportedError("Unsupported compression type"), PLAIN)
+            answer.headers["accept-encoding"] = "gzip, deflate"
+            return answer
         body = await read_decompressed(request, self._limit)
         length = header_length(request, body)
         try:

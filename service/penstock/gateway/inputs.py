@@ -45,9 +45,7 @@ class InputReader:
             refuse_duplicate(inputs, name, self._request_id)
             inputs[name] = self._tensor(name, datatype, shape, item)
         if len(self._rest):
-            raise InvalidRequestError(
-                f"unexpected additional input data for model '{self._model}'"
-            )
+            raise InvalidRequestError(f"unexpected additional input data for model '{self._model}'")
         return inputs
 
     def _tensor(self, name: str, datatype: DataType, shape: Sequence[int], item: Any) -> Tensor:

@@ -21,9 +21,7 @@ def required(holder: Any, key: str) -> Any:
     """A member that must be there."""
     value = member(holder, key)
     if value is ABSENT:
-        raise InternalError(
-            f"{unable(key)}attempt to access non-existing object member '{key}'"
-        )
+        raise InternalError(f"{unable(key)}attempt to access non-existing object member '{key}'")
     return value
 
 

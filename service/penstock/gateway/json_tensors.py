@@ -41,7 +41,7 @@ _KINDS = {
 def tensor_from_json(
     name: str, datatype: DataType, shape: Sequence[int], data: list[Any], count: int
 ) -> Tensor:
-    """The tensor whose `count` elements `data` lists, nested in any way (contract HI-03 to HI-07)."""
+    """The tensor whose `count` elements `data` lists, nested in any way (HI-03 to HI-07)."""
     if datatype in _BINARY_ONLY:
         raise InvalidRequestError(
             f"receiving {datatype} data via JSON is not supported."
@@ -87,7 +87,9 @@ def _encoded(elements: list[Any]) -> Iterable[bytes]:
 
 
 def _text(element: Any) -> str:
-    return element.decode("utf-8", "surrogateescape") if isinstance(element, bytes) else str(element)
+    if isinstance(element, bytes):
+        return element.decode("utf-8", "surrogateescape")
+    return str(element)
 
 
 def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:

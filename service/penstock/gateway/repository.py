@@ -10,7 +10,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    UnsupportedError,
+)
 from penstock.gateway.body import read_body
 from penstock.gateway.json_fields import ABSENT, as_bool, as_string, member, members_of
 from penstock.gateway.json_text import parse

@@ -31,10 +31,16 @@ class BlockingLink:
         self._socket = connection
         self._on_message = on_message
         self._frames = FrameReader()
+        self._buffer = bytearray(_READ)
         self._sending = threading.Lock()
         self._changed = threading.Condition(threading.RLock())
         self._reading = False
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the server has gone."""
+        return self._closed
 
     def fileno(self) -> int:
         """The socket, for an event loop to watch."""
@@ -42,9 +48,14 @@ class BlockingLink:
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Send a message at once; waits while the server does not read."""
-        parts = joined(encode(kind, header, payload))
+        self.send_parts(encode(kind, header, payload))
+
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Send messages that are encoded already, in as few writes as possible."""
+        if not parts:
+            return
         with self._sending:
-            for part in parts:
+            for part in joined(parts):
                 self._socket.sendall(part)
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -68,18 +79,20 @@ class BlockingLink:
         """Read once, with the lock released, and handle what came."""
         self._reading = True
         self._changed.release()
-        data: bytes | None = b""
+        count: int | None = 0
         try:
-            data = self._socket.recv(_READ, 0 if block else socket.MSG_DONTWAIT)
+            count = self._socket.recv_into(self._buffer, 0, 0 if block else socket.MSG_DONTWAIT)
         except BlockingIOError:
-            data = None
+            count = None
         except OSError:
             pass
         finally:
             self._changed.acquire()
             self._reading = False
-        if data == b"":
+        if count == 0:
             self._closed = True
-        for message in self._frames.feed(data) if data else ():
-            self._on_message(*message)
+        if count:
+            # A copy, since tensors are views of it; writable, since models write to their inputs.
+            for message in self._frames.feed(self._buffer[:count]):
+                self._on_message(*message)
         self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Starts a model process: `python bootstrap.py SOCKET PACKAGE_DIR...`.
+"""Starts a model process: `python bootstrap.py MODULE:FUNCTION SOCKET INPUTS OUTPUTS PACKAGE_DIR...`.
 
 Run by path, also by another interpreter than the server's (an engine's own environment), where
 Penstock itself is not installed. So it makes just the named packages importable, and nothing
@@ -7,6 +7,7 @@ else of the environment that they live in.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -28,11 +29,11 @@ def offer(directory: Path) -> None:
 
 
 def main() -> None:
-    for directory in sys.argv[2:]:
+    target, connection, inputs, outputs, *packages = sys.argv[1:]
+    for directory in packages:
         offer(Path(directory))
-    from penstock.hosting.host import run
-
-    run(int(sys.argv[1]))
+    module, _, function = target.partition(":")
+    getattr(importlib.import_module(module), function)(int(connection), int(inputs), int(outputs))
 
 
 if __name__ == "__main__":

@@ -53,18 +53,21 @@ class FrameReader:
     """Finds whole messages in a stream of bytes, however it is cut."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._have = 0
         self._need = 0
 
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """Every message that is whole now; to be used up before the next call."""
+    def feed(self, data: bytes | bytearray) -> Iterator[Message]:
+        """Every message that is whole now; to be used up before the next call.
+
+        Payloads are views of `data`, writable when it is a bytearray.
+        """
         if self._parts:
             self._parts.append(data)
             self._have += len(data)
             if self._have < self._need:
                 return
-            data = b"".join(self._parts)
+            data = type(data)().join(self._parts)
             self._parts = []
         view, at, end = memoryview(data), 0, len(data)
         while end - at >= _PREFIX.size:
@@ -77,7 +80,7 @@ class FrameReader:
         if at < end:
             self._keep(data[at:])
 
-    def _keep(self, rest: bytes) -> None:
+    def _keep(self, rest: bytes | bytearray) -> None:
         """Remember an incomplete frame, and how much of it there must be before it is looked at."""
         self._parts = [rest]
         self._have = len(rest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib
 import logging
 import os
@@ -24,27 +23,27 @@ from penstock.core.relay import as_inference_error, deliver
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.hosting.link import Link
+from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import WINDOW, Kind, pack_response, unpack_request
+from penstock.hosting.parent import die_with_parent
 
 logger = logging.getLogger(__name__)
 
 _WATCH_INTERVAL = 0.5
 """Seconds between looks at the backend's health and numbers."""
 
-_PR_SET_PDEATHSIG = 1
 
-
-def run(descriptor: int) -> None:
-    """Serve the link on this socket until the server ends it."""
-    _die_with_parent()
+def run(descriptor: int, inputs: int, outputs: int) -> None:
+    """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
+    die_with_parent()
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)  # or an engine's children would keep it open
-    asyncio.run(_serve(connection))
+    asyncio.run(_serve(connection, SharedMemory(out=outputs, into=inputs)))
 
 
-async def _serve(connection: socket.socket) -> None:
-    host = Host()
+async def _serve(connection: socket.socket, memory: SharedMemory) -> None:
+    host = Host(memory)
     loop = asyncio.get_running_loop()
     link: Link
     _, link = await loop.create_unix_connection(
@@ -57,7 +56,8 @@ async def _serve(connection: socket.socket) -> None:
 class Host:
     """One backend object and the requests that it is answering."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: SharedMemory) -> None:
+        self.memory = memory
         self._replies: dict[int, Reply] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished = asyncio.Event()
@@ -71,11 +71,13 @@ class Host:
             Kind.CANCEL: self._cancel,
             Kind.PROBE: lambda _, __: self._start(self._probe()),
             Kind.FINALIZE: lambda _, __: self._finished.set(),
+            Kind.FREE: lambda header, _: self.memory.free(header),
         }
 
     async def serve(self, link: Link) -> None:
         """Answer the link until it says that this is the end."""
         self._link = link
+        self.memory.open(lambda freed: link.send(Kind.FREE, freed))
         await self._finished.wait()
         for reply in list(self._replies.values()):
             reply.cancel()
@@ -117,7 +119,7 @@ class Host:
         replies: list[Reply] = []
         at = 0
         for one in packed:
-            request_number, request, at = unpack_request(one, payload, at)
+            request_number, request, at = unpack_request(one, payload, at, self.memory.exchange)
             requests.append(request)
             reply = self._replies[request_number] = Reply(self, request_number)
             replies.append(reply)
@@ -227,7 +229,7 @@ class Reply:
             return
         for response in self.stream.take(self._room):
             self._room -= 1
-            header, payload = pack_response(response)
+            header, payload = pack_response(response, self._host.memory.exchange)
             self._host.send(Kind.RESPONSE, (self._number, header), payload)
             if response.final:
                 self._host.forget(self._number)
@@ -266,14 +268,6 @@ def _load(target: str) -> Backend:
     module, _, attribute = target.partition(":")
     backend: Backend = getattr(importlib.import_module(module), attribute)()
     return backend
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when the server's main thread is gone."""
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return  # not Linux: the closed link and the reaper are left
 
 
 def _end_group() -> None:

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     CALLED = 8  # (call id, response): of a request that a model made
     CALL_END = 9  # call id: no more responses
     CALL_ERROR = 10  # (call id, error code, message)
+    CONTROLLED = 30  # (call id, value, problem or None)
 
     # model process to front
     READY = 11  # None

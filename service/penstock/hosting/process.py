@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from penstock.core.backend import InstanceContext
-from penstock.core.config import config_to_json
-from penstock.core.errors import InferenceError, UnavailableError, error_from_code
+from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
-from penstock.hosting import bootstrap
-from penstock.hosting.link import Link
-from penstock.hosting.messages import Kind, pack_request, unpack_response
+from penstock.hosting.connection import Connection, ProcessSpec
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
+from penstock.hosting.services import ModelServices
+
+__all__ = ["ProcessInstance", "ProcessSpec"]
 
 logger = logging.getLogger(__name__)
-
-_PROBE_TIMEOUT = 5.0
-_STOP_TIMEOUT = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessSpec:
-    """How to start the model process: the backend as `module:Class`, and by which Python."""
-
-    target: str
-    serial: bool
-    packages: tuple[Path, ...]
-    python: str = sys.executable
 
 
 class ProcessInstance:
@@ -50,7 +29,12 @@ class ProcessInstance:
     """
 
     def __init__(
-        self, spec: ProcessSpec, context: InstanceContext, statistics: Statistics, reaper: Reaper
+        self,
+        spec: ProcessSpec,
+        context: InstanceContext,
+        statistics: Statistics,
+        reaper: Reaper,
+        services: ModelServices | None = None,
     ) -> None:
         self.name = context.name
         self.serial = spec.serial
@@ -59,8 +43,9 @@ class ProcessInstance:
         self._context = context
         self._statistics = statistics
         self._reaper = reaper
+        self._services = services
         self._policy = RestartPolicy()
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._down = "it is not loaded"
 
@@ -112,8 +97,10 @@ class ProcessInstance:
         if connection is not None:
             await connection.stop()
 
-    async def _connect(self) -> _Connection:
-        connection = _Connection(self._spec, self._context, self._statistics, self._reaper)
+    async def _connect(self) -> Connection:
+        connection = Connection(
+            self._spec, self._context, self._statistics, self._reaper, self._services
+        )
         try:
             await connection.open()
         except BaseException:
@@ -149,7 +136,8 @@ class ProcessInstance:
 
     def _report(self, reason: str, delay: float | None) -> None:
         if delay is None:
-            fate = f"it failed {self._policy.limit} times in {self._policy.window:.0f} s and stays down"
+            policy = self._policy
+            fate = f"it failed {policy.limit} times in {policy.window:.0f} s and stays down"
         else:
             fate = "it is being restarted"
         self._down = f"its model process {reason}; {fate}"
@@ -158,232 +146,3 @@ class ProcessInstance:
     def _unavailable(self) -> UnavailableError:
         model = self._context.config.name
         return UnavailableError(f"model '{model}', instance '{self.name}': {self._down}")
-
-
-class _Connection:
-    """One model process, from its start to its end, and the requests it is answering."""
-
-    def __init__(
-        self, spec: ProcessSpec, context: InstanceContext, statistics: Statistics, reaper: Reaper
-    ) -> None:
-        self.metrics: Mapping[str, float] = {}
-        self._spec = spec
-        self._context = context
-        self._statistics = statistics
-        self._reaper = reaper
-        self._loop = asyncio.get_running_loop()
-        self._process: asyncio.subprocess.Process | None = None
-        self._link: Link | None = None
-        self._ready: asyncio.Future[None] = self._loop.create_future()
-        self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._health: asyncio.Future[bool] | None = None
-        self._complaint = ""
-        self._numbers = 0
-        self._inferences: dict[int, Inference] = {}
-        self._batches: dict[int, tuple[asyncio.Future[None] | None, int]] = {}
-        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
-            Kind.READY: lambda _, __: _settle(self._ready, None),
-            Kind.FAILED: self._failed,
-            Kind.RESPONSE: self._response,
-            Kind.END: self._end,
-            Kind.ERROR: self._error,
-            Kind.DONE: self._done,
-            Kind.HEALTH: self._told_health,
-            Kind.METRICS: self._told_metrics,
-            Kind.UNHEALTHY: self._unhealthy,
-            Kind.LOG: _log,
-        }
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    async def open(self) -> None:
-        """Start the process and wait until its model is loaded."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        with theirs:
-            self._process = await self._spawn(theirs.fileno())
-        self._reaper.watch(self.pid)
-        _, self._link = await self._loop.create_unix_connection(
-            lambda: Link(self._receive, lambda: _settle(self._lost, None)), sock=ours
-        )
-        self._link.send(Kind.INITIALIZE, self._introduction())
-        await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
-        if not self._ready.done():
-            reason = await self.ended()
-            raise UnavailableError(f"the model process of instance '{self._context.name}' {reason}")
-        self._ready.result()
-
-    async def execute(self, batch: Sequence[Inference]) -> None:
-        """Send a batch; a serial backend is waited for."""
-        assert self._link is not None
-        self._numbers += 1
-        number = self._numbers
-        requests, payload = [], []
-        for inference in batch:
-            header, buffers = pack_request(self._accept(inference), inference.request)
-            requests.append(header)
-            payload += buffers
-        done = self._loop.create_future() if self._spec.serial else None
-        self._batches[number] = done, sum(inference.rows for inference in batch)
-        self._link.send(Kind.EXECUTE, (number, requests), payload)
-        if done is not None:
-            await done
-
-    async def probe(self) -> bool:
-        """Ask the backend for its health; a process that does not answer is not healthy."""
-        if self._health is None:
-            assert self._link is not None
-            self._health = self._loop.create_future()
-            self._link.send(Kind.PROBE, None)
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._health), _PROBE_TIMEOUT)
-        except TimeoutError:
-            return False
-
-    async def ended(self) -> str:
-        """Wait for the end of the process; how it ended, as a verb phrase."""
-        assert self._process is not None
-        await self._lost
-        if self._complaint:
-            return f"was stopped since {self._complaint}"
-        try:
-            status = await asyncio.wait_for(self._process.wait(), 1.0)
-        except TimeoutError:
-            return "closed its link to the server"
-        if status < 0:
-            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
-        return f"exited with status {status}"
-
-    def fail_all(self, error: InferenceError) -> None:
-        """Answer everything still open with an error."""
-        inferences, self._inferences = self._inferences, {}
-        for inference in inferences.values():
-            inference.fail(error, from_backend=True)
-        for done, _ in self._batches.values():
-            _settle(done, None)
-        self._batches.clear()
-        _settle(self._health, False)
-
-    async def stop(self) -> None:
-        """Let the backend finalize, then see that the process is gone."""
-        assert self._link is not None
-        assert self._process is not None
-        self.fail_all(UnavailableError(f"model '{self._context.config.name}' is being unloaded"))
-        self._link.send(Kind.FINALIZE, None)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
-        await self.kill()
-
-    async def kill(self) -> None:
-        """End the process and everything that it has started."""
-        if self._link is not None:
-            self._link.close()
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        await self._process.wait()
-        self._reaper.forget(self.pid)
-
-    async def _spawn(self, descriptor: int) -> asyncio.subprocess.Process:
-        packages = map(str, self._spec.packages)
-        return await asyncio.create_subprocess_exec(
-            self._spec.python,
-            "-P",
-            bootstrap.__file__,
-            str(descriptor),
-            *packages,
-            stdin=asyncio.subprocess.DEVNULL,
-            pass_fds=(descriptor,),
-            start_new_session=True,
-        )
-
-    def _introduction(self) -> dict[str, Any]:
-        context = self._context
-        return {
-            "target": self._spec.target,
-            "name": context.name,
-            "config": config_to_json(context.config),
-            "version": context.version,
-            "version_path": str(context.version_path),
-            "kind": context.kind,
-            "device_id": context.device_id,
-            "settings": dict(context.settings),
-        }
-
-    def _accept(self, inference: Inference) -> int:
-        """Give the request a number on this link, and hear of its reader's moves."""
-        self._numbers += 1
-        number = self._numbers
-        self._inferences[number] = inference
-
-        def cancel() -> None:
-            self._inferences.pop(number, None)
-            self._send(Kind.CANCEL, number)
-
-        inference.stream.connect(cancel, lambda count: self._send(Kind.TAKEN, (number, count)))
-        return number
-
-    def _send(self, kind: Kind, header: Any) -> None:
-        if self._link is not None:
-            self._link.send(kind, header)
-
-    # -- what the process says ----------------------------------------------------------------
-
-    def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
-        self._handlers[kind](header, payload)
-
-    def _failed(self, header: Any, _: memoryview) -> None:
-        if not self._ready.done():
-            self._ready.set_exception(error_from_code(*header))
-
-    def _response(self, header: Any, payload: memoryview) -> None:
-        number, packed = header
-        inference = self._inferences.get(number)
-        if inference is None:  # it was cancelled; the process has not heard of it yet
-            return
-        response = unpack_response(packed, payload)
-        if not inference.compute_output_start:
-            inference.compute_output_start = time.monotonic_ns()
-        if response.final:
-            del self._inferences[number]
-            inference.from_backend = response.error is not None
-        inference.stream.send(response)
-
-    def _end(self, number: Any, _: memoryview) -> None:
-        if inference := self._inferences.pop(number, None):
-            inference.stream.end()
-
-    def _error(self, header: Any, _: memoryview) -> None:
-        number, code, message = header
-        if inference := self._inferences.pop(number, None):
-            inference.fail(error_from_code(code, message), from_backend=True)
-
-    def _done(self, header: Any, _: memoryview) -> None:
-        number, begun, input_end, output_start = header
-        if batch := self._batches.pop(number, None):
-            done, rows = batch
-            self._statistics.executed(rows, input_end - begun, output_start - input_end, 0)
-            _settle(done, None)
-
-    def _told_health(self, healthy: Any, _: memoryview) -> None:
-        health, self._health = self._health, None
-        _settle(health, bool(healthy))
-
-    def _told_metrics(self, numbers: Any, _: memoryview) -> None:
-        self.metrics = numbers
-
-    def _unhealthy(self, complaint: Any, _: memoryview) -> None:
-        self._complaint = str(complaint)
-
-
-def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
-    if future is not None and not future.done():
-        future.set_result(value)
-
-
-def _log(header: Any, _: memoryview) -> None:
-    level, name, text = header
-    logging.getLogger(name).log(level, "%s", text)

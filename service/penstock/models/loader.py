@@ -14,8 +14,10 @@ from penstock.core.backend import Backend, InstanceContext, find_backend
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.statistics import Statistics
-from penstock.hosting.process import ProcessInstance, ProcessSpec
+from penstock.hosting.connection import ProcessSpec
+from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
+from penstock.hosting.services import ModelServices
 from penstock.models.instance import ThreadInstance
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
@@ -39,6 +41,8 @@ class ModelLoader:
         self._settings_of = settings_of
         self._reaper = reaper
         self._auto_complete = auto_complete
+        self.services: ModelServices | None = None
+        """What models in processes may ask of the server; set by whoever serves them."""
 
     async def load(self, files: ModelFiles, version: int) -> Model:
         """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
@@ -47,9 +51,9 @@ class ModelLoader:
         backend = await asyncio.to_thread(find_backend, files.config.backend)
         config = await self._complete(backend, files, version, settings)
         statistics = Statistics()
-        contexts = list(_contexts(config, version, files.versions[version], settings))
-        make = self._maker(backend, config, statistics)
-        instances = [make(context) for context in contexts]
+        path = files.versions[version]
+        make = await self._maker(backend, config, path, statistics)
+        instances = [make(c) for c in _contexts(config, version, path, settings)]
         await _start(instances)
         return Model(config, version, instances, _scheduler(config, instances), statistics)
 
@@ -70,17 +74,21 @@ class ModelLoader:
         backend.check_config(config)
         return config
 
-    def _maker(
-        self, backend: type[Backend], config: ModelConfig, statistics: Statistics
+    async def _maker(
+        self, backend: type[Backend], config: ModelConfig, path: Path, statistics: Statistics
     ) -> Callable[[InstanceContext], ModelInstance]:
+        """What makes an instance where the model wants its instances to live."""
         host = config.parameter("penstock.host") or backend.host
-        if host == "thread":
+        if host == "thread" and backend.host == "thread":
             return lambda context: ThreadInstance(backend, context, statistics)
         if host == "process":
-            spec = _process_spec(backend, self._settings_of(config.backend))
-            return lambda context: ProcessInstance(spec, context, statistics, self._reaper)
+            settings = self._settings_of(config.backend)
+            spec = _process_spec(backend, config, await backend.interpreter(config, path, settings))
+            return lambda context: ProcessInstance(
+                spec, context, statistics, self._reaper, self.services
+            )
         raise ConfigError(
-            f"parameter 'penstock.host' must be 'thread' or 'process', got '{host}'"
+            f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
         )
 
 
@@ -133,18 +141,37 @@ def _scheduler(config: ModelConfig, instances: list[ModelInstance]) -> Scheduler
     return DynamicBatcher(policy, instances)
 
 
-def _process_spec(backend: type[Backend], settings: Mapping[str, str]) -> ProcessSpec:
-    """How to start the model process; the backend setting `python` names another interpreter."""
+def _process_spec(
+    backend: type[Backend], config: ModelConfig, interpreter: str | None
+) -> ProcessSpec:
+    """How to start the model's processes."""
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
         target=f"{backend.__module__}:{backend.__qualname__}",
         serial=backend.serial,
-        packages=tuple(_directory(name) for name in names),
-        python=settings.get("python", sys.executable),
+        packages=tuple(package_directory(name) for name in names),
+        python=interpreter or sys.executable,
+        main=backend.process_main,
+        execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
     )
 
 
-def _directory(package: str) -> Path:
+def _seconds(config: ModelConfig, name: str) -> float | None:
+    """A parameter in seconds, above zero."""
+    text = config.parameter(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
+    return seconds
+
+
+def package_directory(package: str) -> Path:
+    """Where a package lies, for a process to import it from there."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.demo.gguf import write_gguf
+from penstock.demo.gguf import Value, write_gguf
 from penstock_backends.openvino_genai.gguf import (
     context_length,
     read_metadata,
     vocabulary_size,
 )
 
-METADATA = {
+METADATA: dict[str, Value] = {
     "general.architecture": "qwen3",
     "general.name": "größe",
     "tokenizer.ggml.tokens": ["a", "bc", ""],
@@ -44,6 +46,17 @@ def test_the_facts_that_matter(file: Path) -> None:
 
 def test_a_file_may_keep_them_to_itself() -> None:
     assert (context_length({}), vocabulary_size({})) == (None, None)
+
+
+def test_a_file_that_ends_within_its_tensors_is_refused(tmp_path: Path) -> None:
+    """The engine itself would crash, and its process with it."""
+    path = tmp_path / "model.gguf"
+    tensors: dict[str, Any] = {"a": np.zeros((4, 8), np.float32), "b": np.zeros((3, 5), np.float16)}
+    write_gguf(path, METADATA, tensors)
+    read_metadata(path)
+    path.write_bytes(path.read_bytes()[: -32 - 1])
+    with pytest.raises(ValueError, match="GGUF file is cut short"):
+        read_metadata(path)
 
 
 @given(cut=st.integers(0, 400))

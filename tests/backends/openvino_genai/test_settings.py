@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import ModelLoadError
-from penstock.demo.gguf import write_gguf
+from penstock.demo.gguf import Value, write_gguf
 from penstock_backends.openvino_genai.settings import EngineSettings, read_settings
 
 
 @pytest.fixture
 def version(tmp_path: Path) -> Path:
     """A directory with a model of 4096 tokens context, 3 tokens vocabulary and no weights."""
-    metadata = {
+    metadata: dict[str, Value] = {
         "general.architecture": "llama",
         "llama.context_length": 4096,
         "tokenizer.ggml.tokens": ["a", "b", "c"],

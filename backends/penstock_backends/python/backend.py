@@ -1,0 +1,97 @@
+"""`PythonBackend`: what the server must know of models in Python; they run elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.config import ModelConfig, config_from_json, config_to_json
+from penstock.core.errors import InternalError, error_from_code
+from penstock.core.request import InferenceRequest
+from penstock.hosting import bootstrap
+
+_AUTO_COMPLETE = "auto_complete_config"
+
+
+class PythonBackend(Backend):
+    """Models with a `model.py`; each instance is a process that `stub` serves."""
+
+    host: ClassVar[Host] = "process"
+    process_main: ClassVar[str] = "penstock_backends.python.stub:run"
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        """Ask the model, in a process of its own, when it has something to say."""
+        if not await asyncio.to_thread(_may_complete, version_path):
+            return config
+        python = await cls.interpreter(config, version_path, settings) or sys.executable
+        return await _completed(config, version_path, python)
+
+    async def initialize(self, context: InstanceContext) -> None:
+        raise InternalError("models in Python are served by a process of their own")
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        raise InternalError("models in Python are served by a process of their own")
+
+
+def _may_complete(version_path: Path) -> bool:
+    """Whether any of the model's code mentions the hook; asking costs the start of a process."""
+    sources = [*version_path.glob("**/*.py"), *version_path.parent.glob("*.py")]
+    return any(_AUTO_COMPLETE in path.read_text(errors="replace") for path in sources)
+
+
+async def _completed(config: ModelConfig, version_path: Path, python: str) -> ModelConfig:
+    header = {"config": config_to_json(config), "version_path": str(version_path)}
+    answer = await _ask(python, json.dumps(header).encode())
+    if not answer:
+        raise InternalError(f"Stub process '{config.name}_0_0' is not healthy.")
+    kind, value = json.loads(answer)
+    if kind == "error":
+        raise error_from_code(*value)
+    return config_from_json(value)
+
+
+async def _ask(python: str, question: bytes) -> bytes:
+    """What the process says before it ends; empty when it ends without a word."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = await _spawn(python, theirs.fileno())
+    reader, writer = await asyncio.open_connection(sock=ours)
+    try:
+        writer.write(question)
+        writer.write_eof()
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+        if process.returncode is None:
+            await process.wait()
+
+
+async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:
+    packages = _package("penstock"), _package("penstock_backends")
+    return await asyncio.create_subprocess_exec(
+        python,
+        "-P",
+        bootstrap.__file__,
+        "penstock_backends.python.completion:run",
+        *map(str, (descriptor, -1, -1)),
+        *packages,
+        stdin=asyncio.subprocess.DEVNULL,
+        pass_fds=(descriptor,),
+    )
+
+
+def _package(name: str) -> str:
+    origin: Any = sys.modules[name].__file__
+    return os.path.dirname(origin)

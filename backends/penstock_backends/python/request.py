@@ -1,0 +1,252 @@
+"""`InferenceRequest`: what `execute` gets, and what a model makes to call another (BLS)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock_backends.python import runtime
+from penstock_backends.python.sender import InferenceResponseSender
+from penstock_backends.python.tensor import Tensor
+from penstock_backends.python.values import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceResponse,
+    PreferredMemory,
+    TritonError,
+    TritonModelException,
+)
+
+
+class InferenceTrace:
+    """The trace that a request belongs to; its context is empty unless the server traces."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: str | None = None) -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context
+
+
+class InferenceRequest:
+    """One request (contract PY-11 and PY-12).
+
+    Made by a model, it asks another model: `exec` and `async_exec` give its response, or with
+    `decoupled=True` an iterator of responses.
+    """
+
+    __slots__ = ("_core", "_flags", "_preferred", "_release", "_reply", "_tensors", "_trace")
+
+    def __init__(
+        self,
+        model_name: str = "",
+        requested_output_names: Sequence[str] = (),
+        inputs: Sequence[Tensor] = (),
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"expected a Tensor in inputs, got {type(tensor)}")
+        self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
+        self._core = CoreRequest(
+            model_name=model_name,
+            model_version="" if model_version < 0 else str(model_version),
+            id=request_id,
+            inputs={tensor.name(): tensor.core for tensor in inputs},
+            requested_outputs=tuple(requested_output_names),
+            parameters=dict(parameters or {}),
+            timeout=timeout,
+            correlation_id=correlation_id,
+        )
+        self._flags = flags
+        self._preferred = preferred_memory
+        self._release = TRITONSERVER_REQUEST_RELEASE_ALL
+        self._reply: runtime.Reply | None = None
+        self._trace = trace or InferenceTrace()
+
+    @classmethod
+    def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
+        """A request that the server sent to this model."""
+        request = cls.__new__(cls)
+        request._core = core
+        request._tensors = None
+        request._flags = (
+            core.sequence_start * TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+            | core.sequence_end * TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+        )
+        request._preferred = None
+        request._release = TRITONSERVER_REQUEST_RELEASE_ALL
+        request._reply = reply
+        request._trace = InferenceTrace()
+        return request
+
+    # -- what is in it ------------------------------------------------------------------------
+
+    def inputs(self) -> list[Tensor]:
+        return list(self.tensors.values())
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The inputs by name."""
+        if self._tensors is None:
+            self._tensors = {n: Tensor.over(n, t) for n, t in self._core.inputs.items()}
+        return self._tensors
+
+    def model_name(self) -> str:
+        return self._core.model_name
+
+    def model_version(self) -> int:
+        return int(self._core.model_version or -1)
+
+    def request_id(self) -> str:
+        return self._core.id
+
+    def correlation_id(self) -> int | str:
+        return self._core.correlation_id
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """In microseconds; 0 for none."""
+        return self._core.timeout
+
+    def priority(self) -> int:
+        return self._core.priority
+
+    def parameters(self) -> str:
+        """The request's parameters as JSON."""
+        return json.dumps(dict(self._core.parameters))
+
+    def requested_output_names(self) -> list[str]:
+        return list(self._core.requested_outputs)
+
+    def preferred_memory(self) -> PreferredMemory | None:
+        return self._preferred
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
+
+    # -- answering it -------------------------------------------------------------------------
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        if self._reply is None:
+            raise TritonModelException("a request that the model made itself has no sender")
+        return InferenceResponseSender(self._reply)
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has left; a good model then stops working on it."""
+        return self._reply is not None and self._reply.is_cancelled()
+
+    def set_release_flags(self, flags: int) -> None:
+        """Ask for the request to be scheduled again (iterative sequences)."""
+        known = TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+        if flags not in known:
+            raise TritonModelException(f"unknown request release flags {flags}")
+        self._release = flags
+
+    @property
+    def rescheduled(self) -> bool:
+        """Whether the model wants to see the request again."""
+        return self._release == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+    # -- asking another model -----------------------------------------------------------------
+
+    def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
+        """Ask, and wait for the response; with `decoupled`, for an iterator of responses."""
+        call = runtime.current().call(self._outgoing(), decoupled=decoupled)
+        if decoupled:
+            return ResponseIterator(call)
+        return _only(call.next())
+
+    async def async_exec(
+        self, decoupled: bool = False
+    ) -> InferenceResponse | AsyncIterator[InferenceResponse]:
+        """As `exec`; other coroutines of the model go on meanwhile."""
+        call = runtime.current().call(self._outgoing(), decoupled=decoupled)
+        if decoupled:
+            return AsyncResponseIterator(call)
+        return _only(await call.next_async())
+
+    def _outgoing(self) -> CoreRequest:
+        """The request with the flags that were set since it was made."""
+        core = self._core
+        return CoreRequest(
+            model_name=core.model_name,
+            model_version=core.model_version,
+            id=core.id,
+            inputs=core.inputs,
+            requested_outputs=core.requested_outputs,
+            parameters=core.parameters,
+            priority=core.priority,
+            timeout=core.timeout,
+            correlation_id=core.correlation_id,
+            sequence_start=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START),
+            sequence_end=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END),
+        )
+
+
+class ResponseIterator:
+    """Responses of a decoupled model, as they come (contract PY-15)."""
+
+    def __init__(self, call: runtime.Call) -> None:
+        self._call = call
+
+    def __iter__(self) -> ResponseIterator:
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        response = self._call.next()
+        if response is None:
+            raise StopIteration
+        return response
+
+    def cancel(self) -> None:
+        """Want no more; the called model learns of it."""
+        self._call.cancel()
+
+
+class AsyncResponseIterator:
+    """As `ResponseIterator`, for `async for`; a plain `for` waits as that one does."""
+
+    def __init__(self, call: runtime.Call) -> None:
+        self._call = call
+
+    def __aiter__(self) -> AsyncResponseIterator:
+        return self
+
+    async def __anext__(self) -> InferenceResponse:
+        response = await self._call.next_async()
+        if response is None:
+            raise StopAsyncIteration
+        return response
+
+    def __iter__(self) -> ResponseIterator:
+        return ResponseIterator(self._call)
+
+    def cancel(self) -> None:
+        """Want no more; the called model learns of it."""
+        self._call.cancel()
+
+
+def _only(response: InferenceResponse | None) -> InferenceResponse:
+    if response is None:
+        error = TritonError("the called model ended without a response")
+        return InferenceResponse(error=error)
+    return response

@@ -1,0 +1,66 @@
+"""What the model process offers to the model: the seam between `pb_utils` and the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock_backends.python.values import InferenceResponse, TritonModelException
+
+
+class Reply(Protocol):
+    """One request that the server waits to have answered."""
+
+    decoupled: bool
+    closed: bool
+    sent: int
+
+    def send(self, response: InferenceResponse | None, *, final: bool) -> None: ...
+
+    def is_cancelled(self) -> bool: ...
+
+
+class Call(Protocol):
+    """One request that the model has made; its responses come one after the other."""
+
+    def next(self) -> InferenceResponse | None:
+        """The next response, waiting for it; `None` after the last."""
+
+    async def next_async(self) -> InferenceResponse | None:
+        """As `next`, without blocking the event loop."""
+
+    def cancel(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """The process that a model runs in."""
+
+    model_directory: str
+
+    def call(self, request: CoreRequest, *, decoupled: bool) -> Call: ...
+
+    def control(self, verb: str, *arguments: Any) -> Any:
+        """Load, unload or ask for a model; raises `TritonModelException` with the reason."""
+
+    def metric(self, operation: str, *arguments: Any) -> Any:
+        """Act on a metric of the model's own."""
+
+    def log(self, level: int, message: str, file: str, line: int) -> None: ...
+
+
+_current: list[Runtime] = []
+
+
+def install(runtime: Runtime) -> None:
+    """Make `runtime` the one that `pb_utils` reaches; a model process has just one."""
+    _current[:] = [runtime]
+
+
+def current() -> Runtime:
+    """The runtime of this model process."""
+    if not _current:
+        raise TritonModelException("triton_python_backend_utils works inside a model process only")
+    return _current[0]
+
+

@@ -1,0 +1,250 @@
+"""The model process: takes batches from the server, runs the model, answers.
+
+A model's code blocks, so no event loop stands between the link and `execute`: the main thread
+reads a batch, runs it, and writes the responses. Threads that the model starts send through the
+same link, and whoever waits for something reads it (see `BlockingLink`). Models whose `execute`
+is a coroutine get an event loop, which watches the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.allocator import tune_allocator
+from penstock.core.errors import error_from_code
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.core.request import InferenceResponse as CoreResponse
+from penstock.core.tensor import Buffer
+from penstock.hosting.arena import Arena, ArenaView
+from penstock.hosting.blocking import BlockingLink, LinkClosedError
+from penstock.hosting.exchange import Exchange
+from penstock.hosting.frames import encode
+from penstock.hosting.messages import (
+    Kind,
+    pack_request,
+    pack_response,
+    unpack_request,
+    unpack_response,
+)
+from penstock.hosting.parent import die_with_parent
+from penstock_backends.python import runtime
+from penstock_backends.python.calls import PendingCall
+from penstock_backends.python.replies import PendingReply
+from penstock_backends.python.values import TritonModelException
+from penstock_backends.python.worker import Worker
+
+
+def run(descriptor: int, inputs: int, outputs: int) -> None:
+    """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
+    die_with_parent()
+    tune_allocator()
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)  # or the model's children would keep it open
+    stub = Stub(connection, inputs, outputs)
+    try:
+        stub.serve()
+    except LinkClosedError:
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # the server is gone, and so is all of this
+
+
+class Stub:
+    """The link to the server, and what is under way on it. Implements `runtime.Runtime`."""
+
+    def __init__(self, connection: socket.socket, inputs: int, outputs: int) -> None:
+        self._link = BlockingLink(connection, self._receive)
+        self._out = Arena(outputs)
+        self._freed: list[int] = []
+        self._exchange = Exchange(self._out, ArenaView(inputs, self._freed.append))
+        self._work: deque[tuple[int, Any, memoryview]] = deque()
+        self._replies: dict[int, PendingReply] = {}
+        self._calls: dict[int, PendingCall] = {}
+        self._answers: dict[int, tuple[Any, str | None]] = {}
+        self._numbers = 0
+        self._numbering = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.executing = False
+        self.model_directory = ""
+        self._worker = Worker(self)
+        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
+            Kind.TAKEN: self._taken,
+            Kind.CANCEL: self._cancel,
+            Kind.FREE: self._free,
+            Kind.CALLED: self._called,
+            Kind.CALL_END: self._call_end,
+            Kind.CALL_ERROR: self._call_error,
+            Kind.CONTROLLED: self._controlled,
+        }
+
+    def serve(self) -> None:
+        """Do what the server asks until it says that this is the end."""
+        runtime.install(self)
+        while self._worker.handle(*self.next_work()):
+            pass
+
+    def next_work(self) -> tuple[int, Any, memoryview]:
+        """The next message that asks for work, waiting for it."""
+        self.tell_freed()
+        self._link.wait(lambda: self._work)
+        return self._work.popleft()
+
+    # -- for the worker and its replies -------------------------------------------------------
+
+    def accept(self, packed: Sequence[Any], payload: memoryview) -> list[tuple[int, CoreRequest]]:
+        """The requests of a batch, by their numbers."""
+        requests: list[tuple[int, CoreRequest]] = []
+        at = 0
+        for one in packed:
+            number, request, at = unpack_request(one, payload, at, self._exchange)
+            requests.append((number, request))
+        return requests
+
+    def expect(self, reply: PendingReply) -> None:
+        """The model owes an answer."""
+        self._replies[reply.number] = reply
+
+    def forget(self, number: int) -> None:
+        """The model has answered."""
+        self._replies.pop(number, None)
+
+    def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Say something to the server."""
+        self._link.send(kind, header, payload)
+
+    def send_parts(self, parts: Sequence[Buffer]) -> None:
+        """Say several things, encoded already, in one write."""
+        self._link.send_parts(parts)
+
+    def encode_response(self, number: int, response: CoreResponse) -> list[Buffer]:
+        """A response, ready to be written."""
+        header, payload = pack_response(response, self._exchange)
+        return encode(Kind.RESPONSE, (number, header), payload)
+
+    def respond(self, number: int, response: CoreResponse) -> None:
+        """Send one response."""
+        self._link.send_parts(self.encode_response(number, response))
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Block this thread until `done()`, reading the link if nobody else does."""
+        self._link.wait(done)
+
+    def look(self) -> None:
+        """Handle what the server has said meanwhile."""
+        self._link.poll()
+
+    def tell_freed(self) -> None:
+        """Give blocks of the server's arena back that nobody looks at any more."""
+        if self._freed:
+            freed, self._freed[:] = list(self._freed), ()
+            self._link.send(Kind.FREE, freed)
+
+    # -- an event loop, for models that are coroutines ----------------------------------------
+
+    def watch(self, loop: asyncio.AbstractEventLoop, on_work: Callable[[], None]) -> None:
+        """Have `loop` read the link from now on, and call `on_work` when there is some."""
+        self._loop = loop
+
+        def readable() -> None:
+            self._link.poll()
+            if self._work or self._link.closed:
+                on_work()
+
+        loop.add_reader(self._link.fileno(), readable)
+        loop.call_soon(on_work)
+
+    def watched_by(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether this loop reads the link."""
+        return self._loop is loop
+
+    def take_work(self) -> tuple[int, Any, memoryview] | None:
+        """The next message that asks for work, if one is here."""
+        if self._link.closed:
+            raise LinkClosedError
+        return self._work.popleft() if self._work else None
+
+    # -- runtime.Runtime ----------------------------------------------------------------------
+
+    def call(self, request: CoreRequest, *, decoupled: bool) -> PendingCall:
+        """Have the server run a request of the model's own."""
+        if not self.executing:
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
+        number = self._number()
+        call = self._calls[number] = PendingCall(self, number)
+        header, payload = pack_request(number, request, self._exchange)
+        self._link.send(Kind.CALL, (decoupled, header), payload)
+        return call
+
+    def cancel_call(self, number: int) -> None:
+        """The model wants no more responses."""
+        if self._calls.pop(number, None):
+            self._link.send(Kind.CALL_CANCEL, number)
+
+    def control(self, verb: str, *arguments: Any) -> Any:
+        number = self._number()
+        self._link.send(Kind.CONTROL, (number, verb, arguments))
+        self._link.wait(lambda: number in self._answers)
+        value, problem = self._answers.pop(number)
+        if problem is not None:
+            raise TritonModelException(problem)
+        return value
+
+    def metric(self, operation: str, *arguments: Any) -> Any:
+        return self.control("metric", operation, *arguments)
+
+    def log(self, level: int, message: str, file: str, line: int) -> None:
+        self._link.send(Kind.LOG, (level, f"{os.path.basename(file)}:{line}", message))
+
+    def _number(self) -> int:
+        with self._numbering:
+            self._numbers += 1
+            return self._numbers
+
+    # -- what the server says -----------------------------------------------------------------
+
+    def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
+        handler = self._handlers.get(kind)
+        if handler is None:
+            self._work.append((kind, header, payload))
+        else:
+            handler(header, payload)
+
+    def _taken(self, header: Any, _: memoryview) -> None:
+        number, count = header
+        if reply := self._replies.get(number):
+            reply.taken(count)
+
+    def _cancel(self, number: Any, _: memoryview) -> None:
+        if reply := self._replies.get(number):
+            reply.cancelled = True
+
+    def _free(self, offsets: Any, _: memoryview) -> None:
+        for offset in offsets:
+            self._out.free(offset)
+
+    def _called(self, header: Any, payload: memoryview) -> None:
+        number, packed = header
+        if call := self._calls.get(number):
+            response = unpack_response(packed, payload, self._exchange)
+            if response.final:
+                del self._calls[number]
+            call.add(response)
+
+    def _call_end(self, number: Any, _: memoryview) -> None:
+        if call := self._calls.pop(number, None):
+            call.end()
+
+    def _call_error(self, header: Any, _: memoryview) -> None:
+        number, code, message = header
+        if call := self._calls.pop(number, None):
+            call.end(error_from_code(code, message))
+
+    def _controlled(self, header: Any, _: memoryview) -> None:
+        number, value, problem = header
+        self._answers[number] = value, problem
+

@@ -1,0 +1,253 @@
+"""What the server can ask of the model process, done one thing after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.errors import InferenceError, InternalError
+from penstock.core.tensor import Buffer
+from penstock.hosting.frames import encode
+from penstock.hosting.messages import Kind
+from penstock_backends.python.api import install_module
+from penstock_backends.python.config import ModelConfig
+from penstock_backends.python.model import PythonModel, load_class
+from penstock_backends.python.replies import PendingReply
+from penstock_backends.python.request import InferenceRequest
+from penstock_backends.python.traceback_text import describe
+from penstock_backends.python.values import InferenceResponse
+
+if TYPE_CHECKING:
+    from penstock_backends.python.stub import Stub
+
+Batch = list[tuple[PendingReply, InferenceRequest]]
+
+
+class Worker:
+    """Loads the model, runs its batches, and ends it."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._stub = stub
+        self._model: PythonModel
+        self._name = ""
+        self._outputs: tuple[str, ...] = ()
+        self._decoupled = False
+        self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
+            Kind.INITIALIZE: self._initialize,
+            Kind.EXECUTE: self._execute,
+            Kind.PROBE: self._probe,
+            Kind.FINALIZE: self._finalize,
+        }
+
+    def handle(self, kind: int, header: Any, payload: memoryview) -> bool:
+        """Do one thing; false when it was the last."""
+        return self._handlers[kind](header, payload)
+
+    # -- begin and end ------------------------------------------------------------------------
+
+    def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
+        install_module()
+        try:
+            self._load(header)
+        except Exception as error:  # a model may raise anything
+            self._stub.send(Kind.FAILED, _failure(error))
+            return True
+        self._stub.send(Kind.READY, None)
+        if self._model.asynchronous:
+            asyncio.run(self._serve_coroutines())
+            return False
+        return True
+
+    def _load(self, header: Mapping[str, Any]) -> None:
+        path = model_file(header)
+        self._name = header["name"]
+        self._stub.model_directory = str(path.parent)
+        config = header["config"]
+        self._outputs = tuple(output["name"] for output in config.get("output", ()))
+        policy = config.get("model_transaction_policy") or {}
+        self._decoupled = bool(policy.get("decoupled"))
+        self._model = PythonModel(load_class(path))
+        self._model.initialize(_arguments(header))
+        self._stub.executing = True
+
+    def _finalize(self, _: Any, __: memoryview) -> bool:
+        try:
+            self._model.finalize()
+        except Exception as error:  # the model is gone all the same
+            self._stub.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+        return False
+
+    def _probe(self, _: Any, __: memoryview) -> bool:
+        self._stub.send(Kind.HEALTH, self._ready())
+        return True
+
+    def _ready(self) -> bool:
+        if not self._model.tells_readiness:
+            return True
+        try:
+            ready = self._model.is_ready()
+            return bool(asyncio.run(ready) if asyncio.iscoroutine(ready) else ready)
+        except Exception as error:  # a model that cannot even say so is not ready
+            self._stub.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+            return False
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def _execute(self, header: Any, payload: memoryview) -> bool:
+        number, packed = header
+        begun = time.monotonic_ns()
+        batch = self._accept(packed, payload)
+        started = time.monotonic_ns()
+        try:
+            answers = self._model.execute([request for _, request in batch])
+            finished = time.monotonic_ns()
+            parts = self._answers(batch, answers)
+        except Exception as error:  # a model may raise anything
+            finished = time.monotonic_ns()
+            parts = self._failures(batch, error)
+        del batch
+        parts += encode(Kind.DONE, (number, begun, started, finished))
+        self._stub.send_parts(parts)
+        return True
+
+    def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
+        batch: Batch = []
+        for number, core in self._stub.accept(packed, payload):
+            outputs = core.requested_outputs or self._outputs
+            reply = PendingReply(self._stub, number, outputs, decoupled=self._decoupled)
+            self._stub.expect(reply)
+            batch.append((reply, InferenceRequest.received(core, reply)))
+        return batch
+
+    def _answers(self, batch: Batch, answers: Any) -> list[Buffer]:
+        """The responses that `execute` returned, by position; contract PY-04 and PY-10."""
+        if self._decoupled:
+            if answers is not None:
+                raise InternalError(
+                    f"Python model '{self._name}' is using the decoupled mode and the execute"
+                    " function must return None."
+                )
+            return []
+        self._check(batch, answers)
+        parts: list[Buffer] = []
+        for (reply, _), response in zip(batch, answers, strict=True):
+            if response is None or reply.closed:
+                continue  # it is, or will be, answered through its sender
+            parts += self._stub.encode_response(reply.number, reply.core(response, final=True))
+            reply.closed = True
+            self._stub.forget(reply.number)
+        return parts
+
+    def _check(self, batch: Batch, answers: Any) -> None:
+        if not isinstance(answers, list):
+            raise InternalError(
+                f"Expected a list in the execute return, found type '{type(answers)}'."
+            )
+        if len(answers) != len(batch):
+            raise InternalError(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest"
+                f" objects. InferenceRequest(s) size is:{len(batch)}, and InferenceResponse(s)"
+                f" size is:{len(answers)}\n"
+            )
+        for response in answers:
+            if response is not None and not isinstance(response, InferenceResponse):
+                raise InternalError(
+                    "Expected an 'InferenceResponse' object in the execute function return list,"
+                    f" found type '{type(response)}'."
+                )
+
+    def _failures(self, batch: Batch, error: Exception) -> list[Buffer]:
+        """The same error for every request that has no final answer yet (contract PY-09)."""
+        text = error.message if isinstance(error, InferenceError) else describe(error)
+        message = (
+            f"Failed to process the request(s) for model '{self._name}', message: {text}"
+        )
+        parts: list[Buffer] = []
+        for reply, _ in batch:
+            if not reply.closed:
+                reply.closed = True
+                self._stub.forget(reply.number)
+                parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
+        return parts
+
+    # -- coroutines ---------------------------------------------------------------------------
+
+    async def _serve_coroutines(self) -> None:
+        """As the loop of `Stub.serve`, while executions overlap."""
+        loop = asyncio.get_running_loop()
+        work = asyncio.Event()
+        self._stub.watch(loop, work.set)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await work.wait()
+                work.clear()
+                while (message := self._stub.take_work()) is not None:
+                    kind, header, payload = message
+                    if kind == Kind.EXECUTE:
+                        tasks.create_task(self._execute_coroutine(header, payload))
+                    elif not self.handle(kind, header, payload):
+                        return
+
+    async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
+        number, packed = header
+        begun = time.monotonic_ns()
+        batch = self._accept(packed, payload)
+        started = time.monotonic_ns()
+        done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
+        if self._decoupled:  # the next batch may come while this one runs
+            self._stub.send_parts(done)
+        try:
+            answers = await self._model.execute([request for _, request in batch])
+            parts = self._answers(batch, answers)
+        except Exception as error:  # a model may raise anything
+            parts = self._failures(batch, error)
+        if not self._decoupled:
+            parts += encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
+        self._stub.send_parts(parts)
+        self._stub.tell_freed()
+
+
+def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with what the model's `auto_complete_config` says (contract AC-09)."""
+    config: dict[str, Any] = header["config"]
+    cls = load_class(model_file(header))
+    if not hasattr(cls, "auto_complete_config"):
+        return config
+    completed = cls.auto_complete_config(ModelConfig(json.dumps(config)))
+    if not isinstance(completed, ModelConfig):
+        raise InternalError(
+            f"auto_complete_config function in model '{config['name']}' must return a valid"
+            " pb.ModelConfig object."
+        )
+    return completed.as_dict()
+
+
+def model_file(header: Mapping[str, Any]) -> Path:
+    """Where the model's code is."""
+    filename = header["config"].get("default_model_filename") or "model.py"
+    return Path(header["version_path"]) / filename
+
+
+def _arguments(header: Mapping[str, Any]) -> dict[str, str]:
+    """What `initialize` is given: strings all of them (contract PY-03)."""
+    version_path = Path(header["version_path"])
+    return {
+        "model_config": json.dumps(header["config"]),
+        "model_instance_kind": header["kind"].removeprefix("KIND_"),
+        "model_instance_name": header["name"],
+        "model_instance_device_id": str(header["device_id"]),
+        "model_repository": str(version_path.parent),
+        "model_version": str(header["version"]),
+        "model_name": header["config"]["name"],
+    }
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """Code and message of what went wrong while the model was loaded."""
+    if isinstance(error, InferenceError):
+        return error.code, error.message
+    return InternalError.code, describe(error)

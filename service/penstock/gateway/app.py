@@ -1,0 +1,101 @@
+"""The routes of the HTTP protocol: KServe v2 and its extensions (area D)."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.core.errors import UnsupportedError
+from penstock.gateway.generate import GenerateEndpoints
+from penstock.gateway.infer import InferEndpoint
+from penstock.gateway.models import ModelEndpoints, ServerEndpoints
+from penstock.gateway.replies import PLAIN
+from penstock.gateway.repository import RepositoryEndpoints
+from penstock.gateway.router import Handler, Route, Router, Target
+from penstock.models.server import InferenceServer
+from penstock.settings import Feature, HttpSettings
+
+_MODEL = "/v2/models/(?P<model>[^/]+)"
+_VERSION = _MODEL + "(?:/versions/(?P<version>[0-9]+))?"
+_REPOSITORY = "/v2/repository(?:/(?P<repository>[^/]+))?"
+_REPOSITORY_MODEL = _REPOSITORY + "/models/(?P<model>[^/]+)"
+
+_GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
+
+
+def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:
+    """The ASGI application of the HTTP endpoint."""
+    limit = settings.max_input_size
+    routes = [
+        *_inference_routes(server, limit),
+        *_server_routes(server),
+        *_model_routes(server),
+        *_repository_routes(server, limit),
+        *_coming_routes(),
+    ]
+    return Router(routes, settings.restrictions)
+
+
+def _inference_routes(server: InferenceServer, limit: int) -> list[Route]:
+    infer, generate = InferEndpoint(server, limit), GenerateEndpoints(server, limit)
+    feature = Feature.INFERENCE
+    return [
+        Route(f"{_VERSION}/infer", _POST, infer.infer, feature, PLAIN),
+        Route(f"{_VERSION}/generate", _POST, generate.generate, feature),
+        Route(f"{_VERSION}/generate_stream", _POST, generate.generate_stream, feature),
+    ]
+
+
+def _server_routes(server: InferenceServer) -> list[Route]:
+    whole, models = ServerEndpoints(server), ModelEndpoints(server)
+    return [
+        Route("/v2/health/live", _GET, whole.live, Feature.HEALTH, PLAIN),
+        Route("/v2/health/ready", _GET, whole.ready, Feature.HEALTH, PLAIN),
+        Route("/v2", _GET, whole.metadata, Feature.METADATA),
+        # Before the models, since this is no model of the name `stats`.
+        Route("/v2/models/stats", _GET, models.statistics, Feature.STATISTICS),
+    ]
+
+
+def _model_routes(server: InferenceServer) -> list[Route]:
+    models = ModelEndpoints(server)
+    return [
+        Route(f"{_VERSION}/ready", _GET, models.ready, Feature.HEALTH, PLAIN),
+        Route(f"{_VERSION}/config", _GET, models.config, Feature.MODEL_CONFIG),
+        Route(f"{_VERSION}/stats", _GET, models.statistics, Feature.STATISTICS),
+        Route(_VERSION, _GET, models.metadata, Feature.METADATA),
+    ]
+
+
+def _repository_routes(server: InferenceServer, limit: int) -> list[Route]:
+    repository = RepositoryEndpoints(server, limit)
+    feature = Feature.MODEL_REPOSITORY
+    return [
+        Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
+        Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),
+        Route(f"{_REPOSITORY_MODEL}/unload", _POST, repository.unload, feature),
+    ]
+
+
+def _coming_routes() -> list[Route]:
+    """What the protocol has and this server has not yet."""
+    trace, log = _not_yet("changing trace settings"), _not_yet("changing log settings")
+    routes = [
+        Route("/v2/trace/setting", _BOTH, trace, Feature.TRACE),
+        Route(f"{_MODEL}/trace/setting", _BOTH, trace, Feature.TRACE),
+        Route("/v2/logging", _BOTH, log, Feature.LOGGING),
+    ]
+    for kind in ("system", "cuda"):
+        handler = _not_yet(f"{kind} shared memory")
+        path = f"/v2/{kind}sharedmemory(?:/region/[^/]+)?"
+        changes = f"{path}/(?:un)?register"
+        routes.append(Route(f"{path}/status", _GET, handler, Feature.SHARED_MEMORY))
+        routes.append(Route(changes, _POST, handler, Feature.SHARED_MEMORY))
+    return routes
+
+
+def _not_yet(what: str) -> Handler:
+    async def refuse(_: Request, __: Target) -> ASGIApp:
+        raise UnsupportedError(f"{what} is not supported yet")
+
+    return refuse

@@ -1,0 +1,137 @@
+"""The generate endpoints: tensors as plain members, one answer or a stream of events (area F)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.gateway.body import read_body
+from penstock.gateway.codec import wanted_outputs
+from penstock.gateway.disconnect import closing
+from penstock.gateway.generate_request import decode_generate
+from penstock.gateway.json_tensors import tensor_to_json
+from penstock.gateway.json_text import dump_sorted
+from penstock.gateway.replies import reply
+from penstock.gateway.router import Target
+from penstock.models.server import InferenceServer
+
+_EVENTS = "text/event-stream; charset=utf-8"
+_NOT_ONE = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that"
+    " generates various number of responses"
+)
+
+
+class GenerateEndpoints:
+    """Answers `POST .../generate` and `POST .../generate_stream`."""
+
+    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+        self._server = server
+        self._limit = max_input_size
+
+    async def generate(self, request: Request, target: Target) -> ASGIApp:
+        """One JSON object for the one response."""
+        answers = await self._start(request, target)
+        async with closing(answers.stream, request.receive):
+            first, second = await answers.next(), await answers.next()
+        if first is None or second is not None:
+            return reply(dump_sorted({"error": _NOT_ONE}))
+        return reply(first.json, 400 if first.failed else 200)
+
+    async def generate_stream(self, request: Request, target: Target) -> ASGIApp:
+        """One event a response."""
+        return _EventStream(await self._start(request, target))
+
+    async def _start(self, request: Request, target: Target) -> _Answers:
+        metadata = await self._server.model_metadata(target.model, target.version)
+        if request.headers.get("content-encoding", "") not in ("", "identity"):
+            raise InvalidRequestError("Unsupported content-encoding, only 'identity' is supported.")
+        body = await read_body(request, self._limit)
+        inference = decode_generate(
+            metadata, target.version, body, request.headers.get("triton-request-id", "")
+        )
+        return _Answers(inference, await self._server.infer(inference))
+
+
+class _Answer(NamedTuple):
+    """A response as JSON; `failed` when it says what went wrong."""
+
+    json: bytes
+    failed: bool
+
+
+class _Answers:
+    """The responses to one request, encoded; an error of the request is the last of them."""
+
+    def __init__(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        self.stream = stream
+        self._request = request
+        self._failed = False
+
+    async def next(self) -> _Answer | None:
+        """The next response; `None` after the last."""
+        if self._failed:
+            return None
+        try:
+            response = await anext(self.stream, None)
+        except InferenceError as error:
+            self._failed = True
+            return _failure(error)
+        return None if response is None else self._encode(response)
+
+    def ready(self) -> list[_Answer]:
+        """The responses that can be had without waiting."""
+        return [self._encode(response) for response in self.stream.take()]
+
+    def _encode(self, response: InferenceResponse) -> _Answer:
+        try:
+            if response.error is not None:
+                raise response.error
+            return _Answer(self._json(response), failed=False)
+        except InferenceError as error:
+            return _failure(error)
+
+    def _json(self, response: InferenceResponse) -> bytes:
+        """Outputs, parameters and names in one object; one element stands without a list."""
+        request = self._request
+        members: dict[str, Any] = {}
+        for name, tensor in wanted_outputs(request, response).items():
+            elements = tensor_to_json(name, tensor)
+            members[name] = elements[0] if len(elements) == 1 else elements
+        members |= response.parameters
+        members |= {"id": request.id} if request.id else {}
+        members |= {"model_name": request.model_name, "model_version": self.stream.model_version}
+        return dump_sorted(members)
+
+
+def _failure(error: InferenceError) -> _Answer:
+    return _Answer(dump_sorted({"error": error.message}), failed=True)
+
+
+class _EventStream:
+    """Sends responses as they come. What the client does not read yet, is not pulled yet."""
+
+    def __init__(self, answers: _Answers) -> None:
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with closing(self._answers.stream, receive):
+            batch = await self._next()
+            status = 400 if batch and batch[0].failed else 200
+            headers = [(b"content-type", _EVENTS.encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            while batch:
+                events = b"".join(b"data: %s\n\n" % answer.json for answer in batch)
+                await send({"type": "http.response.body", "body": events, "more_body": True})
+                batch = await self._next()
+            await send({"type": "http.response.body"})
+
+    async def _next(self) -> list[_Answer]:
+        """What has come meanwhile, at least one response; empty at the end."""
+        first = await self._answers.next()
+        return [] if first is None else [first, *self._answers.ready()]

@@ -1,0 +1,116 @@
+"""A listening port for an ASGI application: uvicorn's protocol, on the loop that runs already."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from starlette.types import ASGIApp
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+_IDLE_SECONDS = 3600
+"""How long an idle connection is kept; longer than clients and load balancers keep it."""
+
+_ABORT_SECONDS = 1.0
+"""How long handlers may take to notice that their connection was aborted."""
+
+
+@asynccontextmanager
+async def listening(
+    app: ASGIApp, name: str, address: str, port: int, grace: float, reuse_port: bool = False
+) -> AsyncIterator[int]:
+    """Serve `app`; yields the port. Raises `OSError`, fit to be printed, when it cannot listen.
+
+    At the end running requests get `grace` seconds, then their connections are aborted.
+    """
+    connections = _Connections(app)
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            connections.protocol, _host(address), port, reuse_port=reuse_port, backlog=2048
+        )
+    except OSError as error:
+        raise OSError(_problem(error, name, f"{address}:{port}")) from error
+    try:
+        yield listener.sockets[0].getsockname()[1]
+    finally:
+        listener.close()
+        await connections.close(grace)
+
+
+class _Connections:
+    """The connections of one port, and the requests that run on them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._state = ServerState()
+        self._lost = asyncio.Event()
+        self._config = Config(
+            app,
+            http=HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_IDLE_SECONDS,
+        )
+        self._config.load()
+
+    def protocol(self) -> asyncio.Protocol:
+        """The protocol of a new connection."""
+        return _Protocol(self._config, self._state, self._lost.set)
+
+    async def close(self, grace: float) -> None:
+        """Close idle connections at once, others after their request, the rest after `grace`."""
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        await self._gone(grace)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        await self._gone(_ABORT_SECONDS)
+        for task in self._state.tasks:
+            task.cancel()
+
+    async def _gone(self, seconds: float) -> None:
+        """Wait until no connection and no request is left, but no longer than `seconds`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._state.connections:
+                    self._lost.clear()
+                    await self._lost.wait()
+                if self._state.tasks:
+                    await asyncio.wait(self._state.tasks)
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, which also tells when its connection is gone."""
+
+    def __init__(self, config: Config, state: ServerState, lost: Callable[[], None]) -> None:
+        super().__init__(config, state, {})
+        self._tell_lost = lost
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._tell_lost()
+
+
+def _host(address: str) -> str:
+    """The host to listen at; IPv6 addresses are written as `ipv6:[::1]` (contract H-31)."""
+    return address.removeprefix("ipv6:").strip("[]")
+
+
+def _problem(error: OSError, name: str, where: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        problem = f"Socket '{where}' already in use"
+    else:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        problem = f"Socket '{where}': {reason}"
+    return f"failed to start {name} service: Unavailable - {problem}"

@@ -1,0 +1,42 @@
+"""Opens the HTTP endpoints: what is asked, and the numbers for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from penstock.gateway.app import gateway_app
+from penstock.gateway.listener import listening
+from penstock.gateway.metrics import metrics_app
+from penstock.models.server import InferenceServer
+from penstock.settings import HttpSettings, MetricsSettings
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_gateway(
+    server: InferenceServer, settings: HttpSettings, grace: float = 30.0
+) -> AsyncIterator[int]:
+    """Serve HTTP; yields the port. Raises `OSError` when the address cannot be had.
+
+    At the end running requests, streams too, get `grace` seconds to finish.
+    """
+    app = gateway_app(server, settings)
+    address, port = settings.address, settings.port
+    async with listening(app, "HTTP", address, port, grace, settings.reuse_port) as port:
+        logger.info("Started HTTPService at %s:%s", address, port)
+        yield port
+
+
+@asynccontextmanager
+async def open_metrics(
+    page: Callable[[], str], settings: MetricsSettings, grace: float = 1.0
+) -> AsyncIterator[int]:
+    """Serve what `page` says at /metrics; yields the port. Raises `OSError` as `open_gateway`."""
+    app = metrics_app(page)
+    address, port = settings.address, settings.port
+    async with listening(app, "metrics", address, port, grace) as port:
+        logger.info("Started Metrics Service at %s:%s", address, port)
+        yield port

@@ -1,0 +1,60 @@
+"""The shared memory of one link: an arena each way, and word of blocks that are free again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable
+
+from penstock.hosting.arena import Arena, ArenaView
+from penstock.hosting.exchange import Exchange
+
+ARENA_SIZE = 16 << 30
+"""Bytes that an arena may grow to; only pages that were written take memory."""
+
+
+class SharedMemory:
+    """One side's view of both arenas. What the other side frees is told once per loop turn.
+
+    `out` and `into` are descriptors, closed here: the mappings keep the memory.
+    """
+
+    def __init__(self, *, out: int, into: int) -> None:
+        self._arena = Arena(out)
+        self.exchange = Exchange(self._arena, ArenaView(into, self._released))
+        for descriptor in (out, into):
+            os.close(descriptor)
+        self._freed: list[int] = []
+        self._tell: Callable[[list[int]], None] | None = None
+
+    def open(self, tell: Callable[[list[int]], None]) -> None:
+        """Tell the other side from now on, with `tell(offsets)`."""
+        self._tell = tell
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Nobody is left to tell."""
+        self._tell = None
+
+    def free(self, offsets: Iterable[int]) -> None:
+        """The other side no longer looks at blocks of ours."""
+        for offset in offsets:
+            self._arena.free(offset)
+
+    @property
+    def used(self) -> int:
+        """Blocks of ours that the other side may still look at."""
+        return self._arena.used
+
+    def _released(self, offset: int) -> None:
+        """The last view of a block is gone, in whichever thread."""
+        if self._tell is None:
+            return
+        self._freed.append(offset)
+        if len(self._freed) == 1:
+            self._loop.call_soon_threadsafe(self._tell_freed)
+
+    def _tell_freed(self) -> None:
+        freed, self._freed = self._freed, []
+        if self._tell is not None:
+            self._tell(freed)

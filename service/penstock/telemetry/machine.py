@@ -1,0 +1,65 @@
+"""Processor and memory use of the machine, as the kernel tells it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+_IDLE = slice(3, 5)  # idle and waiting for input or output, in /proc/stat's order
+
+
+class MachineUsage:
+    """Reads `/proc`; what cannot be read counts as 0.
+
+    Utilization is that of the time since it was last asked for, or since that has become
+    `interval` seconds ago: asking often does not make it the noise of milliseconds.
+    """
+
+    def __init__(
+        self,
+        interval: float = 2.0,
+        proc: Path = Path("/proc"),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._interval = interval
+        self._proc = proc
+        self._clock = clock
+        self._since = clock()
+        self._ticks = self._read_ticks()
+        self._utilization = 0.0
+
+    def utilization(self) -> float:
+        """The part of the processors' time that was in use, 0.0 to 1.0."""
+        now = self._clock()
+        if now - self._since >= self._interval:
+            busy, total = self._read_ticks()
+            former_busy, former_total = self._ticks
+            if total > former_total:
+                self._utilization = (busy - former_busy) / (total - former_total)
+            self._since, self._ticks = now, (busy, total)
+        return self._utilization
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes in use, and bytes there are."""
+        sizes = dict(line.split(":", 1) for line in self._read("meminfo").splitlines())
+        total, available = (_bytes(sizes.get(key, "")) for key in ("MemTotal", "MemAvailable"))
+        return total - available, total
+
+    def _read_ticks(self) -> tuple[int, int]:
+        """Ticks in use and all ticks, of all processors since the machine started."""
+        # Guest time, after the first eight, is counted in user time already.
+        ticks = [int(word) for word in self._read("stat").partition("\n")[0].split()[1:9]]
+        return sum(ticks) - sum(ticks[_IDLE]), sum(ticks)
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self._proc / name).read_text()
+        except OSError:
+            return ""
+
+
+def _bytes(size: str) -> int:
+    """The bytes of a size such as `  16384 kB`."""
+    number = size.partition("kB")[0].strip()
+    return int(number) * 1024 if number else 0

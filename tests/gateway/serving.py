@@ -1,0 +1,131 @@
+"""A server with models on a port, and a client of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType
+from penstock.gateway.server import open_gateway
+from penstock.hosting.reaper import Reaper
+from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.loader import ModelLoader
+from penstock.models.repository import ModelRepository
+from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.views import (
+    ModelIndexEntry,
+    ModelMetadata,
+    ModelStatistics,
+    ServerMetadata,
+    TensorMetadata,
+)
+from penstock.settings import HttpSettings
+
+LOCAL = HttpSettings(address="127.0.0.1", port=0)
+
+
+@asynccontextmanager
+async def serving(
+    repository: Path, models: Iterable[str], *, lenient: bool = False
+) -> AsyncIterator[InferenceServer]:
+    """A server with these models of a repository; when `lenient`, with those that load."""
+    files, reaper = ModelRepository([repository]), Reaper()
+    lifecycle = ModelLifecycle(files, ModelLoader(lambda _: {}, reaper))
+    server = InferenceServer(ServerIdentity("triton", "2.51.0"), files, lifecycle)
+    try:
+        failures = await server.start(models)
+        if failures and not lenient:
+            raise failures[0]
+        yield server
+    finally:
+        await server.stop(5)
+        reaper.close()
+
+
+@asynccontextmanager
+async def connected(
+    server: InferenceServer, settings: HttpSettings = LOCAL
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server's HTTP endpoint that asks for no compression."""
+    async with (
+        open_gateway(server, settings, grace=2) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        del client.headers["accept-encoding"]
+        yield client
+
+
+class FakeServer(InferenceServer):
+    """A facade that serves `numbers`, FP32 of any length, the way its fields say."""
+
+    def __init__(self) -> None:
+        self.config = ModelConfig(
+            name="numbers",
+            input=(ModelInput(name="IN", data_type=DataType.FP32, dims=(-1,)),),
+            output=(ModelOutput(name="OUT", data_type=DataType.FP32, dims=(-1,)),),
+        )
+        self.requests: list[InferenceRequest] = []
+        self.streams: list[ResponseStream] = []
+        self.loaded: list[tuple[str, Mapping[str, str | bytes]]] = []
+        self.unloaded: list[tuple[str, bool]] = []
+        self.healthy = True
+        self.entries: tuple[ModelIndexEntry, ...] = ()
+        self.counted: tuple[ModelStatistics, ...] = ()
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        """What happens to a request; here its inputs come back as outputs."""
+        stream.send(InferenceResponse({"OUT": request.inputs["IN"]}, final=True))
+
+    async def infer(self, request: InferenceRequest) -> ResponseStream:
+        stream = ResponseStream(model_version="1")
+        self.requests.append(request)
+        self.streams.append(stream)
+        self.answer(request, stream)
+        return stream
+
+    async def decoupled(self, name: str, version: str) -> bool:
+        return False
+
+    async def live(self) -> bool:
+        return self.healthy
+
+    async def ready(self) -> bool:
+        return self.healthy
+
+    async def model_ready(self, name: str, version: str) -> bool:
+        return self.healthy
+
+    async def metadata(self) -> ServerMetadata:
+        return ServerMetadata("fake", "1.2")
+
+    async def model_metadata(self, name: str, version: str) -> ModelMetadata:
+        tensors = tuple(TensorMetadata(t.name, "FP32", t.dims) for t in self.config.input)
+        return ModelMetadata(name, ("1",), "fake", tensors, ())
+
+    async def model_config(self, name: str, version: str) -> ModelConfig:
+        return self.config
+
+    async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
+        return self.counted
+
+    async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
+        return tuple(e for e in self.entries if not ready_only or e.state == "READY")
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        self.loaded.append((name, parameters))
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        self.unloaded.append((name, unload_dependents))
+
+
+class SilentServer(FakeServer):
+    """Takes requests and never answers by itself."""
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        pass

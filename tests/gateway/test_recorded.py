@@ -1,0 +1,101 @@
+"""Every HTTP answer that was recorded from a running Triton, asked for again here."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from gateway.recorded_models import RecordedModels
+from gateway.serving import connected, serving
+from recorded import answers, needs_answers, write_models
+
+from penstock.models import loader
+
+_FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", "model_configs")
+
+_ELSEWHERE = {
+    "ready": "needs all models to be supported",
+    "index POST": "lists all models",
+    "classification": "classification is not supported yet",
+    "zero batch": "decided by the admission of requests",
+    "binary: bytes malformed": "decided by the admission of requests",
+}
+"""Answers that are not the gateway's to give, and whose they are."""
+
+_PYTHON_TEXTS = re.compile(r"\$REPO|TypeError|for model '\w+_0_0'")
+
+
+def _cases() -> list[Any]:
+    found = [
+        pytest.param(case, id=f"{file}: {name}")
+        for file in _FILES
+        for name, case in answers(f"{file}.json").items()
+        if "path" in case
+    ]
+    # Without the recorded answers one test is left, which says that they are missing.
+    return found or [{}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server with all of the models that it supports."""
+    repository = write_models("good", tmp_path_factory.mktemp("models"))
+    names = [folder.name for folder in repository.iterdir()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader, "find_backend", lambda _: RecordedModels)
+        async with serving(repository, names, lenient=True) as server:
+            async with connected(server) as client:
+                yield client
+
+
+@needs_answers
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("case", _cases())
+async def test_answer_is_the_recorded_one(
+    case: dict[str, Any], request: pytest.FixtureRequest, client: httpx.AsyncClient
+) -> None:
+    """Status, content type and text are as recorded; compressed bodies after decompression."""
+    _skip_others(case, request.node.callspec.id)
+    answer = await client.request(
+        case["method"], case["path"], content=_body(case), headers=case["headers"]
+    )
+    if "has no available versions" in answer.text:
+        pytest.skip("a model that is not supported yet")
+    headers = {name.lower(): value for name, value in case["reply_headers"]}
+    told = answer.status_code, answer.headers["content-type"], _content(answer, case)
+    assert told == (case["status"], headers["content-type"], _recorded(case, headers))
+
+
+def _skip_others(case: dict[str, Any], name: str) -> None:
+    reason = _ELSEWHERE.get(name.partition(": ")[2])
+    if reason is None and _PYTHON_TEXTS.search(str(case["reply"])):
+        reason = "a text of the Python backend"
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def _body(case: dict[str, Any]) -> bytes | None:
+    body = case.get("body")
+    if isinstance(body, dict):
+        return base64.b64decode(body["base64"])
+    return None if body is None else body.encode()
+
+
+def _content(answer: httpx.Response, case: dict[str, Any]) -> Any:
+    """What was answered, as text where the text was recorded and else as JSON."""
+    return answer.content if case.get("reply_text", "") is not None else answer.json()
+
+
+def _recorded(case: dict[str, Any], headers: dict[str, str]) -> Any:
+    reply = case["reply"]
+    if isinstance(reply, dict) and set(reply) == {"base64"}:
+        encoding = headers.get("content-encoding", "identity")
+        coded = {"headers": {"content-encoding": encoding}, "content": base64.b64decode(reply["base64"])}
+        return httpx.Response(200, **coded).content
+    text = case.get("reply_text") or reply
+    return text.encode() if isinstance(text, str) else text

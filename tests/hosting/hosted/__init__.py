@@ -1,0 +1,1 @@
+"""A package that only model processes of the tests import."""

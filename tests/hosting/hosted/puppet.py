@@ -1,0 +1,241 @@
+"""`Puppet`: a backend that does what a request tells it, good and bad."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.errors import ConfigError, NotFoundError
+from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType, Tensor
+
+logger = logging.getLogger("puppet")
+
+
+class Puppet(Backend):
+    """The parameter `do` of a request names one of the methods below; `n` is its argument.
+
+    The settings `initialize` and `finalize` say how these two shall go wrong; `mark` is a file
+    that `finalize` makes.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.closed = 0
+        self.executed = 0
+        self.well = True
+        self.shown: dict[str, float] = {}
+
+    async def initialize(self, context: InstanceContext) -> None:
+        self.context = context
+        _misbehave(context.settings.get("initialize", ""))
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        self.executed += len(requests)
+        if requests[0].parameters.get("do") == "nothing":
+            return None  # type: ignore[return-value]
+        return [await self._obey(request) for request in requests if _answered(request)]
+
+    async def healthy(self) -> bool:
+        return self.well
+
+    def metrics(self) -> Mapping[str, float]:
+        if self.shown.get("broken"):
+            raise RuntimeError("no numbers today")
+        return self.shown
+
+    async def finalize(self) -> None:
+        if mark := self.context.settings.get("mark"):
+            Path(mark).touch()
+        _misbehave(self.context.settings.get("finalize", ""))
+
+    async def _obey(self, request: InferenceRequest) -> Outcome:
+        do: Callable[[InferenceRequest], Any] = getattr(self, str(request.parameters["do"]))
+        outcome = do(request)
+        return await outcome if asyncio.iscoroutine(outcome) else outcome
+
+    # -- what may be told -----------------------------------------------------------------------
+
+    def echo(self, request: InferenceRequest) -> Outcome:
+        return InferenceResponse(request.inputs, request.parameters)
+
+    def report(self, _: InferenceRequest) -> Outcome:
+        """What has happened here."""
+        numbers: dict[str, ParameterValue] = {
+            "pid": os.getpid(),
+            "made": self.made,
+            "closed": self.closed,
+            "executed": self.executed,
+            "tasks": len(asyncio.all_tasks()),
+            "python": sys.prefix,
+        }
+        return InferenceResponse(parameters=numbers)
+
+    def stream(self, request: InferenceRequest) -> Outcome:
+        """`n` numbers, by a generator."""
+        return self._numbers(int(request.parameters["n"]), 0.0)
+
+    def drip(self, request: InferenceRequest) -> Outcome:
+        """Numbers without end, one every few milliseconds."""
+        return self._numbers(1 << 30, 0.005)
+
+    def push(self, request: InferenceRequest) -> Outcome:
+        """`n` numbers, all at once, as an engine does that does not wait for its readers."""
+        stream = ResponseStream()
+        stream.connect(self._closed)
+        for number in range(int(request.parameters["n"])):
+            stream.send(_number(number))
+        stream.end()
+        return stream
+
+    def flow(self, request: InferenceRequest) -> Outcome:
+        """Numbers without end, pushed whenever there is room."""
+        stream = ResponseStream()
+
+        def fill(_: int = 0) -> None:
+            while stream.backlog < 4 and not stream.ended:
+                self.made += 1
+                stream.send(_number(self.made))
+
+        stream.connect(self._closed, fill)
+        fill()
+        return stream
+
+    async def flow_late(self, request: InferenceRequest) -> Outcome:
+        """The same, but only after a while."""
+        await asyncio.sleep(0.2)
+        return self.flow(request)
+
+    async def hang(self, _: InferenceRequest) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def cancelled(self, _: InferenceRequest) -> Outcome:
+        raise asyncio.CancelledError
+
+    async def failing_stream(self, request: InferenceRequest) -> Outcome:
+        return self._broken()
+
+    def boom(self, _: InferenceRequest) -> Outcome:
+        raise ValueError("boom")
+
+    def missing(self, _: InferenceRequest) -> Outcome:
+        return NotFoundError("no such thing")
+
+    def exit(self, request: InferenceRequest) -> Outcome:
+        os._exit(int(request.parameters["n"]))
+
+    def sicken(self, _: InferenceRequest) -> Outcome:
+        self.well = False
+        return InferenceResponse()
+
+    def show(self, request: InferenceRequest) -> Outcome:
+        """Let a number be seen as a metric, by the type that `numpy` has for it."""
+        self.shown = {"shown": np.float32(request.parameters["n"])}
+        return InferenceResponse()
+
+    def break_metrics(self, _: InferenceRequest) -> Outcome:
+        self.shown = {"broken": 1.0}
+        return InferenceResponse()
+
+    def log(self, _: InferenceRequest) -> Outcome:
+        logger.warning("a word from %s", "inside")
+        return InferenceResponse()
+
+    def log_failure(self, _: InferenceRequest) -> Outcome:
+        try:
+            raise KeyError("lost")
+        except KeyError:
+            logger.exception("something is missing")
+        return InferenceResponse()
+
+    def numpy_values(self, _: InferenceRequest) -> Outcome:
+        """A response with numpy's scalars where plain values belong."""
+        shape: Any = (np.int64(2),)
+        parameters: Any = {"f": np.float32(0.5), "i": np.int64(7), "b": np.bool_(True)}
+        return InferenceResponse(
+            {"OUT": Tensor(DataType.INT8, shape, b"\1\2")}, parameters=parameters
+        )
+
+    def wide_view(self, _: InferenceRequest) -> Outcome:
+        """A buffer whose items are larger than a byte."""
+        view = memoryview(np.array([1.5, 2.5], np.float32))
+        return InferenceResponse({"OUT": Tensor(DataType.FP32, (2,), view)})
+
+    def unspeakable(self, _: InferenceRequest) -> Outcome:
+        """A response that cannot travel."""
+        parameters: Any = {"x": object()}
+        return InferenceResponse(parameters=parameters)
+
+    def grandchild(self, _: InferenceRequest) -> Outcome:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        return InferenceResponse(parameters={"pid": child.pid})
+
+    def on_thread(self, _: InferenceRequest) -> Any:
+        return self._on_thread()
+
+    # -- how ------------------------------------------------------------------------------------
+
+    async def _on_thread(self) -> Outcome:
+        names = [await self.context.run(_thread_name) for _ in range(2)]
+        return InferenceResponse(parameters={"same": names[0] == names[1], "name": names[0]})
+
+    async def _numbers(self, count: int, pause: float) -> AsyncIterator[InferenceResponse]:
+        try:
+            for number in range(count):
+                self.made += 1
+                yield _number(number)
+                if pause:
+                    await asyncio.sleep(pause)
+        finally:
+            self._closed()
+
+    async def _broken(self) -> AsyncIterator[InferenceResponse]:
+        yield _number(0)
+        raise ValueError("boom in the middle")
+
+    def _closed(self) -> None:
+        self.closed += 1
+
+
+class Unloadable:
+    """No backend at all."""
+
+    def __init__(self) -> None:
+        raise ImportError("no module named 'engine'")
+
+
+def _answered(request: InferenceRequest) -> bool:
+    return request.parameters.get("do") != "forget"
+
+
+def _number(value: int) -> InferenceResponse:
+    return InferenceResponse({"OUT": Tensor.from_numpy(np.array([value], np.int32))})
+
+
+def _thread_name() -> str:
+    import threading
+
+    return threading.current_thread().name
+
+
+def _misbehave(how: str) -> None:
+    if how == "raise":
+        raise ValueError("cannot do it")
+    if how == "refuse":
+        raise ConfigError("parameter 'x' is wrong")
+    if how == "exit":
+        os._exit(3)
+    if how == "hang":
+        time.sleep(600)

@@ -1,0 +1,140 @@
+"""Starting model processes whose backend is `hosted.puppet`, and telling it what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import penstock
+from penstock.core.backend import InstanceContext
+from penstock.core.config import ModelConfig
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
+from penstock.core.statistics import Statistics
+from penstock.core.tensor import Tensor
+from penstock.hosting.process import ProcessInstance, ProcessSpec
+from penstock.hosting.reaper import Reaper
+
+PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
+MODEL = "puppet"
+PATIENCE = 20.0
+"""Seconds in which anything that shall happen has happened, on a busy machine too."""
+
+
+class Puppets:
+    """The model processes of one test, and the reaper that knows them."""
+
+    def __init__(self) -> None:
+        self.reaper = Reaper()
+        self.statistics = Statistics()
+        self._made: list[ProcessInstance] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(instance.stop() for instance in self._made))
+        self.reaper.close()
+
+    def make(
+        self,
+        *,
+        target: str = "hosted.puppet:Puppet",
+        name: str = f"{MODEL}_0_0",
+        serial: bool = False,
+        packages: tuple[Path, ...] = PACKAGES,
+        python: str = sys.executable,
+        stop_timeout: float = PATIENCE,
+        **settings: str,
+    ) -> ProcessInstance:
+        """An instance that is not started; `settings` are those of the backend."""
+        spec = ProcessSpec(target, serial, packages, python, stop_timeout=stop_timeout)
+        context = InstanceContext(
+            name=name,
+            config=ModelConfig(name=MODEL),
+            version=1,
+            version_path=Path("/models/puppet/1"),
+            run=_nowhere,
+            settings=settings,
+        )
+        instance = ProcessInstance(spec, context, self.statistics, self.reaper)
+        self._made.append(instance)
+        return instance
+
+    async def start(self, **how: Any) -> ProcessInstance:
+        """An instance that serves; for what may be said of it see `make`."""
+        instance = self.make(**how)
+        await instance.start()
+        return instance
+
+    def tell(
+        self, instance: ProcessInstance, *requests: InferenceRequest
+    ) -> tuple[list[Inference], asyncio.Task[None]]:
+        """Have a batch executed; its inferences, and the end of its execution."""
+        batch = [Inference(request, 1, self.statistics) for request in requests]
+        return batch, asyncio.ensure_future(instance.execute(batch))
+
+    def begin(self, instance: ProcessInstance, do: str, **parameters: ParameterValue) -> Inference:
+        """Have one request executed; its responses are on the inference's stream."""
+        (inference,), _ = self.tell(instance, order(do, **parameters))
+        return inference
+
+    async def ask(
+        self, instance: ProcessInstance, do: str, **parameters: ParameterValue
+    ) -> InferenceResponse:
+        """The one response to a request; raises the error that it ends with."""
+        (response,) = await everything(self.begin(instance, do, **parameters))
+        return response
+
+    async def report(self, instance: ProcessInstance, key: str) -> Any:
+        """What the backend knows about itself; see `Puppet.report`."""
+        return (await self.ask(instance, "report")).parameters[key]
+
+
+def order(
+    do: str, inputs: dict[str, Tensor] | None = None, **parameters: ParameterValue
+) -> InferenceRequest:
+    """A request that tells the backend what to do."""
+    return InferenceRequest(MODEL, inputs=inputs or {}, parameters={"do": do, **parameters})
+
+
+async def everything(inference: Inference) -> list[InferenceResponse]:
+    """Every response to a request; raises the error that it ends with."""
+    async with asyncio.timeout(PATIENCE):
+        return [response async for response in inference.stream]
+
+
+def numbers(responses: list[InferenceResponse]) -> list[int]:
+    """What the responses of `Puppet.stream` and its like hold."""
+    return [int(response.outputs["OUT"].numpy()[0]) for response in responses]
+
+
+async def eventually(condition: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait until `condition` holds; fails when it does not within `PATIENCE`."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            holds = condition()
+            if await holds if isinstance(holds, Awaitable) else holds:
+                return
+            await asyncio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def descriptors() -> int:
+    """Files that this process holds open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def _nowhere(*_: Any) -> Any:
+    raise AssertionError("nothing of a model runs here")
