@@ -17,9 +17,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 
 async def echo(request: pb.ModelInferRequest, _: Any) -> pb.ModelInferResponse:
     """Answer with the first tensor, by another name."""
-    reply = pb.ModelInferResponse(
-        model_name=request.model_name, model_version="1", id=request.id
-    )
+    reply = pb.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)
     tensor = request.inputs[0]
     reply.outputs.add(name="OUTPUT0", datatype=tensor.datatype, shape=tensor.shape)
     reply.raw_output_contents.append(request.raw_input_contents[0])

@@ -64,7 +64,7 @@ class Answer:
         self._wanted = request.wanted
         self._plain = request.wanted == WantedOutputs()
         self._prefix = request.prompt if request.prepend_prompt else ""
-        self._prompt_tokens = prompt_tokens
+        self.prompt_tokens = prompt_tokens
 
     @property
     def finished(self) -> bool:
@@ -99,7 +99,7 @@ class Answer:
         if wanted.logprobs:
             outputs["logprobs"] = _logprobs(candidates)
         if wanted.num_input_tokens:
-            outputs["num_input_tokens"] = _counts([self._prompt_tokens])
+            outputs["num_input_tokens"] = _counts([self.prompt_tokens])
         if wanted.num_output_tokens:
             outputs["num_output_tokens"] = _counts([c.tokens for c in candidates])
         return outputs

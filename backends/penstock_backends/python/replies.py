@@ -21,11 +21,19 @@ class PendingReply:
     Any thread of the model may send; the final flag closes the reply, once.
     """
 
-    __slots__ = ("_lock", "_room", "_stub", "cancelled", "closed", "decoupled", "number", "outputs", "sent")
+    __slots__ = (
+        "_lock",
+        "_room",
+        "_stub",
+        "cancelled",
+        "closed",
+        "decoupled",
+        "number",
+        "outputs",
+        "sent",
+    )
 
-    def __init__(
-        self, stub: Stub, number: int, outputs: Sequence[str], *, decoupled: bool
-    ) -> None:
+    def __init__(self, stub: Stub, number: int, outputs: Sequence[str], *, decoupled: bool) -> None:
         self.number = number
         self.outputs = outputs
         self.decoupled = decoupled

@@ -62,5 +62,3 @@ def current() -> Runtime:
     if not _current:
         raise TritonModelException("triton_python_backend_utils works inside a model process only")
     return _current[0]
-
-

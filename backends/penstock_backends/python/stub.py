@@ -247,4 +247,3 @@ class Stub:
     def _controlled(self, header: Any, _: memoryview) -> None:
         number, value, problem = header
         self._answers[number] = value, problem
-

@@ -163,9 +163,7 @@ class Worker:
     def _failures(self, batch: Batch, error: Exception) -> list[Buffer]:
         """The same error for every request that has no final answer yet (contract PY-09)."""
         text = error.message if isinstance(error, InferenceError) else describe(error)
-        message = (
-            f"Failed to process the request(s) for model '{self._name}', message: {text}"
-        )
+        message = f"Failed to process the request(s) for model '{self._name}', message: {text}"
         parts: list[Buffer] = []
         for reply, _ in batch:
             if not reply.closed:

@@ -1,1 +1,1 @@
-"""What everybody may import: values, errors and the backend interface. No transport, no framework."""
+"""What everybody may import: values, errors and the backend interface. It knows no transport."""

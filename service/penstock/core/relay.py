@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator
 
@@ -77,10 +78,16 @@ def _end(sink: ResponseStream, error: InferenceError | None) -> None:
 
 
 def _pump(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> asyncio.Task[None]:
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(_run(source, sink))
-    # Not at once: a task that is cancelled before its first step would never close the source.
-    sink.connect(lambda: loop.call_soon(task.cancel))
+    work = _run(source, sink)
+    task = asyncio.get_running_loop().create_task(work)
+
+    def cancel() -> None:
+        # Work that has not begun sees for itself that the reader left, and closes the source;
+        # cancelled, it would never begin.
+        if inspect.getcoroutinestate(work) != inspect.CORO_CREATED:
+            task.cancel()
+
+    sink.connect(cancel)
     return task
 
 

@@ -84,7 +84,9 @@ class Statistics:
         if not self.in_flight:
             on_idle()
 
-    def executed(self, rows: int, compute_input: int, compute_infer: int, compute_output: int) -> None:
+    def executed(
+        self, rows: int, compute_input: int, compute_infer: int, compute_output: int
+    ) -> None:
         """Count one execution of `rows` batch rows; times in nanoseconds."""
         self.execution_count += 1
         batch = self.batches.get(rows)

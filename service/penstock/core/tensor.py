@@ -1,4 +1,4 @@
-"""Tensors as they travel: a datatype, a shape and one buffer; numpy arrays are made when asked for."""
+"""Tensors as they travel: a datatype, a shape and one buffer; numpy arrays when asked for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DataType(StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype. BYTES are objects; BF16, unknown to numpy, is its bit pattern in uint16."""
+        """The numpy dtype. BYTES are objects; BF16, unknown to numpy, is its bits in uint16."""
         return _NUMPY[self]
 
     @property
@@ -127,7 +127,9 @@ class Tensor:
         return tensor
 
     @classmethod
-    def from_strings(cls, values: Iterable[str | bytes], shape: Sequence[int] | None = None) -> Tensor:
+    def from_strings(
+        cls, values: Iterable[str | bytes], shape: Sequence[int] | None = None
+    ) -> Tensor:
         """A BYTES tensor; one dimension unless `shape` says otherwise."""
         elements = [v.encode() if isinstance(v, str) else v for v in values]
         shape = (len(elements),) if shape is None else shape

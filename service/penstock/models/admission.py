@@ -5,7 +5,7 @@ Texts and order are those of the real server; inputs are looked at last to first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from penstock.core.config import ModelConfig, ModelInput
@@ -40,7 +40,7 @@ class Admission:
                 )
         self._check_count(request)
         rows = self._check_batch(request) if self._max_batch_size else 1
-        for name, tensor in reversed(request.inputs.items()):
+        for name, tensor in _last_first(request):
             self._check_input(request, name, tensor)
         return rows
 
@@ -51,30 +51,35 @@ class Admission:
         if required == total:
             counts = f"expected {total} inputs but got {given} inputs"
         else:
-            counts = f"expected number of inputs between {required} and {total} but got {given} inputs"
+            counts = (
+                f"expected number of inputs between {required} and {total} but got {given} inputs"
+            )
         missing = [name for name in self._required if name not in request.inputs]
+        names = (name for name, _ in _last_first(request))
         raise _refused(
             request,
-            f"{counts} for model '{self._model}'. Got input(s) [{_quoted(reversed(request.inputs))}],"
+            f"{counts} for model '{self._model}'. Got input(s) [{_quoted(names)}],"
             f" but missing required input(s) {'[' if missing else ''}{_quoted(missing)}]."
             " Please provide all required input(s).",
         )
 
     def _check_batch(self, request: InferenceRequest) -> int:
-        rows = 0
-        for name, tensor in reversed(request.inputs.items()):
+        """The batch rows, the same for all inputs; a batch of none takes the room of one."""
+        rows: int | None = None
+        for name, tensor in _last_first(request):
             if not tensor.shape:
                 raise _refused(
                     request,
                     f"input '{name}' has no shape but model requires batch dimension"
                     f" for '{self._model}'",
                 )
-            if rows and tensor.shape[0] != rows:
+            if rows is not None and tensor.shape[0] != rows:
                 raise _refused(
                     request,
                     f"input '{name}' batch size does not match other inputs for '{self._model}'",
                 )
             rows = tensor.shape[0]
+        rows = rows or 1
         if rows > self._max_batch_size:
             raise _refused(
                 request,
@@ -104,8 +109,10 @@ class Admission:
 
     def _check_shape(self, request: InferenceRequest, known: ModelInput, tensor: Tensor) -> None:
         shape = tensor.shape[1:] if self._max_batch_size else tensor.shape
-        if len(shape) == len(known.dims) and all(
-            dim in (-1, size) for dim, size in zip(known.dims, shape, strict=True)
+        if (
+            len(shape) == len(known.dims)
+            and min(tensor.shape, default=0) >= 0
+            and all(dim in (-1, size) for dim, size in zip(known.dims, shape, strict=True))
         ):
             return
         batch, note = ((-1,), _BATCH_NOTE) if self._max_batch_size else ((), "")
@@ -126,17 +133,19 @@ class Admission:
 
     def _check_elements(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
         expected = prod(tensor.shape)
+        found = len(decode_elements(tensor.buffer, f" for inference input '{name}'"))
         where = f"for inference input '{name}' for model '{self._model}'"
-        try:
-            found = len(decode_elements(tensor.buffer))
-        except InvalidRequestError as error:
-            raise _refused(request, f"{error} {where}") from error
         if found > expected:
             raise _refused(
-                request, f"unexpected number of string elements {found} {where}, expecting {expected}"
+                request,
+                f"unexpected number of string elements {found} {where}, expecting {expected}",
             )
         if found < expected:
             raise _refused(request, f"expected {expected} string elements {where}, got {found}")
+
+
+def _last_first(request: InferenceRequest) -> Iterator[tuple[str, Tensor]]:
+    return reversed(tuple(request.inputs.items()))
 
 
 def _refused(request: InferenceRequest, text: str) -> InvalidRequestError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,9 @@ from penstock.core.errors import InternalError
 from penstock.core.inference import Inference
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.statistics import Statistics
+from penstock.core.stream import ResponseStream
+
+logger = logging.getLogger(__name__)
 
 
 class ThreadInstance:
@@ -30,7 +34,7 @@ class ThreadInstance:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._statistics = statistics
-        self._streams: set[asyncio.Task[None]] = set()
+        self._streams: dict[asyncio.Task[None], ResponseStream] = {}
         self._ready = False
 
     @property
@@ -64,17 +68,26 @@ class ThreadInstance:
 
     async def healthy(self) -> bool:
         """Whether the backend says that it can serve."""
-        return self._ready and await self._backend.healthy()
+        try:
+            return self._ready and await self._backend.healthy()
+        except Exception:  # a backend may raise anything
+            logger.exception("asking instance '%s' for its health failed", self.name)
+            return False
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers that the backend reports about itself."""
-        return self._backend.metrics()
+        try:
+            return self._backend.metrics()
+        except Exception:  # a backend may raise anything
+            logger.exception("asking instance '%s' for its numbers failed", self.name)
+            return {}
 
     async def stop(self) -> None:
-        """Release the model. Streams still open have been drained or are cancelled."""
+        """Release the model. Streams that have not ended are cancelled."""
         self._ready = False
-        for task in self._streams:
-            task.cancel()
+        for stream in list(self._streams.values()):
+            if not stream.ended:
+                stream.close()
         if self._streams:
             await asyncio.wait(self._streams)
         try:
@@ -84,8 +97,8 @@ class ThreadInstance:
 
     async def _outcomes(self, batch: Sequence[Inference]) -> Sequence[Outcome]:
         try:
-            outcomes = await self._backend.execute([i.request for i in batch])
-        except Exception as error:  # a backend may raise anything
+            outcomes = list(await self._backend.execute([i.request for i in batch]))
+        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             return [as_inference_error(error)] * len(batch)
         if len(outcomes) != len(batch):
             count = f"{len(outcomes)} outcomes for {len(batch)} requests"
@@ -96,8 +109,8 @@ class ThreadInstance:
         inference.from_backend = True
         task = deliver(outcome, inference.stream)
         if task is not None:
-            self._streams.add(task)
-            task.add_done_callback(self._streams.discard)
+            self._streams[task] = inference.stream
+            task.add_done_callback(self._streams.pop)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         loop = asyncio.get_running_loop()

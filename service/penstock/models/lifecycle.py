@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator
+from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -24,6 +25,9 @@ from penstock.models.repository import ModelFiles, ModelRepository, versions_to_
 
 logger = logging.getLogger(__name__)
 
+_UNLOADED = "unloaded"
+_ABORT_SECONDS = 5.0
+
 
 class State(StrEnum):
     """States of a model version, by the names that clients see (X-16)."""
@@ -38,7 +42,7 @@ class State(StrEnum):
 _NEXT: dict[State, set[State]] = {
     State.UNKNOWN: {State.LOADING},
     State.LOADING: {State.READY, State.UNAVAILABLE},
-    State.READY: {State.LOADING, State.READY, State.UNLOADING},
+    State.READY: {State.READY, State.UNLOADING},
     State.UNLOADING: {State.UNAVAILABLE},
     State.UNAVAILABLE: {State.LOADING},
 }
@@ -61,9 +65,10 @@ class VersionStatus:
 
 @dataclass(slots=True)
 class _Entry:
-    """A model that was asked for, and its versions."""
+    """A model that was asked for, its versions, and the tasks that unload some of them."""
 
     versions: dict[int, VersionStatus] = field(default_factory=dict)
+    leaving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
     def ready(self) -> dict[int, Model]:
         return {v: s.model for v, s in self.versions.items() if s.model is not None}
@@ -80,7 +85,8 @@ class ModelLifecycle:
         self._entries: dict[str, _Entry] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slots = asyncio.Semaphore(load_threads)
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._loading: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], Model] = {}
 
     # -- looking up ---------------------------------------------------------------------------
 
@@ -121,100 +127,143 @@ class ModelLifecycle:
         """Whether the model was ever loaded, or tried."""
         return name in self._entries
 
+    def complete(self) -> bool:
+        """Whether every version that was loaded serves; one that was unloaded is no matter (W-03).
+
+        A model that was tried and has no version at all does not serve.
+        """
+        return all(
+            entry.versions
+            and all(s.model or s.reason == _UNLOADED for s in entry.versions.values())
+            for entry in self._entries.values()
+        )
+
     # -- changing -----------------------------------------------------------------------------
 
     async def load(self, name: str) -> None:
-        """Load, or load anew, the versions that the policy selects; raises when any fails."""
-        async with self._locks[name]:
-            files = await asyncio.to_thread(self._repository.read, name)
-            entry = self._entries.setdefault(name, _Entry())
-            wanted = list(versions_to_load(files, files.config.version_policy))
-            errors = await self._load_versions(entry, files, wanted)
-            if not errors:
-                self._retire_others(name, entry, wanted)
-        if errors:
-            raise InvalidRequestError(_load_failed(name, errors))
+        """Load, or load anew, the versions that the policy selects; raises when any fails.
+
+        All of them serve, or none of the new ones does. It goes on when the caller leaves.
+        """
+        task = asyncio.get_running_loop().create_task(self._load(name))
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
+        await asyncio.shield(task)
 
     async def unload(self, name: str) -> None:
-        """Refuse new requests at once; returns when those in flight are done (M-07)."""
+        """Refuse new requests at once; returns when those in flight are done (M-07).
+
+        A model that does not serve is unloaded already.
+        """
         entry = self._entries.get(name)
         if entry is None:
-            raise NotFoundError("Model to be unloaded has not been served")
+            return
         async with self._locks[name]:
-            for version in entry.ready():
-                self._retire(name, version, entry.versions[version])
-        await self.settled()
+            self._retire_all(name, entry)
+            leaving = list(entry.leaving.values())
+        if leaving:
+            await asyncio.wait(leaving)
 
     async def settled(self) -> None:
         """Wait until every version that is being unloaded is gone."""
         while self._retiring:
-            await asyncio.wait(set(self._retiring))
+            await asyncio.wait(list(self._retiring))
 
     async def close(self) -> None:
-        """Unload everything, finishing what is in flight."""
+        """Give up loading; unload everything, finishing what is in flight."""
+        await self._stop_loading()
         for name, entry in self._entries.items():
-            for version in entry.ready():
-                self._retire(name, version, entry.versions[version])
+            self._retire_all(name, entry)
         await self.settled()
 
     async def abort(self) -> None:
-        """Release everything now; what is in flight fails."""
+        """Release everything now, whatever it is doing, within a few seconds."""
+        models = [*self._retiring.values(), *self.models()]
         for task in self._retiring:
             task.cancel()
-        models = [m for entry in self._entries.values() for m in entry.ready().values()]
-        await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._stop_loading()
+                await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
 
-    async def _load_versions(
-        self, entry: _Entry, files: ModelFiles, wanted: list[int]
-    ) -> dict[int, InferenceError]:
-        results = await asyncio.gather(*(self._load_version(entry, files, v) for v in wanted))
-        return {v: error for v, error in zip(wanted, results, strict=True) if error is not None}
+    # -- loading ------------------------------------------------------------------------------
+
+    async def _load(self, name: str) -> None:
+        async with self._locks[name]:
+            files = await asyncio.to_thread(self._repository.read, name)
+            entry = self._entries.setdefault(name, _Entry())
+            try:
+                wanted = list(versions_to_load(files, files.config.version_policy))
+            except InferenceError as error:
+                raise _load_failed(name, error.message) from error
+            results = await asyncio.gather(*(self._load_version(entry, files, v) for v in wanted))
+            loaded = {v: r for v, r in zip(wanted, results, strict=True) if isinstance(r, Model)}
+            if len(loaded) < len(wanted):
+                self._discard(entry, loaded)
+                raise _load_failed(name, _unavailable(wanted, results))
+            self._take_over(entry, loaded)
+            self._retire_all(name, entry, keep=loaded)
 
     async def _load_version(
         self, entry: _Entry, files: ModelFiles, version: int
-    ) -> InferenceError | None:
-        """Load one version, and let it take over from what served before."""
+    ) -> Model | InferenceError:
+        """Load one version; what serves goes on serving meanwhile."""
+        if version in entry.leaving:
+            await asyncio.wait([entry.leaving[version]])
         status = entry.versions.setdefault(version, VersionStatus())
-        former = status.model
-        status.move(State.LOADING, model=former)
+        if status.model is None:
+            status.move(State.LOADING)
         logger.info("loading: %s:%s", files.name, version)
         try:
             async with self._slots:
-                model = await self._loader.load(files, version)
-        except Exception as error:  # a backend may raise anything
-            return self._failed_to_load(status, files.name, version, error)
-        status.move(State.READY, model=model)
-        logger.info("successfully loaded '%s'", files.name)
-        if former is not None:
-            self._start(self._stop(former))
-        return None
+                return await self._loader.load(files, version)
+        except BaseException as error:  # a backend may raise anything
+            failure = as_inference_error(error)
+            reason = f"{_word(failure)}: {failure.message}"
+            logger.error("failed to load '%s' version %s: %s", files.name, version, reason)
+            if status.model is None:
+                status.move(State.UNAVAILABLE, reason)
+            if not isinstance(error, Exception):
+                raise
+            return failure
 
-    def _failed_to_load(
-        self, status: VersionStatus, name: str, version: int, error: Exception
-    ) -> InferenceError:
-        failure = as_inference_error(error)
-        reason = f"{_word(failure)}: {failure.message}"
-        logger.error("failed to load '%s' version %s: %s", name, version, reason)
-        if status.model is None:
-            status.move(State.UNAVAILABLE, reason)
-        else:
-            status.move(State.READY, reason, status.model)
-        return failure
+    def _take_over(self, entry: _Entry, loaded: Mapping[int, Model]) -> None:
+        """Let new models serve in place of what served before."""
+        for version, model in loaded.items():
+            status = entry.versions[version]
+            former = status.model
+            status.move(State.READY, model=model)
+            logger.info("successfully loaded '%s'", model.config.name)
+            if former is not None:
+                self._start(former, self._stop(former))
 
-    def _retire_others(self, name: str, entry: _Entry, wanted: list[int]) -> None:
-        for version in entry.ready():
-            if version not in wanted:
-                self._retire(name, version, entry.versions[version])
+    def _discard(self, entry: _Entry, loaded: Mapping[int, Model]) -> None:
+        """Give up new models since others of their load failed."""
+        for version, model in loaded.items():
+            status = entry.versions[version]
+            if status.model is None:
+                status.move(State.UNAVAILABLE, _UNLOADED)
+            self._start(model, self._stop(model))
 
-    def _retire(self, name: str, version: int, status: VersionStatus) -> None:
-        model = status.model
-        assert model is not None
-        status.move(State.UNLOADING)
-        self._start(self._unload(name, version, status, model))
+    async def _stop_loading(self) -> None:
+        for task in self._loading:
+            task.cancel()
+        if self._loading:
+            await asyncio.wait(list(self._loading))
 
-    async def _unload(self, name: str, version: int, status: VersionStatus, model: Model) -> None:
+    # -- unloading ----------------------------------------------------------------------------
+
+    def _retire_all(self, name: str, entry: _Entry, keep: Container[int] = ()) -> None:
+        for version, model in entry.ready().items():
+            if version not in keep:
+                entry.versions[version].move(State.UNLOADING)
+                work = self._unload(name, version, entry, model)
+                entry.leaving[version] = self._start(model, work)
+
+    async def _unload(self, name: str, version: int, entry: _Entry, model: Model) -> None:
         await self._stop(model)
-        status.move(State.UNAVAILABLE, "unloaded")
+        entry.versions[version].move(State.UNAVAILABLE, _UNLOADED)
+        del entry.leaving[version]
         logger.info("successfully unloaded '%s' version %s", name, version)
 
     async def _stop(self, model: Model) -> None:
@@ -223,17 +272,22 @@ class ModelLifecycle:
         except Exception:  # a backend may raise anything; the model is gone all the same
             logger.exception("finalizing '%s' failed", model.config.name)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, model: Model, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
+        self._retiring[task] = model
+        task.add_done_callback(self._retiring.pop)
+        return task
 
 
 def _unknown(cls: type[InferenceError], text: str) -> InferenceError:
     return cls(f"Request for unknown model: {text}")
 
 
-_WORDS = {"INVALID_ARG": "Invalid argument", "NOT_FOUND": "Not found", "ALREADY_EXISTS": "Already exists"}
+_WORDS = {
+    "INVALID_ARG": "Invalid argument",
+    "NOT_FOUND": "Not found",
+    "ALREADY_EXISTS": "Already exists",
+}
 
 
 def _word(error: InferenceError) -> str:
@@ -241,9 +295,14 @@ def _word(error: InferenceError) -> str:
     return _WORDS.get(error.code, error.code.capitalize())
 
 
-def _load_failed(name: str, errors: dict[int, InferenceError]) -> str:
-    versions = "".join(
-        f"version {version} is at UNAVAILABLE state: {_word(error)}: {error.message};"
-        for version, error in sorted(errors.items())
+def _load_failed(name: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"load failed for model '{name}': {why}\n")
+
+
+def _unavailable(versions: Sequence[int], results: Sequence[Model | InferenceError]) -> str:
+    """Which versions could not be loaded, and why."""
+    return "".join(
+        f"version {version} is at UNAVAILABLE state: {_word(result)}: {result.message};"
+        for version, result in zip(versions, results, strict=True)
+        if isinstance(result, InferenceError)
     )
-    return f"load failed for model '{name}': {versions}\n"

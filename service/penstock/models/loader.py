@@ -93,16 +93,18 @@ class ModelLoader:
 
 
 async def _start(instances: list[ModelInstance]) -> None:
-    """Start all at once; when one fails the others are ended again."""
-    results = await asyncio.gather(*(i.start() for i in instances), return_exceptions=True)
-    failures = [result for result in results if isinstance(result, BaseException)]
-    if not failures:
-        return
-    for instance, result in zip(instances, results, strict=True):
-        if not isinstance(result, BaseException):
-            with suppress(Exception):  # the first failure is what counts
-                await instance.stop()
-    raise failures[0]
+    """Start all at once; when one fails, or the load is given up, the others are ended again."""
+    try:
+        results = await asyncio.gather(*(i.start() for i in instances), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+    except BaseException:
+        for instance in instances:
+            if instance.available:
+                with suppress(Exception):  # the first failure is what counts
+                    await instance.stop()
+        raise
 
 
 def _contexts(

@@ -94,12 +94,19 @@ class Model:
         self._stopping = True
         await self._quiet()
         await self._scheduler.drain()
-        await asyncio.gather(*(instance.stop() for instance in self._instances))
+        await self._release()
 
     async def abort(self) -> None:
-        """Release the instances now; requests in flight fail."""
+        """Release the instances now, whatever they are doing."""
         self._stopping = True
-        await asyncio.gather(*(instance.stop() for instance in self._instances))
+        await self._release()
+
+    async def _release(self) -> None:
+        """Stop every instance, then raise what the first of them raised."""
+        stops = (instance.stop() for instance in self._instances)
+        for result in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
     async def _quiet(self) -> None:
         """Wait until no request is in flight."""

@@ -39,7 +39,7 @@ class ServerIdentity:
 
 
 class InferenceServer:
-    """Everything that a frontend may ask. Takes and gives plain frozen values; raises core errors."""
+    """Everything that a frontend may ask: plain frozen values in and out; raises core errors."""
 
     def __init__(
         self,
@@ -94,12 +94,7 @@ class InferenceServer:
         return await model.ready()
 
     async def _all_ready(self) -> bool:
-        known: dict[str, bool] = {}
-        for name, _, status in self._lifecycle.statuses():
-            unloaded = status.state is State.UNAVAILABLE and status.reason == "unloaded"
-            fine = unloaded or status.model is not None
-            known[name] = known.get(name, True) and fine
-        if not all(known.values()):
+        if not self._lifecycle.complete():
             return False
         return all(await asyncio.gather(*(model.ready() for model in self._lifecycle.models())))
 
@@ -164,12 +159,12 @@ class InferenceServer:
         ]
         if not ready_only:
             names = await asyncio.to_thread(self._repository.names)
-            seen = {entry.name for entry in entries}
-            entries += [ModelIndexEntry(name) for name in names if name not in seen]
+            entries += [ModelIndexEntry(n) for n in names if not self._lifecycle.known(n)]
         return tuple(sorted(entries, key=lambda entry: entry.name))
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model, or load it anew (explicit control only)."""
+        self._refuse_when_exiting()
         self._refuse_without_control()
         if parameters:
             names = ", ".join(sorted(parameters))
@@ -178,6 +173,7 @@ class InferenceServer:
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model (explicit control only)."""
+        self._refuse_when_exiting()
         self._refuse_without_control()
         await self._lifecycle.unload(name)
 
@@ -201,11 +197,11 @@ class InferenceServer:
         """Take no new work: the server is about to stop."""
         self._exiting = True
 
-    async def stop(self, timeout: float) -> None:
-        """Refuse new work, finish what is in flight within `timeout` seconds, unload everything."""
+    async def stop(self, seconds: float) -> None:
+        """Refuse new work, finish what is in flight within `seconds`, unload everything."""
         self.refuse()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 await self._lifecycle.close()
         except TimeoutError:
             logger.error("Exit timeout expired. Exiting immediately.")

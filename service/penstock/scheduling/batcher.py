@@ -12,6 +12,9 @@ from penstock.scheduling import Instance
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.queue import BatchPolicy, BatchQueue
 
+_TICK = 0.001
+"""What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""
+
 
 class DynamicBatcher:
     """Batches requests of one model for all its instances.
@@ -45,7 +48,7 @@ class DynamicBatcher:
         if when == -inf:
             self._wake = self._loop.call_soon(self._woken)
         else:
-            self._wake = self._loop.call_at(when, self._woken)
+            self._wake = self._loop.call_at(max(when, self._loop.time() + _TICK), self._woken)
 
     def _woken(self) -> None:
         self._wake, self._wake_at = None, inf
@@ -53,12 +56,12 @@ class DynamicBatcher:
 
     def _dispatch(self) -> None:
         while (instance := self._pool.idle()) is not None:
-            due = self._queue.due()
-            if due > self._loop.time():
+            now, due = self._loop.time(), self._queue.due()
+            if due > now:
                 if due < inf:
                     self._wake_by(due)
                 return
-            self._pool.run(instance, self._queue.pop())
+            self._pool.run(instance, self._queue.pop(now))
 
 
 def signature(request: InferenceRequest) -> Hashable:

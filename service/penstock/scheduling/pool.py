@@ -14,7 +14,7 @@ class InstancePool:
 
     def __init__(self, instances: Sequence[Instance], on_idle: Callable[[], None]) -> None:
         self._instances = list(instances)
-        self._busy: set[str] = set()
+        self._busy: set[Instance] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._on_idle = on_idle
         self._next = 0
@@ -27,7 +27,7 @@ class InstancePool:
         for offset in range(count):
             at = (self._next + offset) % count
             instance = self._instances[at]
-            if instance.available and instance.name not in self._busy:
+            if instance.available and instance not in self._busy:
                 self._next = at + 1
                 return instance
         return None
@@ -35,16 +35,19 @@ class InstancePool:
     def run(self, instance: Instance, batch: Sequence[Inference]) -> None:
         """Start an execution. The pool owns it: a caller that leaves cannot break it off."""
         if instance.serial:
-            self._busy.add(instance.name)
+            self._busy.add(instance)
         task = asyncio.get_running_loop().create_task(self._execute(instance, batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     async def _execute(self, instance: Instance, batch: Sequence[Inference]) -> None:
+        # Some may have left between the decision and this task's first step.
+        wanted = [inference for inference in batch if not inference.abandoned]
         try:
-            await instance.execute(batch)
+            if wanted:
+                await instance.execute(wanted)
         finally:
-            self._busy.discard(instance.name)
+            self._busy.discard(instance)
             self._on_idle()
 
     async def drain(self) -> None:

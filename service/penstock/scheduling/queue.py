@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
@@ -70,32 +71,47 @@ class BatchQueue(Generic[T]):
 
     def due(self) -> float:
         """When the next batch must leave, at the latest: `-inf` at once, `inf` never."""
-        count, ready = self._next()
-        if not count:
+        self._drop_abandoned()
+        if not self._entries:
             return inf
-        return -inf if ready else self._entries[0].since + self._policy.max_queue_delay
+        return -inf if self._preferred()[1] else self._delayed_until()
 
-    def pop(self) -> list[T]:
-        """The next batch, as large as it is now; empty when nothing waits."""
-        count, _ = self._next()
+    def pop(self, now: float) -> list[T]:
+        """The next batch; empty when nothing waits.
+
+        Once the delay is up it is as large as it can be, even beyond a preferred size (D-05).
+        """
+        self._drop_abandoned()
+        if not self._entries:
+            return []
+        overdue = self._policy.max_queue_delay and now >= self._delayed_until()
+        count = self._fitting() if overdue else self._preferred()[0]
         return [self._entries.popleft().item for _ in range(count)]
 
-    def _next(self) -> tuple[int, bool]:
-        """How many entries make the next batch, and whether it need not wait for more."""
-        self._drop_abandoned()
-        policy, rows, best = self._policy, 0, 0
-        largest, sizes = policy.largest, policy.sizes
+    def _delayed_until(self) -> float:
+        return self._entries[0].since + self._policy.max_queue_delay
+
+    def _fitting(self) -> int:
+        """How many entries fit into one batch."""
+        rows = 0
         for count, entry in enumerate(self._entries):
             if count and not self._joins(entry, rows):
-                return best or count, True
+                return count
+            rows += entry.rows
+        return len(self._entries)
+
+    def _preferred(self) -> tuple[int, bool]:
+        """How many entries make the batch to prefer, and whether it need not wait for more."""
+        rows, best, fitting = 0, 0, self._fitting()
+        largest, sizes = self._policy.largest, self._policy.sizes
+        for count, entry in enumerate(islice(self._entries, fitting)):
             if count and rows + entry.rows > largest and not best:
                 return count, True
             rows += entry.rows
             if rows in sizes:
                 best = count + 1
-            if rows >= policy.max_batch_size:
-                return best or count + 1, True
-        return best or len(self._entries), bool(best) or rows >= largest
+        closed = fitting < len(self._entries) or rows >= largest
+        return best or fitting, bool(best) or closed
 
     def _joins(self, entry: _Entry[T], rows: int) -> bool:
         same = entry.signature == self._entries[0].signature
@@ -104,5 +120,5 @@ class BatchQueue(Generic[T]):
     def _drop_abandoned(self) -> None:
         """Forget who left, as far as the next batch could reach."""
         reach = self._policy.max_batch_size + 1
-        if any(e.item.abandoned for e, _ in zip(self._entries, range(reach), strict=False)):
+        if any(e.item.abandoned for e in islice(self._entries, reach)):
             self._entries = deque(e for e in self._entries if not e.item.abandoned)

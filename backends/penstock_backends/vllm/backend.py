@@ -1,0 +1,82 @@
+"""`VllmBackend`: requests in, token streams out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.config import ModelConfig
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock_backends.language_model import Answer, check_face, complete_face, read_request
+from penstock_backends.language_model.face import IMAGE
+from penstock_backends.vllm.engine import Engine
+from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
+from penstock_backends.vllm.images import read_images
+from penstock_backends.vllm.lora import Adapters, read_adapters
+from penstock_backends.vllm.outputs import add_output
+from penstock_backends.vllm.sampling import read_sampling
+
+
+class VllmBackend(Backend):
+    """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
+
+    host: ClassVar[Host] = "process"
+    serial: ClassVar[bool] = False
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        return complete_face(config, IMAGE)
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        check_face(config, "vLLM Triton")
+
+    async def initialize(self, context: InstanceContext) -> None:
+        arguments = read_arguments(context.version_path)
+        pin_device(arguments, context.kind, context.device_id)
+        prepare_environment(arguments)
+        lora = arguments.enable_lora
+        self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
+        self._context = context
+        self._engine = await context.run(Engine, arguments)
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        return [self._begin(request) for request in requests]
+
+    async def healthy(self) -> bool:
+        return not self._engine.failed
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._engine.statistics.metrics()
+
+    async def finalize(self) -> None:
+        await self._context.run(self._engine.stop)
+
+    def _begin(self, request: InferenceRequest) -> Outcome:
+        try:
+            generation = read_request(request)
+            sampling, adapter = read_sampling(generation.parameters or {}, stream=generation.stream)
+            prompt: dict[str, Any] = {"prompt": generation.prompt}
+            images = read_images(request)
+            if images:
+                prompt["multi_modal_data"] = {"image": images}
+            answer = Answer(generation, 0, sampling.n)
+            return self._generate(answer, prompt, sampling, self._adapters.find(adapter))
+        except InferenceError as error:
+            return error
+
+    async def _generate(
+        self, answer: Answer, prompt: Any, sampling: Any, adapter: Any
+    ) -> AsyncGenerator[InferenceResponse, None]:
+        """Responses as the reader takes them: vLLM merges what a slow one leaves."""
+        async with aclosing(self._engine.generate(prompt, sampling, adapter)) as outputs:
+            async for output in outputs:
+                add_output(answer, output)
+                if answer.due:
+                    yield answer.take()

@@ -1,0 +1,62 @@
+"""The processes that an engine starts, remembered so that none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """A process by number and start time, which together are unique."""
+
+    pid: int
+    started: int
+
+
+def descendants(of: int) -> set[Process]:
+    """Every living process below `of`."""
+    below: dict[int, list[Process]] = {}
+    for entry in Path("/proc").iterdir():
+        stat = _stat(int(entry.name)) if entry.name.isdigit() else None
+        if stat is not None:
+            below.setdefault(stat[0], []).append(stat[1])
+    found: set[Process] = set()
+    new = below.get(of, [])
+    while new:
+        found.update(new)
+        new = [child for process in new for child in below.get(process.pid, [])]
+    return found
+
+
+def kill_leftovers(processes: Iterable[Process], patience: float = 2.0) -> int:
+    """Wait up to `patience` seconds for them to end, then kill; how many had to be killed."""
+    deadline = time.monotonic() + patience
+    left = _living(processes)
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = _living(left)
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    return len(left)
+
+
+def _living(processes: Iterable[Process]) -> list[Process]:
+    stats = ((process, _stat(process.pid)) for process in processes)
+    return [process for process, stat in stats if stat is not None and stat[1] == process]
+
+
+def _stat(pid: int) -> tuple[int, Process] | None:
+    """Parent and identity of a process; `None` when it has ended, even if nobody has waited."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    state, parent, started = fields[0], int(fields[1]), int(fields[19])
+    return None if state in ("Z", "X") else (parent, Process(pid, started))

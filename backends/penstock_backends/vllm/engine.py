@@ -1,0 +1,110 @@
+"""vLLM's `AsyncLLM`: started, asked, watched and ended."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from penstock.core.errors import (
+    BackendNotInstalledError,
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    RejectedError,
+    UnavailableError,
+)
+from penstock_backends.vllm.children import descendants, kill_leftovers
+from penstock_backends.vllm.engine_args import EngineArguments, advice
+from penstock_backends.vllm.statistics import EngineStatistics, logger_factory
+
+logger = logging.getLogger(__name__)
+
+UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
+_GRACE = 1.0  # seconds that the engine's processes get to end by themselves
+
+
+class Engine:
+    """One `AsyncLLM` and the processes that it has started."""
+
+    def __init__(self, arguments: EngineArguments) -> None:
+        """Start it, which takes from seconds to minutes and blocks."""
+        self.statistics = EngineStatistics()
+        self._numbers = itertools.count(1)
+        before = descendants(os.getpid())
+        try:
+            self._llm = _start(arguments, self.statistics)
+        finally:
+            self._children = descendants(os.getpid()) - before
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has died; it does not recover."""
+        return bool(self._llm.errored)
+
+    async def generate(self, prompt: Any, sampling: Any, adapter: Any) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs; closing the generator aborts the request in the engine."""
+        if self.failed:
+            raise UnavailableError(UNHEALTHY)
+        self.statistics.requests += 1
+        finished = False
+        try:
+            number = str(next(self._numbers))
+            outputs = self._llm.generate(prompt, sampling, number, lora_request=adapter)
+            async with aclosing(outputs):
+                async for output in outputs:
+                    finished = output.finished
+                    yield output
+        except GeneratorExit:
+            self.statistics.cancelled += not finished
+            raise
+        except Exception as error:  # vLLM's own, of any kind
+            self.statistics.failed += 1
+            raise _translated(error) from error
+
+    def stop(self) -> None:
+        """End the engine and whatever it has started. Blocks for about a second."""
+        children = self._children | descendants(os.getpid())
+        try:
+            self._llm.shutdown(timeout=_GRACE)
+        except Exception:  # it may be half dead
+            logger.exception("vLLM did not shut down cleanly")
+        killed = kill_leftovers(children)
+        if killed:
+            logger.warning("killed %d processes that vLLM had left behind", killed)
+
+
+def _start(arguments: EngineArguments, statistics: EngineStatistics) -> Any:
+    try:
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            f"backend 'vllm' needs vLLM: pip install 'penstock[vllm]' ({error})"
+        ) from error
+    try:
+        return AsyncLLM.from_engine_args(
+            AsyncEngineArgs(**arguments.values), stat_loggers=[logger_factory(statistics)]
+        )
+    except Exception as error:  # unknown arguments, missing files, too little memory ...
+        text = f"vLLM cannot start with '{arguments.path}': {error}{advice(arguments)}"
+        raise ModelLoadError(text) from error
+
+
+def _translated(error: Exception) -> InferenceError:
+    """vLLM's error in the core's words."""
+    from vllm import exceptions
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if isinstance(error, EngineDeadError):
+        return UnavailableError(f"{UNHEALTHY}: {error}")
+    text = f"Error generating stream: {error}"
+    if isinstance(error, exceptions.VLLMClientError | ValueError):
+        return InvalidRequestError(text)
+    if isinstance(error, exceptions.QueueOverflowError | exceptions.MaxQueuedTokensError):
+        return RejectedError(text)
+    return InternalError(text)

@@ -1,0 +1,113 @@
+"""`model.json`: the arguments of vLLM's engine, taken as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.errors import ModelLoadError
+
+FILE = "model.json"
+
+_PATHS = ("model", "tokenizer", "hf_config_path", "generation_config", "lora_modules")
+_CPU_CACHE_GIB = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineArguments:
+    """The keyword arguments of `AsyncEngineArgs`, paths inside the version directory resolved."""
+
+    values: dict[str, Any]
+    path: Path
+
+    @property
+    def devices(self) -> int:
+        """How many devices one engine spreads over."""
+        return int(self.values.get("tensor_parallel_size", 1)) * int(
+            self.values.get("pipeline_parallel_size", 1)
+        )
+
+    @property
+    def local(self) -> bool:
+        """Whether the model lies on this machine, and nothing is to be fetched."""
+        return Path(str(self.values.get("model", ""))).exists()
+
+    @property
+    def enable_lora(self) -> bool:
+        """Whether adapters are served; both `true` and `"true"` are common."""
+        return str(self.values.get("enable_lora", "")).lower() == "true"
+
+
+def read_arguments(version_path: Path) -> EngineArguments:
+    """The arguments that a version directory gives; raises `ModelLoadError`."""
+    path = version_path / FILE
+    if not path.is_file():
+        raise ModelLoadError(
+            f"'{FILE}' containing vllm engine args must be provided in '{version_path}'"
+        )
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelLoadError(f"'{path}' is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ModelLoadError(f"'{path}' must hold a JSON object")
+    for key in _PATHS:
+        inside = version_path / values[key] if isinstance(values.get(key), str) else None
+        if inside is not None and inside.exists():
+            values[key] = str(inside)
+    arguments = EngineArguments(values, path)
+    if "enable_lora" in values:
+        values["enable_lora"] = arguments.enable_lora
+    return arguments
+
+
+def advice(arguments: EngineArguments) -> str:
+    """What to say behind the engine's own error about these arguments; often nothing."""
+    dtype = str(arguments.values.get("dtype", "")).lower()
+    if dtype.startswith(("fp8", "float8")):
+        return (
+            f"; '{dtype}' is a quantization, not a type to compute in: write "
+            '"quantization": "fp8" and leave "dtype" out'
+        )
+    return ""
+
+
+def prepare_environment(
+    arguments: EngineArguments, environment: MutableMapping[str, str] = os.environ
+) -> None:
+    """Set what vLLM reads when it is imported, where the operator has not.
+
+    Spawned, not forked: a forked engine would keep this process's connection to the server open.
+    """
+    environment.setdefault("VLLM_NO_USAGE_STATS", "1")
+    environment.setdefault("VLLM_CPU_KVCACHE_SPACE", _CPU_CACHE_GIB)
+    environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    if arguments.local:
+        environment.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pin_device(
+    arguments: EngineArguments,
+    kind: str,
+    device_id: int,
+    environment: MutableMapping[str, str] = os.environ,
+) -> None:
+    """Let a KIND_GPU instance see its own device only (VL-17); other kinds see them all."""
+    if kind != "KIND_GPU":
+        return
+    if arguments.devices > 1:
+        raise ModelLoadError(
+            "KIND_GPU is currently for single-GPU models, please specify KIND_MODEL "
+            "in the model's config.pbtxt for multi-GPU models"
+        )
+    visible = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if device_id < len(visible):
+        environment["CUDA_VISIBLE_DEVICES"] = visible[device_id].strip()
+    elif not visible:
+        environment["CUDA_VISIBLE_DEVICES"] = str(device_id)
+    else:
+        raise ModelLoadError(f"no GPU {device_id}: CUDA_VISIBLE_DEVICES names {len(visible)}")

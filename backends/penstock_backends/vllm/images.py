@@ -1,0 +1,25 @@
+"""Images that come with a prompt (VL-05)."""
+
+from __future__ import annotations
+
+import base64
+from io import BytesIO
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+
+
+def read_images(request: InferenceRequest) -> list[Any]:
+    """The images of input `image`: base64 text of any format that Pillow reads, as RGB."""
+    tensor = request.inputs.get("image")
+    return [] if tensor is None else [_image(element) for element in tensor.elements()]
+
+
+def _image(element: bytes) -> Any:
+    from PIL import Image
+
+    try:
+        return Image.open(BytesIO(base64.b64decode(element, validate=True))).convert("RGB")
+    except (ValueError, OSError, Image.DecompressionBombError) as error:
+        raise InvalidRequestError(f"input 'image' does not hold an image: {error}") from error

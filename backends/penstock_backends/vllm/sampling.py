@@ -1,0 +1,59 @@
+"""Sampling parameters as vLLM's own `SamplingParams`, checked before the engine sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.errors import InvalidRequestError
+from penstock_backends.language_model import refuse
+
+BACKEND = "vllm"
+
+_OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
+"""Fields that are no business of a client's."""
+
+
+def read_sampling(given: Mapping[str, Any], *, stream: bool) -> tuple[Any, str | None]:
+    """vLLM's parameters, and the name of the adapter to use.
+
+    The engine's process dies of a value of the wrong type, so types are checked here; numbers and
+    booleans may be written as strings (GP2-07).
+    """
+    import msgspec
+    from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+    values = dict(given)
+    adapter = values.pop("lora_name", None)
+    if adapter is not None and not isinstance(adapter, str):
+        refuse("lora_name", "must be a string")
+    _take_structure(values)
+    _refuse_unknown(values, SamplingParams.__struct_fields__)
+    try:
+        sampling = msgspec.convert(values, SamplingParams, strict=False)
+    except Exception as error:  # msgspec's, and those of vLLM's own checks
+        raise InvalidRequestError(f"sampling parameters are not valid: {error}") from error
+    sampling.output_kind = RequestOutputKind.DELTA if stream else RequestOutputKind.FINAL_ONLY
+    return sampling, adapter
+
+
+def _take_structure(values: dict[str, Any]) -> None:
+    """Constraints on the output: an object or its JSON text, by the new name or the old one."""
+    old = values.pop("guided_decoding", None)
+    if old is not None and "structured_outputs" not in values:
+        values["structured_outputs"] = old
+    structure = values.get("structured_outputs")
+    if isinstance(structure, str):
+        try:
+            structure = json.loads(structure)
+        except ValueError:
+            refuse("structured_outputs", "must be an object, or JSON text of one")
+    if isinstance(structure, dict):
+        values["structured_outputs"] = {k: v for k, v in structure.items() if k != "backend"}
+
+
+def _refuse_unknown(values: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    for name in values:
+        if name not in fields or name.startswith("_") or name in _OURS:
+            refuse(name, f"is not supported by the {BACKEND} backend")

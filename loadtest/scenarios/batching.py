@@ -1,0 +1,81 @@
+"""What dynamic batching is worth: `minilm` with its batcher against the same model without."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from loadtest.load import Load
+from loadtest.process import Server, penstock
+from loadtest.report import Row, arguments, median_rows, show
+from loadtest.scenarios.unary import measured
+from penstock.core.tensor import Tensor
+from penstock.demo import write_demo
+from penstock.protocol import grpc_service_pb2 as pb
+
+_SENTENCE = "The quick brown fox jumps over the lazy dog near the quiet river bank"
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        write_demo(directory / "models", report=lambda _: None)
+        _without_batching(directory / "models" / "minilm")
+        messages = {name: _message(directory, name) for name in ("minilm", "minilm_single")}
+        loads = (
+            "--model-control-mode=explicit",
+            "--load-model=minilm",
+            "--load-model=minilm_single",
+        )
+        with penstock(directory / "models", *loads) as server:
+
+            def measure() -> list[Row]:
+                return [_row(server, messages, n, options.seconds) for n in (1, 4, 8, 16, 32)]
+
+            rows = median_rows(options.rounds, measure)
+    show("minilm, 16 tokens a sentence: dynamic batching against batch size 1", rows, options.json)
+
+
+def _without_batching(model: Path) -> None:
+    """A second model over the same files that executes every request alone."""
+    single = model.with_name("minilm_single")
+    (single / "1").mkdir(parents=True)
+    for path in (model / "1").iterdir():
+        (single / "1" / path.name).symlink_to(path)
+    config = (model / "config.pbtxt").read_text()
+    kept, _, rest = config.partition("dynamic_batching")
+    (single / "config.pbtxt").write_text(
+        kept.replace('"minilm"', '"minilm_single"') + rest.partition("}")[2]
+    )
+
+
+def _message(directory: Path, model: str) -> str:
+    tensor = Tensor.from_strings([_SENTENCE], shape=(1, 1))
+    message = pb.ModelInferRequest(model_name=model)
+    message.inputs.add(name="TEXT", datatype="BYTES", shape=tensor.shape)
+    message.raw_input_contents.append(bytes(tensor.buffer))
+    path = directory / f"{model}.bin"
+    path.write_bytes(message.SerializeToString())
+    return str(path)
+
+
+def _row(server: Server, messages: dict[str, str], in_flight: int, seconds: float) -> Row:
+    single, single_cpu = measured(
+        server, Load(server.target, messages["minilm_single"], in_flight, seconds)
+    )
+    batched, cpu = measured(server, Load(server.target, messages["minilm"], in_flight, seconds))
+    return {
+        "in flight": str(in_flight),
+        "sentences/s": batched.calls_per_second,
+        "single/s": single.calls_per_second,
+        "ratio": batched.calls_per_second / single.calls_per_second,
+        "p99 ms": batched.latency_p99,
+        "single p99 ms": single.latency_p99,
+        "cpu us": cpu,
+        "single cpu us": single_cpu,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""What headers say about bodies."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+
+import pytest
+from starlette.requests import Request
+
+from penstock.core.errors import InvalidRequestError
+from penstock.gateway.body import chosen_encoding, compress, header_length, read_decompressed
+
+
+def _request(body: bytes = b"", **headers: str) -> Request:
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body}
+
+    pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
+    return Request({"type": "http", "headers": pairs}, receive)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "chosen"),
+    [
+        ("gzip", "gzip"),
+        ("deflate", "deflate"),
+        ("gzip, deflate", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("gzip;q=0.5, deflate;q=0.8", "deflate"),
+        ("gzip;q=1.0,identity;q=0.5", "gzip"),
+        ("identity, gzip", "identity"),
+        ("br, gzip", "gzip"),
+        ("br", "identity"),
+        ("gzip;q=0", "identity"),
+        ("identity;q=0", "identity"),
+        ("deflate;q=abc", "identity"),
+        ("*", "identity"),
+        ("", "identity"),
+    ],
+)
+def test_encoding_that_the_client_likes_best_is_chosen(accepted: str, chosen: str) -> None:
+    assert chosen_encoding(accepted) == chosen
+
+
+@pytest.mark.parametrize(("text", "length"), [("4", 4), ("0", 0), (" 3x", 3), ("abc", 0)])
+def test_header_length_is_the_number_that_its_text_begins_with(text: str, length: int) -> None:
+    assert header_length(_request(inference_header_content_length=text), b"body") == length
+
+
+def test_without_header_all_is_json() -> None:
+    assert header_length(_request(), b"body") == 4
+
+
+@pytest.mark.parametrize("text", ["-1", "5"])
+def test_header_length_outside_the_body_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        header_length(_request(inference_header_content_length=text), b"body")
+    assert str(refused.value) == f"inference header size should be in range (0, 4), got: {text}"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+async def test_either_format_is_unpacked_under_either_name(
+    encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    request = _request(pack(b"text" * 50_000), content_encoding=encoding)
+    assert await read_decompressed(request, 1 << 20) == b"text" * 50_000
+
+
+async def test_what_is_not_compressed_counts_as_empty() -> None:
+    assert await read_decompressed(_request(b"text", content_encoding="gzip"), 100) == b""
+
+
+async def test_what_is_cut_short_counts_as_far_as_it_goes() -> None:
+    packed = gzip.compress(bytes(range(256)), mtime=0)[:-40]
+    plain = await read_decompressed(_request(packed, content_encoding="gzip"), 1000)
+    assert bytes(range(256)).startswith(plain)
+    assert plain
+
+
+async def test_bomb_is_refused_before_it_bursts() -> None:
+    packed = gzip.compress(bytes(1 << 24))
+    with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed value of 65536"):
+        await read_decompressed(_request(packed, content_encoding="gzip"), 1 << 16)
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+async def test_compressed_bodies_unpack_to_what_they_were(size: int) -> None:
+    body = b"x" * size
+    assert gzip.decompress(await compress(body, "gzip")) == body
+    assert zlib.decompress(await compress(body, "deflate")) == body

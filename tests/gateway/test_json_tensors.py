@@ -1,0 +1,121 @@
+"""Tensor data as JSON, both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.tensor import DataType, Tensor
+from penstock.gateway.json_tensors import tensor_from_json, tensor_to_json
+
+
+def _tensor(datatype: DataType, data: list[Any], count: int | None = None) -> Tensor:
+    size = len(data) if count is None else count
+    return tensor_from_json("IN", datatype, [size], data, size)
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "expected"),
+    [
+        (DataType.BOOL, [True, False], [True, False]),
+        (DataType.UINT8, [256, 255], [0, 255]),
+        (DataType.INT8, [-129, 127], [127, 127]),
+        (DataType.UINT64, [2**64 - 1], [2**64 - 1]),
+        (DataType.INT64, [-(2**63)], [-(2**63)]),
+        (DataType.FP32, [1, 2.5], [1.0, 2.5]),
+        (DataType.FP32, [1e300, float("nan")], [np.inf, np.nan]),
+        (DataType.FP64, [1e300], [1e300]),
+        (DataType.BYTES, ["a\0b", ""], [b"a\0b", b""]),
+    ],
+)
+def test_values_become_elements(datatype: DataType, data: list[Any], expected: list[Any]) -> None:
+    """What does not fit is cut as a C cast does."""
+    tensor = _tensor(datatype, data)
+    np.testing.assert_array_equal(tensor.numpy(), np.array(expected, datatype.numpy))
+
+
+@pytest.mark.parametrize("data", [[[1, 2], [3, 4]], [1, 2, 3, 4], [[1], [2, 3, 4]], [1, [2, [3], 4]]])
+def test_data_may_be_nested_in_any_way(data: list[Any]) -> None:
+    tensor = tensor_from_json("IN", DataType.INT32, [2, 2], data, 4)
+    assert tensor.numpy().tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "text"),
+    [
+        (DataType.BOOL, [1], "non-boolean as boolean"),
+        (DataType.INT32, [1.0], "non-signed-integer as signed-integer"),
+        (DataType.INT32, [True], "non-signed-integer as signed-integer"),
+        (DataType.INT64, [2**63], "non-signed-integer as signed-integer"),
+        (DataType.INT64, [{}], "non-signed-integer as signed-integer"),
+        (DataType.UINT8, [-1], "non-unsigned-integer as unsigned-integer"),
+        (DataType.UINT64, [2**64], "non-unsigned-integer as unsigned-integer"),
+        (DataType.FP32, ["1"], "non-number as double"),
+        (DataType.FP32, [None], "non-number as double"),
+        (DataType.FP64, [True], "non-number as double"),
+    ],
+)
+def test_values_of_another_type_are_refused(datatype: DataType, data: list[Any], text: str) -> None:
+    with pytest.raises(InternalError) as refused:
+        _tensor(datatype, data)
+    assert str(refused.value) == f"Unable to parse 'data': attempt to access JSON {text}"
+
+
+@pytest.mark.parametrize("data", [[1, 2], [1, 2, 3, "x"], []])
+def test_wrong_number_of_elements_is_refused(data: list[Any]) -> None:
+    with pytest.raises(InternalError, match="Shape does not match true shape of 'data' field"):
+        _tensor(DataType.INT32, data, count=3)
+
+
+def test_wrong_type_among_the_wanted_elements_comes_first() -> None:
+    with pytest.raises(InternalError, match="non-signed-integer"):
+        _tensor(DataType.INT32, [1, "x", 3], count=2)
+
+
+def test_integer_beyond_any_double_is_refused() -> None:
+    with pytest.raises(InternalError, match="Number too big"):
+        _tensor(DataType.FP64, [10**400])
+
+
+def test_strings_must_be_strings() -> None:
+    with pytest.raises(InternalError) as refused:
+        _tensor(DataType.BYTES, ["a", 1])
+    text = "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("datatype", [DataType.FP16, DataType.BF16])
+def test_half_precision_is_binary_only(datatype: DataType) -> None:
+    with pytest.raises(InvalidRequestError, match=f"receiving {datatype} data via JSON"):
+        _tensor(datatype, [1.0])
+    tensor = Tensor(datatype, [1], b"\0\0")
+    with pytest.raises(InvalidRequestError, match=f"sending {datatype} data via JSON"):
+        tensor_to_json("OUT", tensor)
+
+
+def test_unknown_datatype_is_refused_by_the_name_of_the_input() -> None:
+    with pytest.raises(InvalidRequestError, match="invalid datatype for input IN"):
+        _tensor(DataType.INVALID, [1])
+
+
+@given(st.lists(st.floats(width=32)))
+def test_floats_come_back_as_they_were(values: list[float]) -> None:
+    tensor = _tensor(DataType.FP32, values)
+    np.testing.assert_array_equal(tensor_to_json("OUT", tensor), values)
+
+
+@given(st.lists(st.binary()))
+def test_bytes_come_back_as_they_were(values: list[bytes]) -> None:
+    texts = tensor_to_json("OUT", Tensor.from_strings(values))
+    again = _tensor(DataType.BYTES, texts)
+    assert again.elements() == values
+
+
+def test_output_whose_data_does_not_fit_its_shape_is_an_error() -> None:
+    with pytest.raises(InternalError, match="output tensor shape does not match size of output"):
+        tensor_to_json("OUT", Tensor(DataType.FP32, [3], b"\0" * 8))

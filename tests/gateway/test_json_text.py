@@ -1,0 +1,138 @@
+"""JSON text: what is taken, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.gateway.json_text import MAX_DEPTH, dump, dump_sorted, parse
+
+_WRONG = {
+    "": "The document is empty. at 0",
+    " ": "The document is empty. at 1",
+    '{"a"': "Missing a colon after a name of object member. at 4",
+    '{"a":': "Invalid value. at 5",
+    '{"a" 1}': "Missing a colon after a name of object member. at 5",
+    "{a:1}": "Missing a name for object member. at 1",
+    "{": "Missing a name for object member. at 1",
+    '{"a":1,}': "Missing a name for object member. at 7",
+    "[1": "Missing a comma or ']' after an array element. at 2",
+    "[1 2]": "Missing a comma or ']' after an array element. at 3",
+    '["]", {"a":1 "b":2}]': "Missing a comma or '}' after an object member. at 13",
+    "[1,]": "Invalid value. at 3",
+    '{"inputs":"abc': "Missing a closing quotation mark in string. at 14",
+    '{"inputs":"abc\\': "Invalid escape character in string. at 14",
+    '{"inputs":"a\nb"}': "Invalid escape character in string. at 12",
+    '{"inputs":"\\x"}': "Invalid escape character in string. at 11",
+    '{"inputs":"\\u12G4"}': "Incorrect hex digit after \\u escape in string. at 11",
+    '{"inputs":"\\u12': "Incorrect hex digit after \\u escape in string. at 11",
+    '{"inputs":"\\ud800x"}': "The surrogate pair in string is invalid. at 11",
+    '{"inputs":tru}': "Invalid value. at 13",
+    '{"inputs":nul': "Invalid value. at 13",
+    '{"inputs":Nan}': "Invalid value. at 12",
+    '{"inputs":-Infin}': "Invalid value. at 16",
+    '{"inputs":-}': "Invalid value. at 11",
+    '{"inputs":+1}': "Invalid value. at 10",
+    '{"inputs":1.}': "Miss fraction part in number. at 12",
+    '{"inputs":1e}': "Miss exponent in number. at 12",
+    "1.": "Miss fraction part in number. at 2",
+    '{"inputs":01}': "Missing a comma or '}' after an object member. at 11",
+    "{} x": "The document root must not be followed by other values. at 3",
+    '{"\u00e9":}': "Invalid value. at 6",
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), _WRONG.items())
+def test_what_is_wrong_is_told_with_its_place(text: str, reason: str) -> None:
+    """Texts and offsets are those that the real server gives."""
+    with pytest.raises(InternalError) as refused:
+        parse(text.encode())
+    assert str(refused.value) == f"failed to parse the request JSON buffer: {reason}"
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_refused_or_understood(data: bytes) -> None:
+    """Nothing but an error for the client ever comes of garbage."""
+    try:
+        parse(data)
+    except (InternalError, InvalidRequestError) as error:
+        assert str(error).startswith("failed to parse the request JSON buffer: ")
+
+
+@given(st.text(alphabet='{}[]",:\\ue1.-+ \ntfn0d8aNI', max_size=30))
+def test_near_misses_are_refused_or_understood(text: str) -> None:
+    try:
+        parse(text.encode())
+    except (InternalError, InvalidRequestError) as error:
+        assert str(error).startswith("failed to parse the request JSON buffer: ")
+
+
+def test_first_of_equal_keys_counts() -> None:
+    assert parse(b'{"a":1,"b":2,"a":3}') == {"a": 1, "b": 2}
+
+
+def test_numbers_that_are_none_in_json_are_numbers() -> None:
+    numbers = parse(b"[NaN,Infinity,-Infinity]")
+    assert math.isnan(numbers[0])
+    assert numbers[1:] == [math.inf, -math.inf]
+
+
+def test_text_ends_at_a_nul() -> None:
+    """So tensors may follow where nobody said how long the JSON is."""
+    assert parse(b'{"a":1}\0\0\1\2') == {"a": 1}
+
+
+def test_byte_order_mark_is_skipped() -> None:
+    assert parse(b"\xef\xbb\xbf{}") == {}
+
+
+def test_bytes_that_are_no_text_survive() -> None:
+    assert dump(parse(b'["\xff\xc3\xa9"]')) == b'["\xff\xc3\xa9"]'
+
+
+def test_escaped_backslash_before_u_is_no_surrogate() -> None:
+    assert parse(rb'["\\ud800","\ud83d\ude00"]') == ["\\ud800", "\N{GRINNING FACE}"]
+
+
+def test_integer_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(InternalError, match="Number too big"):
+        parse(b"[" + b"1" * 5000 + b"]")
+
+
+def _nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+def test_nesting_up_to_the_limit_is_taken() -> None:
+    assert json.loads(_nested(MAX_DEPTH)) == parse(_nested(MAX_DEPTH))
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 5000, 1_000_000])
+def test_nesting_beyond_the_limit_is_refused(depth: int) -> None:
+    with pytest.raises(InvalidRequestError, match="nested deeper than 100 levels"):
+        parse(_nested(depth))
+
+
+def test_depth_hidden_by_strings_does_no_harm() -> None:
+    text = b'["' + b"]" * 9000 + b'",' + _nested(5000) + b"]"
+    with pytest.raises(InvalidRequestError, match="nested deeper"):
+        parse(text)
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    text = '["' + "[" * 500 + '\\"["]'
+    assert parse(text.encode()) == ["[" * 500 + '"[']
+
+
+def test_many_brackets_side_by_side_are_no_nesting() -> None:
+    rows = [[number] for number in range(300)]
+    assert parse(dump(rows)) == rows
+
+
+def test_members_can_be_sorted() -> None:
+    assert dump_sorted({"b": 1, "a": "\u00e9"}) == '{"a":"\u00e9","b":1}'.encode()
