@@ -20,7 +20,8 @@ def main(process: int, port: int) -> None:
         if not alive(process):
             return
         time.sleep(0.2)
-    body = json.dumps({"text_input": "What is a list?", "parameters": {"max_tokens": 40}})
+    parameters = {"max_tokens": 40, "temperature": 0}
+    body = json.dumps({"text_input": "The function returns", "parameters": parameters})
     line = f"curl -s {address}/v2/models/tiny_llm/generate -d {shlex.quote(body)}"
     print(f"\nReady. Try it from another terminal:\n\n    {line}\n", flush=True)
 

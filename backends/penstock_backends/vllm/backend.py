@@ -44,7 +44,7 @@ class VllmBackend(Backend):
         lora = arguments.enable_lora
         self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
         self._context = context
-        self._engine = await context.run(Engine, arguments)
+        self._engine: Engine = await context.run(Engine, arguments)
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         return [self._begin(request) for request in requests]

@@ -59,12 +59,12 @@ class Engine:
                 async for output in outputs:
                     finished = output.finished
                     yield output
-        except GeneratorExit:
-            self.statistics.cancelled += not finished
-            raise
         except Exception as error:  # vLLM's own, of any kind
             self.statistics.failed += 1
             raise _translated(error) from error
+        except BaseException:  # the reader has left
+            self.statistics.cancelled += not finished
+            raise
 
     def stop(self) -> None:
         """End the engine and whatever it has started. Blocks for about a second."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from importlib import import_module
 from io import BytesIO
 from typing import Any
 
@@ -17,9 +18,8 @@ def read_images(request: InferenceRequest) -> list[Any]:
 
 
 def _image(element: bytes) -> Any:
-    from PIL import Image
-
+    pillow = import_module("PIL.Image")
     try:
-        return Image.open(BytesIO(base64.b64decode(element, validate=True))).convert("RGB")
-    except (ValueError, OSError, Image.DecompressionBombError) as error:
+        return pillow.open(BytesIO(base64.b64decode(element, validate=True))).convert("RGB")
+    except (ValueError, OSError, pillow.DecompressionBombError) as error:
         raise InvalidRequestError(f"input 'image' does not hold an image: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError
@@ -21,9 +22,9 @@ def read_sampling(given: Mapping[str, Any], *, stream: bool) -> tuple[Any, str |
     The engine's process dies of a value of the wrong type, so types are checked here; numbers and
     booleans may be written as strings (GP2-07).
     """
-    import msgspec
     from vllm.sampling_params import RequestOutputKind, SamplingParams
 
+    msgspec = import_module("msgspec")
     values = dict(given)
     adapter = values.pop("lora_name", None)
     if adapter is not None and not isinstance(adapter, str):

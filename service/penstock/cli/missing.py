@@ -33,7 +33,6 @@ MISSING = (
     ),
     Missing("client_shared_memory", "allow-client-shm", "shared memory of clients"),
     Missing("http.header_forward_pattern", "http-header-forward-pattern", "forwarding headers"),
-    Missing("http.restrictions", "http-restricted-api", "restricted APIs"),
     Missing("grpc.header_forward_pattern", "grpc-header-forward-pattern", "forwarding headers"),
     Missing("grpc.restrictions", "grpc-restricted-protocol", "restricted protocols"),
     Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),

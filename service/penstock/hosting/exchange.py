@@ -26,14 +26,15 @@ class Exchange:
         """Describe `tensors`; the bytes that must be inside the frame are added to `payload`."""
         specs: Specs = []
         for name, tensor in tensors.items():
-            buffer = tensor.buffer
+            buffer = _as_bytes(tensor.buffer)
             size, offset = len(buffer), None
             if size >= SHARE_FROM and self._out is not None:
                 offset = self._out.put(buffer)
             if offset is None:
                 offset = INSIDE
                 payload.append(buffer)
-            specs.append((name, tensor.datatype.value, tensor.shape, size, offset))
+            shape = tuple(map(int, tensor.shape))  # numpy's integers would arrive as bytes
+            specs.append((name, tensor.datatype.value, shape, size, offset))
         return specs
 
     def unpack(
@@ -50,6 +51,13 @@ class Exchange:
                 buffer = self._into.view(offset, size)
             tensors[name] = Tensor(_DATATYPES[datatype], shape, buffer)
         return tensors, at
+
+
+def _as_bytes(buffer: Buffer) -> Buffer:
+    """The buffer with bytes as its items, so that its length is their number."""
+    if isinstance(buffer, memoryview) and (buffer.format != "B" or buffer.ndim != 1):
+        return buffer.cast("B")
+    return buffer
 
 
 INLINE = Exchange()

@@ -18,9 +18,9 @@ from typing import Any
 from penstock.core.allocator import tune_allocator
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
-from penstock.core.errors import InternalError
+from penstock.core.errors import InferenceError, InternalError
 from penstock.core.relay import as_inference_error, deliver
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.hosting.link import Link
 from penstock.hosting.memory import SharedMemory
@@ -81,9 +81,7 @@ class Host:
         await self._finished.wait()
         for reply in list(self._replies.values()):
             reply.cancel()
-        backend = getattr(self, "_backend", None)
-        if backend is not None:
-            await backend.finalize()
+        await self._finalize()
         link.flush()
 
     def receive(self, kind: int, header: Any, payload: memoryview) -> None:
@@ -104,8 +102,8 @@ class Host:
         try:
             self._backend = _load(header["target"])
             await self._backend.initialize(self._context(header))
-        except Exception as error:  # a backend may raise anything
-            if not hasattr(error, "code"):
+        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
+            if not isinstance(error, InferenceError):
                 logger.exception("initializing '%s' failed", header["name"])
             failure = as_inference_error(error)
             self.send(Kind.FAILED, (failure.code, failure.message))
@@ -152,8 +150,8 @@ class Host:
 
     async def _outcomes(self, requests: list[InferenceRequest]) -> Sequence[Outcome]:
         try:
-            outcomes = await self._backend.execute(requests)
-        except Exception as error:  # a backend may raise anything
+            outcomes = list(await self._backend.execute(requests))
+        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             return [as_inference_error(error)] * len(requests)
         if len(outcomes) != len(requests):
             count = f"{len(outcomes)} outcomes for {len(requests)} requests"
@@ -162,15 +160,23 @@ class Host:
 
     async def _watch(self) -> None:
         """Tell the backend's numbers when they change; end when it cannot go on."""
-        shown: dict[str, float] = {}
+        shown: dict[str, float] | None = {}
         while await self._healthy():
-            numbers = dict(self._backend.metrics())
-            if numbers != shown:
+            numbers = None if shown is None else self._numbers()
+            if numbers is not None and numbers != shown:
                 self.send(Kind.METRICS, numbers)
-                shown = numbers
+            shown = numbers
             await asyncio.sleep(_WATCH_INTERVAL)
         self.send(Kind.UNHEALTHY, "its engine reports that it is not healthy")
         self._link.close()
+
+    def _numbers(self) -> dict[str, float] | None:
+        """The backend's numbers; `None` when it fails, after which it is not asked again."""
+        try:
+            return {name: float(value) for name, value in self._backend.metrics().items()}
+        except Exception:  # a backend may raise anything
+            logger.exception("asking the backend for its numbers failed")
+            return None
 
     async def _healthy(self) -> bool:
         try:
@@ -178,6 +184,16 @@ class Host:
         except Exception:  # a backend that cannot even say so is not healthy
             logger.exception("asking the backend for its health failed")
             return False
+
+    async def _finalize(self) -> None:
+        backend = getattr(self, "_backend", None)
+        if backend is None:
+            return
+        try:
+            await backend.finalize()
+        except Exception:  # a backend may raise anything; the process ends all the same
+            logger.exception("finalizing failed")
+            await asyncio.sleep(0)  # lets the record out
 
     def _context(self, header: dict[str, Any]) -> InstanceContext:
         return InstanceContext(
@@ -211,6 +227,7 @@ class Reply:
         self._host = host
         self._number = number
         self._room = WINDOW
+        self._moving = False
         self.stream.watch(self._move)
 
     def taken(self, count: int) -> None:
@@ -225,21 +242,34 @@ class Reply:
         self.stream.close()
 
     def _move(self) -> None:
-        if self._room < 0:
+        if self._moving or self._room < 0:  # called back from below, or all is said
             return
-        for response in self.stream.take(self._room):
-            self._room -= 1
-            header, payload = pack_response(response, self._host.memory.exchange)
-            self._host.send(Kind.RESPONSE, (self._number, header), payload)
-            if response.final:
-                self._host.forget(self._number)
-                return
-        if self.stream.exhausted:
-            self._end()
+        self._moving = True
+        try:
+            self._send_ready()
+        except Exception as error:  # a response may be unfit to travel in any way
+            self.cancel()
+            self._end(as_inference_error(error))
+        self._moving = False
 
-    def _end(self) -> None:
+    def _send_ready(self) -> None:
+        while ready := self.stream.take(self._room):
+            for response in ready:
+                self._send(response)
+        if self._room >= 0 and self.stream.exhausted:
+            self._end(self.stream.error)
+
+    def _send(self, response: InferenceResponse) -> None:
+        self._room -= 1
+        header, payload = pack_response(response, self._host.memory.exchange)
+        self._host.send(Kind.RESPONSE, (self._number, header), payload)
+        if response.final:
+            self._host.forget(self._number)
+            self._room = -1
+
+    def _end(self, error: InferenceError | None) -> None:
         self._host.forget(self._number)
-        error = self.stream.error
+        self._room = -1
         if error is None:
             self._host.send(Kind.END, self._number)
         else:
@@ -251,6 +281,7 @@ class _LinkHandler(logging.Handler):
 
     def __init__(self, link: Link) -> None:
         super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))  # the server adds the rest
         self._link = link
         self._loop = asyncio.get_running_loop()
 

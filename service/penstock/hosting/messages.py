@@ -9,8 +9,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from penstock.core.errors import error_from_code
-from penstock.core.request import InferenceRequest, InferenceResponse
+import numpy as np
+
+from penstock.core.errors import InternalError, error_from_code
+from penstock.core.request import (
+    InferenceRequest,
+    InferenceResponse,
+    Parameters,
+    ParameterValue,
+)
 from penstock.core.tensor import Buffer
 from penstock.hosting.exchange import INLINE, Exchange
 
@@ -61,6 +68,7 @@ def pack_request(
 ) -> Packed:
     """A request as header and payload; `number` names it on the link."""
     payload: list[Buffer] = []
+    parameters = _plain(request.parameters)  # first: what is in the arena must be sent
     header = (
         number,
         request.model_name,
@@ -68,7 +76,7 @@ def pack_request(
         request.id,
         exchange.pack(request.inputs, payload),
         request.requested_outputs,
-        dict(request.parameters),
+        parameters,
         request.priority,
         request.timeout,
         request.correlation_id,
@@ -91,9 +99,10 @@ def unpack_request(
 def pack_response(response: InferenceResponse, exchange: Exchange = INLINE) -> Packed:
     """A response as header and payload."""
     payload: list[Buffer] = []
+    parameters = _plain(response.parameters)  # first: what is in the arena must be sent
     specs = exchange.pack(response.outputs, payload)
     error = response.error and (response.error.code, response.error.message)
-    return (specs, dict(response.parameters), response.final, error), payload
+    return (specs, parameters, response.final, error), payload
 
 
 def unpack_response(
@@ -103,3 +112,25 @@ def unpack_response(
     specs, parameters, final, error = header
     outputs, _ = exchange.unpack(specs, payload)
     return InferenceResponse(outputs, parameters, final, error and error_from_code(*error))
+
+
+_VALUES = (bool, int, float, str)
+
+
+def _plain(parameters: Parameters) -> dict[str, ParameterValue]:
+    """The parameters without numpy's scalars and other subclasses, which would arrive as bytes."""
+    return {
+        key: value if type(value) in _VALUES else _plain_value(key, value)
+        for key, value in parameters.items()
+    }
+
+
+def _plain_value(key: str, value: Any) -> ParameterValue:
+    if isinstance(value, np.generic):
+        value = value.item()
+    for kind in _VALUES:
+        if isinstance(value, kind):
+            return kind(value)
+    raise InternalError(
+        f"parameter '{key}' must be a boolean, a number or a string, not {type(value).__name__}"
+    )

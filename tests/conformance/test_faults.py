@@ -1,0 +1,151 @@
+"""What becomes of a real server, and of its clients, when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import Served, alive, serving, start, wait_until
+
+_CHAT = Path(__file__).with_name("chat.py")
+_LONG = {"max_tokens": 900, "temperature": 0, "ignore_eos": True}
+
+
+@pytest.fixture
+def small(demo: Path, tmp_path: Path) -> Path:
+    """A repository with the language model and `simple` only."""
+    for name in ("tiny_llm", "simple"):
+        shutil.copytree(demo / name, tmp_path / "models" / name)
+    return tmp_path / "models"
+
+
+def chatting(server: Served, *requests: dict[str, Any]) -> subprocess.Popen[str]:
+    """Requests to the language model, under way in another process."""
+    command = [sys.executable, str(_CHAT), server.grpc, json.dumps(requests)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result_of(chat: subprocess.Popen[str]) -> dict[str, Any]:
+    output, errors = chat.communicate(timeout=60)
+    assert output, errors
+    seen: dict[str, Any] = json.loads(output)
+    return seen
+
+
+def long_request(name: str) -> dict[str, Any]:
+    return {"id": name, "prompt": "The file is", "sampling": _LONG}
+
+
+def status_of(server: Served, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def generating(server: Served) -> bool:
+    page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    return 'running_requests{model="tiny_llm",version="1"} 0\n' not in page
+
+
+def engine_process(server: Served) -> int:
+    """The model process of the language model."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in server.family()}
+    return next(pid for pid, command in commands.items() if b"bootstrap.py" in command)
+
+
+def test_a_killed_engine_fails_its_requests_with_the_reason_and_comes_back(
+    small: Path, tmp_path: Path
+) -> None:
+    with serving(small, tmp_path / "log") as server:
+        chat = chatting(server, long_request("a"), long_request("b"))
+        wait_until(lambda: generating(server))
+        os.kill(engine_process(server), signal.SIGKILL)
+        seen = result_of(chat)
+        assert all("killed by signal 9 (SIGKILL)" in s["error"] for s in seen.values())
+        assert status_of(server, "/v2/models/simple/ready") == 200
+        wait_until(lambda: status_of(server, "/v2/models/tiny_llm/ready") == 200)
+        short = {**long_request("c"), "sampling": {**_LONG, "max_tokens": 4}}
+        assert result_of(chatting(server, short))["c"]["error"] is None
+
+
+def test_nothing_outlives_a_killed_server(small: Path, tmp_path: Path) -> None:
+    with serving(small, tmp_path / "log") as server:
+        family = server.family()
+        assert len(family) >= 2
+        server.stop(signal.SIGKILL)
+        wait_until(lambda: not any(map(alive, family)))
+
+
+def test_sigterm_lets_a_running_stream_finish(small: Path, tmp_path: Path) -> None:
+    with serving(small, tmp_path / "log") as server:
+        family = server.family()
+        chat = chatting(server, long_request("a"))
+        wait_until(lambda: generating(server))
+        assert server.stop() == 0
+        seen = result_of(chat)["a"]
+        assert seen["error"] is None
+        assert seen["final"]
+        assert "Signal (15) received." in server.log.read_text()
+        assert not any(map(alive, family))
+
+
+def test_a_stream_that_outlasts_the_exit_timeout_does_not_hold_the_server(
+    small: Path, tmp_path: Path
+) -> None:
+    with serving(small, tmp_path / "log", "--exit-timeout-secs=1") as server:
+        slow = [long_request(str(n)) for n in range(60)]
+        chat = chatting(server, *slow)
+        wait_until(lambda: generating(server))
+        begun = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begun < 15
+        chat.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("endpoint", ["grpc", "http", "metrics"])
+def test_a_port_in_use_ends_the_start_with_a_clear_line(
+    small: Path, tmp_path: Path, endpoint: str
+) -> None:
+    shutil.rmtree(small / "tiny_llm")
+    with serving(small, tmp_path / "log") as server:
+        port = server.ports[endpoint]
+        second = start(small, tmp_path / "second", f"--{endpoint}-port={port}")
+        assert second.wait(60) == 1
+        assert str(port) in (tmp_path / "second").read_text().splitlines()[-1]
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_start(small: Path, tmp_path: Path) -> None:
+    (small / "simple" / "config.pbtxt").write_text('name: "simple"\nmax_batch_size: many\n')
+    process = start(small, tmp_path / "log")
+    assert process.wait(60) == 1
+    log = (tmp_path / "log").read_text()
+    assert "config.pbtxt:2:17" in log
+    assert log.endswith("error: creating server: Internal - failed to load all models\n")
+
+
+def test_without_exit_on_error_the_others_serve(small: Path, tmp_path: Path) -> None:
+    shutil.rmtree(small / "simple" / "1")
+    with serving(small, tmp_path / "log", "--exit-on-error=false") as server:
+        assert status_of(server, "/v2/models/tiny_llm/ready") == 200
+        assert status_of(server, "/v2/models/simple/ready") == 400
+
+
+def test_an_unsupported_field_is_refused_by_name(small: Path, tmp_path: Path) -> None:
+    config = small / "simple" / "config.pbtxt"
+    config.write_text(config.read_text() + "\nresponse_cache { enable: true }\n")
+    process = start(small, tmp_path / "log")
+    assert process.wait(60) == 1
+    assert "response_cache" in (tmp_path / "log").read_text()

@@ -1,0 +1,75 @@
+"""Requests and responses, and the versions that requests name."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes import make_request, make_response
+from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.request import ANY_VERSION, InferenceResponse, parse_version
+
+HUGE = 1 << 63
+
+
+def _refusal(text: str) -> str:
+    with pytest.raises(InvalidRequestError) as refused:
+        parse_version(text)
+    return refused.value.message
+
+
+def test_no_version_leaves_the_choice_to_the_server() -> None:
+    assert parse_version("") == ANY_VERSION
+
+
+@given(st.integers(0, HUGE - 1))
+def test_a_version_is_a_number(number: int) -> None:
+    assert parse_version(str(number)) == number
+
+
+@given(st.integers(-HUGE, -1))
+def test_a_negative_version_is_refused(number: int) -> None:
+    assert _refusal(str(number)) == (
+        f"invalid model version specified '{number}' , version should be an integral value > 0"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["abc", "1.5", "1_0", "٣", "0x1", "1 2", "-", str(HUGE), str(-HUGE - 1), "9" * 5000],
+)
+def test_what_is_no_number_of_64_bits_is_refused(text: str) -> None:
+    assert _refusal(text) == (
+        f"failed to get model version from specified version string '{text}' "
+        "(details: stol), version should be an integral value > 0"
+    )
+
+
+@given(st.text().filter(lambda text: not re.fullmatch(r"([+-]?[0-9]+)?", text)))
+def test_any_other_text_is_refused_and_quoted(text: str) -> None:
+    assert f"'{text}'" in _refusal(text)
+
+
+def test_what_travels_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make_request().id = "other"  # type: ignore[misc]
+
+
+def test_a_response_becomes_final_with_all_that_it_holds() -> None:
+    response = InferenceResponse({}, {"a": 1}, error=InternalError("why"))
+    final = response.as_final()
+    assert final.final
+    assert (final.outputs, final.parameters, final.error) == (
+        response.outputs,
+        response.parameters,
+        response.error,
+    )
+
+
+def test_a_final_response_stays_itself() -> None:
+    response = make_response(final=True)
+    assert response.as_final() is response

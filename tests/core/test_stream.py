@@ -1,0 +1,272 @@
+"""`ResponseStream`: one side sends, the other reads, and either may end it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes import make_response, mark, marks, sent, turns
+from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import HIGH_WATER, ResponseStream
+
+
+class Ends:
+    """Every call of a stream's `on_end`."""
+
+    def __init__(self) -> None:
+        self.errors: list[InferenceError | None] = []
+        self.stream = ResponseStream(self.errors.append)
+
+
+def _fill(stream: ResponseStream, count: int = HIGH_WATER) -> None:
+    for number in range(count):
+        stream.send(make_response(number))
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+async def test_responses_are_read_in_the_order_they_were_sent() -> None:
+    stream = sent(make_response(1), make_response(2), make_response(3, final=True))
+    assert await marks(stream) == [1, 2, 3]
+
+
+async def test_a_reader_waits_for_a_response() -> None:
+    stream = ResponseStream()
+    reading = asyncio.ensure_future(anext(stream))
+    await turns()
+    assert not reading.done()
+    stream.send(make_response(7))
+    assert mark(await reading) == 7
+
+
+async def test_a_final_response_ends_the_stream() -> None:
+    stream = sent(make_response(1, final=True))
+    assert stream.ended
+    assert not stream.exhausted
+    assert await marks(stream) == [1]
+    assert stream.exhausted
+
+
+async def test_the_end_without_a_final_response_wakes_the_reader() -> None:
+    stream = ResponseStream()
+    reading = asyncio.ensure_future(marks(stream))
+    await turns()
+    stream.end()
+    assert await reading == []
+
+
+async def test_an_error_is_raised_after_the_responses_before_it() -> None:
+    stream = sent(make_response(1))
+    stream.fail(InternalError("broken"))
+    assert mark(await anext(stream)) == 1
+    with pytest.raises(InternalError, match="broken"):
+        await anext(stream)
+
+
+async def test_an_error_is_raised_again_to_whoever_reads_on() -> None:
+    stream = ResponseStream()
+    stream.fail(error := InternalError("broken"))
+    for _ in range(2):
+        with pytest.raises(InternalError):
+            await anext(stream)
+    assert stream.error is error
+
+
+async def test_an_error_inside_a_final_response_is_no_failure_of_the_stream() -> None:
+    stream = sent(InferenceResponse(final=True, error=InternalError("in-band")))
+    (response,) = [response async for response in stream]
+    assert response.error is not None
+    assert stream.error is None
+
+
+async def test_nothing_follows_the_end() -> None:
+    stream = sent(make_response(1, final=True))
+    stream.send(make_response(2))
+    stream.fail(InternalError("late"))
+    stream.end()
+    assert await marks(stream) == [1]
+    assert stream.error is None
+
+
+async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
+    stream = ResponseStream()
+    reading = asyncio.ensure_future(anext(stream))
+    await turns()
+    reading.cancel()
+    stream.send(make_response(1, final=True))
+    await asyncio.wait([reading])
+    assert await marks(stream) == [1]
+
+
+async def test_a_reader_cancelled_as_its_response_comes_loses_nothing() -> None:
+    stream = ResponseStream()
+    reading = asyncio.ensure_future(anext(stream))
+    await turns()
+    stream.send(make_response(1, final=True))
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert await marks(stream) == [1]
+
+
+# -- taking without waiting ----------------------------------------------------------------------
+
+
+async def test_taking_gives_what_is_there_up_to_the_limit() -> None:
+    stream = sent(make_response(1), make_response(2), make_response(3))
+    assert [mark(r) for r in stream.take(2)] == [1, 2]
+    assert [mark(r) for r in stream.take()] == [3]
+    assert stream.take() == []
+
+
+async def test_a_limit_of_nothing_takes_nothing() -> None:
+    stream = sent(make_response(1))
+    assert stream.take(0) == stream.take(-1) == []
+    assert stream.backlog == 1
+
+
+async def test_a_watcher_is_called_for_every_response_and_the_end() -> None:
+    stream, calls = ResponseStream(), []
+    stream.watch(lambda: calls.append(stream.backlog))
+    _fill(stream, 2)
+    stream.end()
+    assert calls == [1, 2, 2]
+
+
+@pytest.mark.parametrize("stream", [sent(make_response(1)), sent(make_response(1, final=True))])
+async def test_a_watcher_that_comes_late_is_called_at_once(stream: ResponseStream) -> None:
+    calls: list[int] = []
+    stream.watch(lambda: calls.append(stream.backlog))
+    assert calls == [1]
+
+
+# -- the producer's side -------------------------------------------------------------------------
+
+
+async def test_there_is_room_until_the_high_water_mark() -> None:
+    stream = ResponseStream()
+    _fill(stream, HIGH_WATER - 1)
+    await asyncio.wait_for(stream.room(), 1)
+
+
+async def test_a_producer_waits_for_room_until_something_is_read() -> None:
+    stream = ResponseStream()
+    _fill(stream)
+    waiting = asyncio.ensure_future(stream.room())
+    await turns()
+    assert not waiting.done()
+    await anext(stream)
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> None:
+    stream = ResponseStream()
+    _fill(stream)
+    waiting = asyncio.ensure_future(stream.room())
+    await turns()
+    stream.close()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
+    stream, taken = ResponseStream(), []
+    stream.connect(lambda: None, taken.append)
+    _fill(stream, 5)
+    await anext(stream)
+    stream.take(3)
+    assert taken == [1, 3]
+
+
+async def test_a_producer_that_has_ended_is_not_told_any_more() -> None:
+    stream, taken = ResponseStream(), []
+    stream.connect(lambda: None, taken.append)
+    _fill(stream, 2)
+    stream.end()
+    stream.take()
+    assert taken == []
+
+
+# -- the end -------------------------------------------------------------------------------------
+
+
+async def test_the_end_is_reported_once_without_an_error() -> None:
+    ends = Ends()
+    ends.stream.send(make_response(final=True))
+    ends.stream.end()
+    ends.stream.close()
+    assert ends.errors == [None]
+
+
+async def test_a_failure_is_reported_once() -> None:
+    ends, error = Ends(), InternalError("broken")
+    ends.stream.fail(error)
+    ends.stream.fail(InternalError("again"))
+    ends.stream.close()
+    assert ends.errors == [error]
+
+
+async def test_the_error_of_a_final_response_is_reported() -> None:
+    ends, error = Ends(), InternalError("in-band")
+    ends.stream.send(InferenceResponse(final=True, error=error))
+    assert ends.errors == [error]
+
+
+async def test_a_reader_that_leaves_early_is_reported_as_cancelled() -> None:
+    ends = Ends()
+    ends.stream.close()
+    ends.stream.end()
+    assert [type(error) for error in ends.errors] == [RequestCancelledError]
+
+
+async def test_closing_tells_the_producer_once() -> None:
+    stream, calls = ResponseStream(), []
+    stream.connect(lambda: calls.append("closed"))
+    stream.close()
+    stream.close()
+    assert calls == ["closed"]
+
+
+async def test_closing_after_the_end_does_not_bother_the_producer() -> None:
+    stream, calls = ResponseStream(), []
+    stream.connect(lambda: calls.append("closed"))
+    stream.end()
+    stream.close()
+    assert calls == []
+
+
+async def test_a_closed_stream_has_nothing_left_and_takes_nothing() -> None:
+    stream = sent(make_response(1), make_response(2))
+    stream.close()
+    stream.send(make_response(3))
+    assert stream.exhausted
+    with pytest.raises(RequestCancelledError):
+        await anext(stream)
+
+
+async def test_closing_wakes_a_reader_in_another_task() -> None:
+    stream = ResponseStream()
+    reading = asyncio.ensure_future(anext(stream))
+    await turns()
+    stream.close()
+    with pytest.raises(RequestCancelledError):
+        await reading
+
+
+@given(st.lists(st.sampled_from(["send", "final", "end", "fail", "close"])))
+def test_whatever_happens_the_end_is_reported_exactly_once(steps: list[str]) -> None:
+    ends = Ends()
+    stream = ends.stream
+    moves = {
+        "send": lambda: stream.send(make_response()),
+        "final": lambda: stream.send(make_response(final=True)),
+        "end": stream.end,
+        "fail": lambda: stream.fail(InternalError("broken")),
+        "close": stream.close,
+    }
+    for step in steps:
+        moves[step]()
+    assert len(ends.errors) == stream.ended == any(step != "send" for step in steps)

@@ -1,0 +1,280 @@
+"""Stand-ins at the seams: backends, instances, schedulers' instances and the loader."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.core.backend import Backend, InstanceContext
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.statistics import Statistics
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType, Tensor
+from penstock.hosting.reaper import Reaper
+from penstock.models.loader import ModelLoader
+from penstock.models.model import Model
+from penstock.models.repository import ModelFiles
+from penstock.scheduling.direct import DirectScheduler
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> InferenceRequest:
+    """A request for the model of `model_config`; its input is `rows` x `width` zeros."""
+    tensor = Tensor.from_numpy(np.zeros((rows, width), np.int32))
+    return replace(InferenceRequest("m", id=id, inputs={"IN": tensor}), **fields)
+
+
+def make_inference(
+    id: str = "", rows: int = 1, width: int = 1, statistics: Statistics | None = None
+) -> Inference:
+    """An admitted request."""
+    return Inference(make_request(id, rows, width), rows, statistics or Statistics(), "1")
+
+
+def make_response(mark: int | str = 0, *, final: bool = False) -> InferenceResponse:
+    """A response that can be told from others by its parameter `mark`."""
+    return InferenceResponse(parameters={"mark": mark}, final=final)
+
+
+def mark(response: InferenceResponse) -> Any:
+    return response.parameters["mark"]
+
+
+async def marks(stream: AsyncIterator[InferenceResponse]) -> list[Any]:
+    """Read a stream to its end."""
+    return [mark(response) async for response in stream]
+
+
+def model_config(**changes: Any) -> ModelConfig:
+    """A model with one input and one output of any width, batching up to 8."""
+    config = ModelConfig(
+        name="m",
+        backend="fake",
+        max_batch_size=8,
+        input=(ModelInput(name="IN", data_type=DataType.INT32, dims=(-1,)),),
+        output=(ModelOutput(name="OUT", data_type=DataType.INT32, dims=(-1,)),),
+    )
+    return replace(config, **changes)
+
+
+async def turns(count: int = 5) -> None:
+    """Let everything run that can run without waiting for anything."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+# -- backends ------------------------------------------------------------------------------------
+
+
+def by_id(request: InferenceRequest) -> Any:
+    return make_response(request.id)
+
+
+@dataclass
+class Script:
+    """What a fake backend does, and what was done to it.
+
+    `answer` makes the outcome of one request, and `outcomes`, when given, those of a whole batch.
+    A batch waits until `gate` is open.
+    """
+
+    answer: Callable[[InferenceRequest], Any] = by_id
+    outcomes: Callable[[Sequence[InferenceRequest]], Any] | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    batches: list[list[str]] = field(default_factory=list)
+    contexts: list[InstanceContext] = field(default_factory=list)
+    finalized: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    @property
+    def backend(self) -> type[FakeBackend]:
+        return type("ScriptedBackend", (FakeBackend,), {"script": self})
+
+
+class FakeBackend(Backend):
+    """Plays a `Script`; subclasses change what the script does not say."""
+
+    script: ClassVar[Script]
+
+    async def initialize(self, context: InstanceContext) -> None:
+        self.script.contexts.append(context)
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Any:
+        self.script.batches.append([request.id for request in requests])
+        await self.script.gate.wait()
+        if self.script.outcomes is not None:
+            return self.script.outcomes(requests)
+        return [self.script.answer(request) for request in requests]
+
+    async def finalize(self) -> None:
+        self.script.finalized += 1
+
+
+class Tokens:
+    """An async generator's worth of responses, and what became of it.
+
+    Sends `count` of them, marked 0, 1, ...; then raises `error` if there is one. Without
+    responses left it waits at `end` if it is given.
+    """
+
+    def __init__(
+        self,
+        count: int = 0,
+        *,
+        error: BaseException | None = None,
+        end: asyncio.Event | None = None,
+    ) -> None:
+        self.made = 0
+        self.closed = False
+        self._count = count
+        self._error = error
+        self._end = end
+
+    async def generate(self) -> AsyncIterator[InferenceResponse]:
+        try:
+            for number in range(self._count):
+                self.made += 1
+                yield make_response(number)
+            if self._end is not None:
+                await self._end.wait()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.closed = True
+
+
+# -- instances -----------------------------------------------------------------------------------
+
+
+class FakeInstance:
+    """Takes batches and keeps each until it is `released`; answers with the requests' ids."""
+
+    def __init__(self, name: str = "m_0", *, serial: bool = True, held: bool = False) -> None:
+        self.name = name
+        self.serial = serial
+        self.on_available: Callable[[], None] | None = None
+        self.available = True
+        self.why_unavailable = "it is away"
+        self.health: bool | Exception = True
+        self.numbers: Mapping[str, float] = {}
+        self.stop_error: Exception | None = None
+        self.stopped = 0
+        self.batches: list[list[str]] = []
+        self.running = 0
+        self.most_running = 0
+        self._gate = asyncio.Event()
+        if not held:
+            self._gate.set()
+
+    def release(self) -> None:
+        """Let go of what is held, and hold nothing from now on."""
+        self._gate.set()
+
+    def come_back(self) -> None:
+        """Be available again, and say so."""
+        self.available = True
+        assert self.on_available is not None
+        self.on_available()
+
+    async def execute(self, batch: Sequence[Inference]) -> None:
+        self.batches.append([inference.request.id for inference in batch])
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        for inference in batch:
+            inference.started(time.monotonic_ns())
+        await self._gate.wait()
+        for inference in batch:
+            inference.stream.send(make_response(inference.request.id, final=True))
+        self.running -= 1
+
+    async def start(self) -> None:
+        pass
+
+    async def healthy(self) -> bool:
+        if isinstance(self.health, Exception):
+            raise self.health
+        return self.health
+
+    def metrics(self) -> Mapping[str, float]:
+        return self.numbers
+
+    async def stop(self) -> None:
+        self.stopped += 1
+        if self.stop_error is not None:
+            raise self.stop_error
+
+
+def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> Model:
+    """Version 1 of a model on these instances, without batching."""
+    return Model(
+        config or model_config(), 1, instances, DirectScheduler(instances), Statistics()
+    )
+
+
+# -- the loader ----------------------------------------------------------------------------------
+
+
+class FakeLoader(ModelLoader):
+    """Makes models of one `FakeInstance` each, when `gate` is open; `failures` by version."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda _: {}, Reaper())
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.failures: dict[int, BaseException] = {}
+        self.held = False
+        self.instances: list[FakeInstance] = []
+        self.given_up = 0
+        self.loading = 0
+        self.most_loading = 0
+
+    async def load(self, files: ModelFiles, version: int) -> Model:
+        self.loading += 1
+        self.most_loading = max(self.loading, self.most_loading)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        finally:
+            self.loading -= 1
+        if version in self.failures:
+            raise self.failures[version]
+        instance = FakeInstance(f"{files.name}_{version}", held=self.held)
+        self.instances.append(instance)
+        config = replace(model_config(), name=files.name)
+        instances = (instance,)
+        return Model(config, version, instances, DirectScheduler(instances), Statistics())
+
+
+def write_model(
+    root: Path, name: str = "m", versions: Iterable[int] = (1,), config: str = ""
+) -> None:
+    """A model's folder with these versions; `config` is added to its `config.pbtxt`."""
+    (root / name).mkdir(exist_ok=True)
+    (root / name / "config.pbtxt").write_text(f'backend: "fake" {config}')
+    for version in versions:
+        (root / name / str(version)).mkdir(exist_ok=True)
+
+
+def answer(inference: Inference) -> None:
+    inference.stream.send(make_response(inference.request.id, final=True))
+
+
+def sent(*responses: InferenceResponse) -> ResponseStream:
+    """A stream into which these responses were sent."""
+    stream = ResponseStream()
+    for response in responses:
+        stream.send(response)
+    return stream

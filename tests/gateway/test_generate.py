@@ -1,0 +1,229 @@
+"""The generate endpoints on a port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from gateway.serving import FakeServer, SilentServer, connected
+
+from penstock.core.errors import InternalError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.gateway.server import open_gateway
+from penstock.settings import HttpSettings
+
+_ONE = "/v2/models/numbers/generate"
+_STREAM = "/v2/models/numbers/generate_stream"
+_NOT_ONE = (
+    "generate expects model to produce exactly 1 response, use generate stream for model that"
+    " generates various number of responses"
+)
+
+
+def _response(*values: float, **fields: Any) -> InferenceResponse:
+    return InferenceResponse({"OUT": Tensor.from_numpy(np.array(values, np.float32))}, **fields)
+
+
+def _json(**members: Any) -> dict[str, Any]:
+    return {**members, "model_name": "numbers", "model_version": "1"}
+
+
+def _events(answer: httpx.Response) -> list[Any]:
+    *events, rest = answer.text.split("\n\n")
+    assert rest == ""
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+class _Script(FakeServer):
+    """Sends responses and then ends, or fails."""
+
+    def __init__(self, *responses: InferenceResponse, error: InternalError | None = None) -> None:
+        super().__init__()
+        self._responses = responses
+        self._failure = error
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        for response in self._responses:
+            stream.send(response)
+        stream.end() if self._failure is None else stream.fail(self._failure)
+
+
+async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Response:
+    async with connected(server) as client:
+        return await client.post(path, json={"IN": 1.0} if body is None else body)
+
+
+async def test_one_element_stands_without_a_list() -> None:
+    answer = await _post(_ONE, _Script(_response(2.5)))
+    assert (answer.status_code, answer.json()) == (200, _json(OUT=2.5))
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], []])
+async def test_other_tensors_are_flat_lists(values: list[float]) -> None:
+    answer = await _post(_ONE, _Script(_response(*values)))
+    assert answer.json() == _json(OUT=values)
+
+
+async def test_parameters_of_the_response_stand_beside_its_outputs() -> None:
+    answer = await _post(_ONE, _Script(_response(1.0, parameters={"reason": "stop", "n": 3})))
+    assert answer.json() == _json(OUT=1.0, reason="stop", n=3)
+
+
+async def test_members_are_in_the_order_of_their_names() -> None:
+    answer = await _post(_ONE, FakeServer(), {"IN": 1.0, "id": "7"})
+    text = '{"OUT":1.0,"id":"7","model_name":"numbers","model_version":"1"}'
+    assert answer.text == text
+
+
+async def test_id_may_come_in_a_header(client: httpx.AsyncClient) -> None:
+    answer = await client.post(_ONE, json={"IN": 1.0}, headers={"triton-request-id": "7"})
+    assert answer.json()["id"] == "7"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_generate_takes_one_response(count: int) -> None:
+    """What the real server answers then has status 200."""
+    answer = await _post(_ONE, _Script(*[_response(1.0)] * count))
+    assert (answer.status_code, answer.json()) == (200, {"error": _NOT_ONE})
+
+
+async def test_second_response_ends_the_request(
+    silent_client: httpx.AsyncClient, silent_server: SilentServer
+) -> None:
+    """Nobody needs the rest."""
+    asking = asyncio.create_task(silent_client.post(_ONE, json={"IN": 1.0}))
+    while not silent_server.streams:
+        await asyncio.sleep(0.01)
+    silent_server.streams[0].send(_response(1.0))
+    silent_server.streams[0].send(_response(2.0))
+    assert (await asking).json() == {"error": _NOT_ONE}
+    assert silent_server.streams[0].ended
+
+
+async def test_failed_generate_has_status_400() -> None:
+    answer = await _post(_ONE, _Script(error=InternalError("broken")))
+    assert (answer.status_code, answer.json()) == (400, {"error": "broken"})
+
+
+async def test_compressed_bodies_are_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.post(_ONE, content=b"x", headers={"content-encoding": "gzip"})
+    assert answer.status_code == 400
+    text = "Unsupported content-encoding, only 'identity' is supported."
+    assert answer.json() == {"error": text}
+
+
+async def test_every_response_is_an_event() -> None:
+    answer = await _post(_STREAM, _Script(_response(1.0), InferenceResponse(), _response(2.0)))
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.status_code == 200
+    assert _events(answer) == [_json(OUT=1.0), _json(), _json(OUT=2.0)]
+
+
+async def test_stream_without_responses_is_empty() -> None:
+    answer = await _post(_STREAM, _Script())
+    assert (answer.status_code, answer.text) == (200, "")
+
+
+async def test_later_errors_are_events() -> None:
+    script = _Script(_response(1.0), error=InternalError("broken"))
+    answer = await _post(_STREAM, script)
+    assert (answer.status_code, _events(answer)) == (200, [_json(OUT=1.0), {"error": "broken"}])
+
+
+async def test_first_error_sets_the_status_and_the_stream_goes_on() -> None:
+    failed = InferenceResponse(error=InternalError("broken"))
+    answer = await _post(_STREAM, _Script(failed, _response(1.0)))
+    assert (answer.status_code, _events(answer)) == (400, [{"error": "broken"}, _json(OUT=1.0)])
+
+
+async def test_output_that_json_cannot_carry_is_an_error_of_its_event() -> None:
+    half = InferenceResponse({"OUT": Tensor.from_numpy(np.ones(1, np.float16))})
+    answer = await _post(_STREAM, _Script(_response(1.0), half, _response(2.0)))
+    first, second, third = _events(answer)
+    assert (first, third) == (_json(OUT=1.0), _json(OUT=2.0))
+    assert "sending FP16" in second["error"]
+
+
+async def test_events_come_when_they_are_made(
+    silent_client: httpx.AsyncClient, silent_server: SilentServer
+) -> None:
+    async def answers() -> None:
+        while not silent_server.streams:
+            await asyncio.sleep(0.01)
+        silent_server.streams[0].send(_response(1.0))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(answers())
+        async with silent_client.stream("POST", _STREAM, json={"IN": 1.0}) as answer:
+            lines = answer.aiter_lines()
+            assert json.loads((await anext(lines)).removeprefix("data: ")) == _json(OUT=1.0)
+    assert not silent_server.streams[0].backlog
+
+
+class _Endless(FakeServer):
+    """Sends one response after another, as fast as they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+        self.left = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        self._tasks.append(asyncio.create_task(self._send(stream)))
+
+    async def _send(self, stream: ResponseStream) -> None:
+        while not stream.ended:
+            stream.send(_response(*[0.0] * 1000))
+            self.sent += 1
+            await stream.room()
+            await asyncio.sleep(0)
+        self.left.set()
+
+
+@pytest.fixture
+async def endless() -> AsyncIterator[tuple[_Endless, socket.socket]]:
+    """A server that never ends, and the connection of a client that asked it and reads nothing."""
+    server = _Endless()
+    async with open_gateway(server, HttpSettings(address="127.0.0.1", port=0), grace=1) as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            body = b'{"IN": 1.0}'
+            head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            yield server, connection
+
+
+async def _standstill(server: _Endless) -> int:
+    """How many responses were sent when no more are."""
+    sent = -1
+    while sent != server.sent or not sent:
+        sent = server.sent
+        await asyncio.sleep(0.3)
+    return sent
+
+
+async def test_slow_reader_holds_the_model_back(endless: tuple[_Endless, socket.socket]) -> None:
+    """Some megabytes fit into the buffers of the system; then nothing more is pulled."""
+    server, connection = endless
+    sent = await _standstill(server)
+    connection.setblocking(False)
+    for _ in range(200):
+        await asyncio.get_running_loop().sock_recv(connection, 1 << 16)
+    assert sent < 5000
+    assert await _standstill(server) > sent
+
+
+async def test_reader_that_leaves_ends_the_request(endless: tuple[_Endless, socket.socket]) -> None:
+    server, connection = endless
+    await _standstill(server)
+    connection.close()
+    await asyncio.wait_for(server.left.wait(), 5)

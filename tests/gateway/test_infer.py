@@ -1,0 +1,196 @@
+"""The inference endpoint on a port."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from gateway.serving import FakeServer, SilentServer, connected
+
+from penstock.core.errors import InternalError, UnavailableError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.settings import HttpSettings
+
+_PATH = "/v2/models/numbers/infer"
+
+
+def _request(values: list[float], **more: Any) -> dict[str, Any]:
+    shape = [len(values)]
+    return {"inputs": [{"name": "IN", "datatype": "FP32", "shape": shape, "data": values}], **more}
+
+
+def _binary(values: list[float], **more: Any) -> tuple[bytes, dict[str, str]]:
+    data = np.array(values, np.float32).tobytes()
+    item = {"name": "IN", "datatype": "FP32", "shape": [len(values)]}
+    header = {"inputs": [item | {"parameters": {"binary_data_size": len(data)}}], **more}
+    text = json.dumps(header).encode()
+    return text + data, {"inference-header-content-length": str(len(text))}
+
+
+def _split(answer: httpx.Response) -> tuple[dict[str, Any], bytes]:
+    length = int(answer.headers["inference-header-content-length"])
+    return json.loads(answer.content[:length]), answer.content[length:]
+
+
+async def test_binary_tensors_in_and_out(client: httpx.AsyncClient) -> None:
+    body, headers = _binary([1.0, 2.0], parameters={"binary_data_output": True})
+    answer = await client.post(_PATH, content=body, headers=headers)
+    header, data = _split(answer)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert header["outputs"][0]["parameters"] == {"binary_data_size": 8}
+    assert np.frombuffer(data, np.float32).tolist() == [1.0, 2.0]
+
+
+async def test_large_tensors_come_back_whole(client: httpx.AsyncClient) -> None:
+    """Beyond what is joined into one write, and beyond what one write takes."""
+    values = np.arange(2_000_000, dtype=np.float32)
+    headers = {"inference-header-content-length": "0"}
+    answer = await client.post(_PATH, content=values.tobytes(), headers=headers)
+    assert _split(answer)[1] == values.tobytes()
+
+
+async def test_chunked_body_is_taken(client: httpx.AsyncClient) -> None:
+    async def chunks() -> Any:
+        for byte in json.dumps(_request([1.0])).encode():
+            yield bytes([byte])
+
+    answer = await client.post(_PATH, content=chunks())
+    assert answer.json()["outputs"][0]["data"] == [1.0]
+
+
+@pytest.mark.parametrize(("encoding", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)])
+async def test_response_is_compressed_for_who_likes_that(
+    client: httpx.AsyncClient, encoding: str, unpack: Any
+) -> None:
+    """The header length is that of the body before compression (contract HI-18)."""
+    body, headers = _binary([0.0] * 50_000, parameters={"binary_data_output": True})
+    headers["accept-encoding"] = encoding
+    async with client.stream("POST", _PATH, content=body, headers=headers) as answer:
+        raw = b"".join([part async for part in answer.aiter_raw()])
+    plain = unpack(raw)
+    length = int(answer.headers["inference-header-content-length"])
+    assert answer.headers["content-encoding"] == encoding
+    assert len(raw) == int(answer.headers["content-length"]) < len(plain)
+    assert plain[length:] == bytes(200_000)
+
+
+async def test_unknown_compression_is_refused_with_what_is_known(client: httpx.AsyncClient) -> None:
+    answer = await client.post(_PATH, content=b"x", headers={"content-encoding": "br"})
+    assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
+    assert answer.headers["accept-encoding"] == "gzip, deflate"
+
+
+async def test_body_that_cannot_be_unpacked_is_not_run(client: httpx.AsyncClient) -> None:
+    answer = await client.post(_PATH, content=b"x", headers={"content-encoding": "gzip"})
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "unable to decompress the request body"}
+
+
+async def test_empty_body_is_an_empty_tensor(client: httpx.AsyncClient, server: FakeServer) -> None:
+    answer = await client.post(_PATH)
+    assert answer.json()["outputs"][0]["shape"] == [0]
+    assert server.requests[0].inputs["IN"].nbytes == 0
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_body_beyond_the_limit_is_refused(server: FakeServer, declared: bool) -> None:
+    async def chunks() -> Any:
+        yield bytes(150)
+
+    settings = HttpSettings(address="127.0.0.1", port=0, max_input_size=100)
+    async with connected(server, settings) as client:
+        answer = await client.post(_PATH, content=bytes(150) if declared else chunks())
+    assert answer.status_code == 400
+    assert answer.json()["error"] == (
+        "request content length of 150 bytes exceeds the maximum allowed value of 100 bytes."
+        " Use --http-max-input-size to increase the limit."
+    )
+
+
+async def test_connection_serves_on_after_a_refused_body(server: FakeServer) -> None:
+    settings = HttpSettings(address="127.0.0.1", port=0, max_input_size=1000)
+    async with connected(server, settings) as client:
+        await client.post(_PATH, content=bytes(1 << 20))
+        answer = await client.post(_PATH, json=_request([1.0]))
+    assert answer.status_code == 200
+
+
+class _Answering(FakeServer):
+    """Answers with what a test gives it."""
+
+    def __init__(self, *responses: InferenceResponse, error: InternalError | None = None) -> None:
+        super().__init__()
+        self._responses = responses
+        self._failure = error
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        for response in self._responses:
+            stream.send(response)
+        stream.end() if self._failure is None else stream.fail(self._failure)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+async def test_number_of_responses_must_be_one(count: int) -> None:
+    async with connected(_Answering(*[InferenceResponse()] * count)) as client:
+        answer = await client.post(_PATH, json=_request([1.0]))
+    assert answer.status_code == 500
+    assert answer.json() == {"error": f"expected a single response, got {count}"}
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        _Answering(InferenceResponse(error=InternalError("broken"))),
+        _Answering(error=InternalError("broken")),
+    ],
+)
+async def test_error_of_the_model_is_the_answer(server: FakeServer) -> None:
+    async with connected(server) as client:
+        answer = await client.post(_PATH, json=_request([1.0]))
+    assert (answer.status_code, answer.json()) == (500, {"error": "broken"})
+    assert answer.headers["content-type"] == "text/plain"
+
+
+async def test_output_that_json_cannot_carry_is_an_error() -> None:
+    half = Tensor.from_numpy(np.ones(1, np.float16))
+    async with connected(_Answering(InferenceResponse({"OUT": half}))) as client:
+        answer = await client.post(_PATH, json=_request([1.0]))
+    assert answer.status_code == 400
+    assert "sending FP16 data via JSON is not supported" in answer.text
+
+
+async def test_refusal_of_the_core_is_the_answer(
+    client: httpx.AsyncClient, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: InferenceRequest) -> ResponseStream:
+        raise UnavailableError("queue is full")
+
+    monkeypatch.setattr(server, "infer", refuse)
+    answer = await client.post(_PATH, json=_request([1.0]))
+    assert (answer.status_code, answer.json()) == (503, {"error": "queue is full"})
+
+
+async def test_client_that_leaves_takes_its_request_along(
+    silent_client: httpx.AsyncClient, silent_server: SilentServer
+) -> None:
+    """And no other one's."""
+    closed = asyncio.Event()
+    waiting = asyncio.create_task(silent_client.post(_PATH, json=_request([1.0])))
+    leaving = asyncio.create_task(silent_client.post(_PATH, json=_request([2.0])))
+    while len(silent_server.streams) < 2:
+        await asyncio.sleep(0.01)
+    streams = {r.inputs["IN"].numpy()[0]: s for r, s in zip(
+        silent_server.requests, silent_server.streams, strict=True)}
+    streams[2.0].connect(closed.set)
+    leaving.cancel()
+    await asyncio.wait_for(closed.wait(), 5)
+    streams[1.0].send(InferenceResponse(final=True))
+    assert (await waiting).status_code == 200

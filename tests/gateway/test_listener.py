@@ -1,0 +1,116 @@
+"""Ports: had, not had, and closed with grace."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import pytest
+from gateway.serving import SilentServer
+from starlette.types import Receive, Scope, Send
+
+from penstock.core.request import InferenceResponse
+from penstock.gateway.listener import listening
+from penstock.gateway.server import open_gateway
+from penstock.settings import HttpSettings
+
+_LOCAL = HttpSettings(address="127.0.0.1", port=0)
+_STREAM = "/v2/models/numbers/generate_stream"
+
+
+async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def test_taken_port_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="already in use") as refused:
+            async with listening(_hello, "HTTP", "127.0.0.1", port, 1):
+                pass
+    text = f"failed to start HTTP service: Unavailable - Socket '127.0.0.1:{port}' already in use"
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
+async def test_address_that_is_not_ours_is_told_in_one_line(address: str) -> None:
+    with pytest.raises(OSError, match=f"^failed to start HTTP service: .*'{address}:0': .+"):
+        async with listening(_hello, "HTTP", address, 0, 1):
+            pass
+
+
+async def test_addresses_may_be_ipv6() -> None:
+    async with listening(_hello, "HTTP", "ipv6:[::1]", 0, 1) as port, httpx.AsyncClient() as client:
+        assert (await client.get(f"http://[::1]:{port}/")).text == "hello"
+
+
+async def test_port_can_be_shared() -> None:
+    async with listening(_hello, "HTTP", "127.0.0.1", 0, 1, reuse_port=True) as port:
+        async with listening(_hello, "HTTP", "127.0.0.1", port, 1, reuse_port=True) as other:
+            assert other == port
+
+
+async def test_idle_connections_do_not_delay_the_end() -> None:
+    async with httpx.AsyncClient() as client:
+        async with listening(_hello, "HTTP", "127.0.0.1", 0, 60) as port:
+            await client.get(f"http://127.0.0.1:{port}/")
+            start = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - start < 5
+
+
+async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with open_gateway(SilentServer(), _LOCAL) as port:
+        pass
+    assert f"Started HTTPService at 127.0.0.1:{port}" in caplog.messages
+
+
+@asynccontextmanager
+async def _asking(port: int, server: SilentServer) -> AsyncIterator[asyncio.StreamReader]:
+    """The connection of a client whose request has reached the server."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"IN": 1.0}'
+    head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    while not server.streams:
+        await asyncio.sleep(0.01)
+    try:
+        yield reader
+    finally:
+        writer.close()
+
+
+async def test_running_stream_may_finish_while_new_clients_are_refused() -> None:
+    server = SilentServer()
+    gateway = open_gateway(server, _LOCAL, grace=10)
+    port = await gateway.__aenter__()
+    async with _asking(port, server) as reader:
+        closing = asyncio.create_task(gateway.__aexit__(None, None, None))
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        server.streams[0].send(InferenceResponse())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        server.streams[0].end()
+        await asyncio.wait_for(closing, 5)
+        text = await reader.read()
+    assert b"connection: close" in text
+    assert text.endswith(b"0\r\n\r\n")
+
+
+async def test_stream_that_does_not_finish_is_cancelled_after_the_grace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = SilentServer()
+    async with AsyncExitStack() as stack:
+        async with open_gateway(server, _LOCAL, grace=0.2) as port:
+            reader = await stack.enter_async_context(_asking(port, server))
+        assert server.streams[0].ended
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+    assert caplog.messages == []

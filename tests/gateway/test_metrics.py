@@ -1,0 +1,39 @@
+"""The metrics port."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from penstock.gateway.server import open_metrics
+from penstock.settings import MetricsSettings
+
+_LOCAL = MetricsSettings(address="127.0.0.1", port=0)
+
+
+async def _ask(method: str, path: str) -> httpx.Response:
+    async with open_metrics(lambda: "nv_x 1\n", _LOCAL) as port, httpx.AsyncClient() as client:
+        return await client.request(method, f"http://127.0.0.1:{port}{path}")
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("/metrics", "nv_x 1\n"), ("/metrics/", "nv_x 1\n"), ("/metrics?x=1", "nv_x 1\n"), ("/", ""), ("/x", "")],
+)
+async def test_page_is_at_its_path_and_all_others_are_empty(path: str, text: str) -> None:
+    answer = await _ask("GET", path)
+    assert (answer.status_code, answer.text) == (200, text)
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+async def test_page_can_only_be_read(method: str) -> None:
+    answer = await _ask(method, "/metrics")
+    assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
+
+
+async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with open_metrics(str, _LOCAL) as port:
+        pass
+    assert f"Started Metrics Service at 127.0.0.1:{port}" in caplog.messages

@@ -1,0 +1,88 @@
+"""Health, metadata and statistics on a port."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from gateway.serving import FakeServer
+
+from penstock.core.errors import UnavailableError
+from penstock.core.statistics import Duration, Statistics
+from penstock.models.views import ModelStatistics
+
+_HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]
+
+
+@pytest.mark.parametrize("path", _HEALTH)
+async def test_health_is_a_status_without_a_body(client: httpx.AsyncClient, path: str) -> None:
+    answer = await client.get(path)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"] == "text/plain"
+
+
+@pytest.mark.parametrize("path", _HEALTH[:2])
+async def test_bad_health_is_status_400(
+    client: httpx.AsyncClient, server: FakeServer, path: str
+) -> None:
+    server.healthy = False
+    answer = await client.get(path)
+    assert (answer.status_code, answer.content) == (400, b"")
+
+
+async def test_model_that_is_not_ready_says_so(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    server.healthy = False
+    answer = await client.get(_HEALTH[2])
+    assert (answer.status_code, answer.json()) == (400, {"error": "Model version not ready"})
+
+
+@pytest.mark.parametrize("name", ["live", "ready"])
+async def test_server_that_exits_is_unavailable(
+    client: httpx.AsyncClient, server: FakeServer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async def exiting() -> bool:
+        raise UnavailableError("Server exiting")
+
+    monkeypatch.setattr(server, name, exiting)
+    answer = await client.get(f"/v2/health/{name}")
+    assert (answer.status_code, answer.json()) == (503, {"error": "Server exiting"})
+
+
+async def test_metadata_of_the_server(client: httpx.AsyncClient) -> None:
+    metadata = (await client.get("/v2")).json()
+    assert (metadata["name"], metadata["version"]) == ("fake", "1.2")
+    assert "binary_tensor_data" in metadata["extensions"]
+
+
+async def test_metadata_of_a_model(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v2/models/numbers/versions/1")).json() == {
+        "name": "numbers",
+        "versions": ["1"],
+        "platform": "fake",
+        "inputs": [{"name": "IN", "datatype": "FP32", "shape": [-1]}],
+        "outputs": [],
+    }
+
+
+async def test_configuration_shows_defaults(client: httpx.AsyncClient) -> None:
+    config = (await client.get("/v2/models/numbers/config")).json()
+    assert (config["name"], config["max_batch_size"], config["batch_input"]) == ("numbers", 0, [])
+
+
+@pytest.mark.parametrize("path", ["/v2/models/stats", "/v2/models/numbers/versions/1/stats"])
+async def test_statistics_are_numbers(
+    client: httpx.AsyncClient, server: FakeServer, path: str
+) -> None:
+    counted = Statistics(success=Duration(2, 3000), inference_count=5, last_inference=7)
+    counted.executed(4, 1, 2, 3)
+    counted.executed(1, 1, 1, 1)
+    server.counted = (ModelStatistics("numbers", "1", counted),)
+    (model,) = (await client.get(path)).json()["model_stats"]
+    assert (model["name"], model["version"], model["last_inference"]) == ("numbers", "1", 7)
+    assert (model["inference_count"], model["execution_count"]) == (5, 2)
+    assert model["inference_stats"]["success"] == {"count": 2, "ns": 3000}
+    assert model["inference_stats"]["cache_miss"] == {"count": 0, "ns": 0}
+    assert [batch["batch_size"] for batch in model["batch_stats"]] == [1, 4]
+    assert model["batch_stats"][1]["compute_infer"] == {"count": 1, "ns": 2}
+    assert (model["response_stats"], model["memory_usage"]) == ({}, [])

@@ -1,0 +1,92 @@
+"""The model repository on a port."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+import httpx
+import pytest
+from gateway.serving import FakeServer
+
+from penstock.models.views import ModelIndexEntry
+
+_MODEL = "/v2/repository/models/numbers"
+
+
+async def test_index_leaves_out_what_is_empty(client: httpx.AsyncClient, server: FakeServer) -> None:
+    server.entries = (
+        ModelIndexEntry("a"),
+        ModelIndexEntry("b", "1", "READY"),
+        ModelIndexEntry("c", "2", "UNAVAILABLE", "unloaded"),
+    )
+    answer = await client.post("/v2/repository/index")
+    assert answer.json() == [
+        {"name": "a"},
+        {"name": "b", "version": "1", "state": "READY"},
+        {"name": "c", "version": "2", "state": "UNAVAILABLE", "reason": "unloaded"},
+    ]
+
+
+async def test_index_can_be_of_ready_models(client: httpx.AsyncClient, server: FakeServer) -> None:
+    server.entries = (ModelIndexEntry("a"), ModelIndexEntry("b", "1", "READY"))
+    answer = await client.post("/v2/repository/index", json={"ready": True})
+    assert [entry["name"] for entry in answer.json()] == ["b"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"parameters":{}}'])
+async def test_load_without_parameters(
+    client: httpx.AsyncClient, server: FakeServer, body: bytes
+) -> None:
+    answer = await client.post(f"{_MODEL}/load", content=body)
+    assert (answer.status_code, answer.content, server.loaded) == (200, b"", [("numbers", {})])
+
+
+async def test_load_with_a_configuration_and_files(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    files = {"file:1/model.bin": b64encode(b"\0\1").decode()}
+    await client.post(f"{_MODEL}/load", json={"parameters": {"config": "{}", **files}})
+    assert server.loaded == [("numbers", {"config": "{}", "file:1/model.bin": b"\0\1"})]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "text"),
+    [
+        ([], 500, "attempt to get members for non-object"),
+        ({"config": {}}, 500, "attempt to access JSON non-string as string"),
+        ({"other": "x"}, 500, "unexpected error on creating Triton parameter"),
+        ({"file:1/x": "!"}, 400, "load parameter 'file:1/x' is not base64: "),
+    ],
+)
+async def test_load_with_something_else_is_refused(
+    client: httpx.AsyncClient, server: FakeServer, parameters: Any, status: int, text: str
+) -> None:
+    answer = await client.post(f"{_MODEL}/load", json={"parameters": parameters})
+    assert (answer.status_code, server.loaded) == (status, [])
+    assert answer.json()["error"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("body", "dependents"),
+    [
+        (b"", False),
+        (b'{"parameters":{"unload_dependents":true}}', True),
+        (b'{"parameters":{"unload_dependents":"x"}}', False),
+        (b"{", False),
+    ],
+)
+async def test_unload(
+    client: httpx.AsyncClient, server: FakeServer, body: bytes, dependents: bool
+) -> None:
+    """A body that makes no sense changes nothing, as with the real server."""
+    answer = await client.post(f"{_MODEL}/unload", content=body)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert server.unloaded == [("numbers", dependents)]
+
+
+@pytest.mark.parametrize("action", ["load", "unload"])
+async def test_named_repositories_are_refused(client: httpx.AsyncClient, action: str) -> None:
+    answer = await client.post(f"/v2/repository/mine/models/numbers/{action}")
+    assert answer.status_code == 501
+    assert answer.json() == {"error": "'repository_name' specification is not supported"}

@@ -1,0 +1,132 @@
+"""Paths, methods and what stands before the handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from gateway.serving import FakeServer, connected
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
+from penstock.gateway.replies import PLAIN, reply
+from penstock.gateway.router import Route, Router, Target
+from penstock.gateway.status import http_status
+from penstock.settings import Feature, HttpSettings, Restriction
+
+
+async def _echo(_: Request, target: Target) -> ASGIApp:
+    return reply(f"{target.model}|{target.version}".encode())
+
+
+async def _break(_: Request, __: Target) -> ASGIApp:
+    raise ValueError("secret")
+
+
+async def _ask(path: str, method: str = "GET", handler: Any = _echo, **headers: str) -> httpx.Response:
+    route = Route("/m/(?P<model>[^/]+)(?:/v/(?P<version>[0-9]+))?", ("GET",), handler, Feature.HEALTH, PLAIN)
+    restriction = Restriction(frozenset({Feature.LOGGING}), "k", "v")
+    transport = httpx.ASGITransport(Router([route], [restriction]))
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return await client.request(method, path, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("path", "target"), [("/m/a", "a|"), ("/m/a/v/07?x=1", "a|07"), ("/m/a%2Fb", "a%2Fb|")]
+)
+async def test_path_names_the_target_as_it_was_sent(path: str, target: str) -> None:
+    assert (await _ask(path)).text == target
+
+
+@pytest.mark.parametrize("path", ["/", "/m/", "/m/a/", "/m/a/v/x", "/m/a/v/-1", "//m/a", "/M/a"])
+async def test_other_paths_are_not_found(path: str) -> None:
+    answer = await _ask(path)
+    assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD", "DELETE"])
+async def test_other_methods_are_not_allowed(method: str) -> None:
+    answer = await _ask("/m/a", method)
+    assert answer.status_code == 405
+    assert answer.headers["content-type"] == "text/plain"
+
+
+async def test_unexpected_error_tells_the_log_and_not_the_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = await _ask("/m/a", handler=_break)
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {"error": "unexpected error, see the server's log"},
+    )
+    assert "ValueError: secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("UNKNOWN", 400),
+        ("INTERNAL", 500),
+        ("NOT_FOUND", 404),
+        ("INVALID_ARG", 400),
+        ("UNAVAILABLE", 503),
+        ("UNSUPPORTED", 501),
+        ("ALREADY_EXISTS", 400),
+        ("CANCELLED", 400),
+    ],
+)
+def test_every_code_has_its_status(code: str, status: int) -> None:
+    assert http_status(error_from_code(code, "")) == status
+
+
+def test_class_without_a_status_has_that_of_its_base() -> None:
+    assert http_status(ModelLoadError("")) == http_status(AlreadyExistsError("")) == 400
+    assert http_status(InferenceError("")) == 400
+
+
+_RESTRICTED = HttpSettings(
+    address="127.0.0.1",
+    port=0,
+    restrictions=(Restriction(frozenset({Feature.MODEL_REPOSITORY}), "admin-key", "secret"),),
+)
+
+
+@pytest.mark.parametrize(("headers", "status"), [({}, 403), ({"admin-key": "x"}, 403), ({"Admin-Key": "secret"}, 200)])
+async def test_restricted_features_need_their_header(
+    server: FakeServer, headers: dict[str, str], status: int
+) -> None:
+    async with connected(server, _RESTRICTED) as client:
+        answer = await client.post("/v2/repository/index", headers=headers)
+        free = await client.get("/v2/health/live")
+    assert (answer.status_code, free.status_code) == (status, 200)
+    if status == 403:
+        text = "This API is restricted, expecting header 'admin-key'"
+        assert answer.json() == {"error": text}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "feature"),
+    [
+        ("GET", "/v2/trace/setting", "trace settings"),
+        ("POST", "/v2/models/m/trace/setting", "trace settings"),
+        ("GET", "/v2/logging", "log settings"),
+        ("GET", "/v2/systemsharedmemory/status", "system shared memory"),
+        ("POST", "/v2/systemsharedmemory/region/r/register", "system shared memory"),
+        ("GET", "/v2/cudasharedmemory/region/r/status", "cuda shared memory"),
+        ("POST", "/v2/cudasharedmemory/unregister", "cuda shared memory"),
+    ],
+)
+async def test_what_is_missing_yet_is_told_by_name(
+    client: httpx.AsyncClient, method: str, path: str, feature: str
+) -> None:
+    answer = await client.request(method, path)
+    assert answer.status_code == 501
+    assert answer.json()["error"].endswith(f"{feature} is not supported yet")
+    assert (await client.delete(path)).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"])
+async def test_what_the_protocol_has_not_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404
