@@ -9,7 +9,7 @@ ARG PYTHON=3.11
 
 FROM python:${PYTHON}-slim AS wheel
 WORKDIR /source
-COPY pyproject.toml LICENSE README*.md ./
+COPY pyproject.toml LICENSE README.md ./
 COPY service service
 COPY backends backends
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import selectors
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, ParamSpec
 
 import numpy as np
 
@@ -23,6 +25,11 @@ from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles
 from penstock.scheduling.direct import DirectScheduler
+
+Arguments = ParamSpec("Arguments")
+
+InstallBackend = Callable[[str, object], None]
+"""What the fixture `install_backend` is."""
 
 # -- values --------------------------------------------------------------------------------------
 
@@ -70,6 +77,40 @@ async def turns(count: int = 5) -> None:
     """Let everything run that can run without waiting for anything."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+class _VirtualSelector(selectors.DefaultSelector):
+    """Instead of sleeping until the next timer, puts the clock forward to it."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(timeout if timeout is None else 0)
+        if not events and timeout:
+            self.now += timeout
+        return events
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._clock = _VirtualSelector()
+        super().__init__(self._clock)
+
+    def time(self) -> float:
+        return self._clock.now
+
+
+def in_virtual_time(
+    test: Callable[Arguments, Coroutine[Any, Any, None]],
+) -> Callable[Arguments, None]:
+    """Run a test on a loop whose clock starts at 0 and jumps to whatever is waited for."""
+
+    @wraps(test)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
+            runner.run(test(*args, **kwargs))
+
+    return run
 
 
 # -- backends ------------------------------------------------------------------------------------
@@ -158,24 +199,46 @@ class Tokens:
 
 
 class FakeInstance:
-    """Takes batches and keeps each until it is `released`; answers with the requests' ids."""
+    """Takes `seconds` for a batch, and is `held` until `release`; answers with the request's id.
 
-    def __init__(self, name: str = "m_0", *, serial: bool = True, held: bool = False) -> None:
+    `batches` are the requests that it got by id, and `began` when it got them. `asked` counts how
+    often somebody wanted to know whether it is available.
+    """
+
+    def __init__(
+        self,
+        name: str = "m_0",
+        *,
+        serial: bool = True,
+        held: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
         self.name = name
         self.serial = serial
         self.on_available: Callable[[], None] | None = None
-        self.available = True
+        self.asked = 0
         self.why_unavailable = "it is away"
         self.health: bool | Exception = True
         self.numbers: Mapping[str, float] = {}
         self.stop_error: Exception | None = None
         self.stopped = 0
         self.batches: list[list[str]] = []
+        self.began: list[float] = []
         self.running = 0
         self.most_running = 0
+        self._available = True
+        self._seconds = seconds
         self._gate = asyncio.Event()
         if not held:
             self._gate.set()
+
+    @property
+    def available(self) -> bool:
+        self.asked += 1
+        return self._available
+
+    def go_away(self) -> None:
+        self._available = False
 
     def release(self) -> None:
         """Let go of what is held, and hold nothing from now on."""
@@ -183,19 +246,21 @@ class FakeInstance:
 
     def come_back(self) -> None:
         """Be available again, and say so."""
-        self.available = True
+        self._available = True
         assert self.on_available is not None
         self.on_available()
 
     async def execute(self, batch: Sequence[Inference]) -> None:
         self.batches.append([inference.request.id for inference in batch])
+        self.began.append(asyncio.get_running_loop().time())
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         for inference in batch:
             inference.started(time.monotonic_ns())
         await self._gate.wait()
+        await asyncio.sleep(self._seconds)
         for inference in batch:
-            inference.stream.send(make_response(inference.request.id, final=True))
+            answer(inference)
         self.running -= 1
 
     async def start(self) -> None:

@@ -137,7 +137,7 @@ def _write_json(path: Path, content: Mapping[str, object]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where to write the model")
-    parser.add_argument("--steps", type=int, default=2200)
+    parser.add_argument("--steps", type=int, default=1800)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
 

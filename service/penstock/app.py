@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -14,15 +14,18 @@ import uvloop
 
 from penstock import __version__
 from penstock.core.allocator import tune_allocator
+from penstock.core.custom_metrics import CustomMetrics
+from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.services import LocalServices
 from penstock.models.views import ModelIndexEntry
 from penstock.rpc.server import open_grpc
-from penstock.settings import ModelControlMode, Settings
+from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
@@ -38,8 +41,9 @@ class StartError(Exception):
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; the process's exit status."""
     tune_allocator()
-    server_log.configure(settings.logging)
     try:
+        _open_log(settings.logging)
+        _check_repository(settings.repository)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve(settings))
     except StartError as error:
@@ -48,23 +52,37 @@ def run(settings: Settings) -> int:
     return 0
 
 
+def _open_log(settings: LogSettings) -> None:
+    try:
+        server_log.configure(settings)
+    except OSError as error:
+        raise StartError(f"cannot open the log file: {error}") from error
+
+
+def _check_repository(settings: RepositorySettings) -> None:
+    for path in settings.paths:
+        if not Path(path).exists():
+            raise StartError(f"creating server: Internal - failed to stat file {path}")
+
+
 async def serve(settings: Settings) -> None:
     """Serve until a signal. What opens last closes first; raises `StartError`."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(open_server(settings))
+        custom = CustomMetrics()
+        server = await stack.enter_async_context(open_server(settings, custom))
         await _load(server, settings, stop)
         if stop.is_set():
             return
-        async with open_frontends(server, settings):
+        async with open_frontends(server, settings, custom):
             await stop.wait()
             server.refuse()
 
 
 @asynccontextmanager
-async def open_server(settings: Settings) -> AsyncIterator[InferenceServer]:
+async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = ModelRepository(
         [Path(path) for path in settings.repository.paths], settings.repository.config_name
@@ -76,6 +94,7 @@ async def open_server(settings: Settings) -> AsyncIterator[InferenceServer]:
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count
     )
+    loader.services = LocalServices(lifecycle, custom)
     server = InferenceServer(
         ServerIdentity(settings.id, __version__),
         repository,
@@ -92,7 +111,7 @@ async def open_server(settings: Settings) -> AsyncIterator[InferenceServer]:
 
 @asynccontextmanager
 async def open_frontends(
-    server: InferenceServer, settings: Settings
+    server: InferenceServer, settings: Settings, custom: CustomMetrics
 ) -> AsyncIterator[dict[str, int]]:
     """Every endpoint that the settings ask for; yields their ports by name."""
     ports: dict[str, int] = {}
@@ -106,13 +125,21 @@ async def open_frontends(
                 http = open_gateway(server, settings.http, grace)
                 ports["http"] = await stack.enter_async_context(http)
             if settings.metrics.enabled:
-                machine = MachineUsage() if settings.metrics.cpu else None
-                page = MetricsPage(server.snapshot, server.gauges, machine)
-                metrics = open_metrics(page.text, settings.metrics)
+                page = _metrics_page(server, settings, custom)
+                metrics = open_metrics(page, settings.metrics)
                 ports["metrics"] = await stack.enter_async_context(metrics)
         except OSError as error:
             raise StartError(str(error)) from error
         yield ports
+
+
+def _metrics_page(
+    server: InferenceServer, settings: Settings, custom: CustomMetrics
+) -> Callable[[], str]:
+    """What makes the metrics page: the server's numbers, then those of the models' own."""
+    machine = MachineUsage() if settings.metrics.cpu else None
+    page = MetricsPage(server.snapshot, server.gauges, machine)
+    return lambda: page.text() + render(custom.snapshot())
 
 
 async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event) -> None:

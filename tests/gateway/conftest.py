@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+
 from gateway.serving import FakeServer, SilentServer, connected
 
 

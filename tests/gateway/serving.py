@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,7 +72,6 @@ class FakeServer(InferenceServer):
             output=(ModelOutput(name="OUT", data_type=DataType.FP32, dims=(-1,)),),
         )
         self.requests: list[InferenceRequest] = []
-        self.streams: list[ResponseStream] = []
         self.loaded: list[tuple[str, Mapping[str, str | bytes]]] = []
         self.unloaded: list[tuple[str, bool]] = []
         self.healthy = True
@@ -85,7 +85,6 @@ class FakeServer(InferenceServer):
     async def infer(self, request: InferenceRequest) -> ResponseStream:
         stream = ResponseStream(model_version="1")
         self.requests.append(request)
-        self.streams.append(stream)
         self.answer(request, stream)
         return stream
 
@@ -125,7 +124,11 @@ class FakeServer(InferenceServer):
 
 
 class SilentServer(FakeServer):
-    """Takes requests and never answers by itself."""
+    """Takes requests and never answers by itself; `asked` gets what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: asyncio.Queue[tuple[InferenceRequest, ResponseStream]] = asyncio.Queue()
 
     def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
-        pass
+        self.asked.put_nowait((request, stream))

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    UnsupportedError,
+)
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.codec import OutputForm, decode_request, encode_response
@@ -26,7 +31,9 @@ def _binary(size: int, **fields: Any) -> dict[str, Any]:
     return item
 
 
-def _decode(request: Any, rest: bytes = b"", limit: int = _LIMIT) -> tuple[InferenceRequest, OutputForm]:
+def _decode(
+    request: Any, rest: bytes = b"", limit: int = _LIMIT
+) -> tuple[InferenceRequest, OutputForm]:
     header = json.dumps(request).encode()
     return decode_request("m", "3", header + rest, len(header), limit)
 
@@ -115,7 +122,11 @@ def test_parameters_become_fields_or_go_to_the_model() -> None:
             },
         }
     )
-    assert (request.correlation_id, request.sequence_start, request.sequence_end) == ("s", True, False)
+    assert (request.correlation_id, request.sequence_start, request.sequence_end) == (
+        "s",
+        True,
+        False,
+    )
     assert (request.priority, request.timeout, form.binary) == (2, 5000, True)
     assert request.parameters == {"text": "x", "number": 1.5, "flag": False, "huge": 2.0**63}
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from gateway.serving import FakeServer, SilentServer, connected
 
+from gateway.serving import FakeServer, SilentServer, connected
 from penstock.core.errors import InternalError, UnavailableError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -66,7 +66,9 @@ async def test_chunked_body_is_taken(client: httpx.AsyncClient) -> None:
     assert answer.json()["outputs"][0]["data"] == [1.0]
 
 
-@pytest.mark.parametrize(("encoding", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)])
+@pytest.mark.parametrize(
+    ("encoding", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)]
+)
 async def test_response_is_compressed_for_who_likes_that(
     client: httpx.AsyncClient, encoding: str, unpack: Any
 ) -> None:
@@ -183,14 +185,12 @@ async def test_client_that_leaves_takes_its_request_along(
 ) -> None:
     """And no other one's."""
     closed = asyncio.Event()
-    waiting = asyncio.create_task(silent_client.post(_PATH, json=_request([1.0])))
-    leaving = asyncio.create_task(silent_client.post(_PATH, json=_request([2.0])))
-    while len(silent_server.streams) < 2:
-        await asyncio.sleep(0.01)
-    streams = {r.inputs["IN"].numpy()[0]: s for r, s in zip(
-        silent_server.requests, silent_server.streams, strict=True)}
-    streams[2.0].connect(closed.set)
+    leaving = asyncio.create_task(silent_client.post(_PATH, json=_request([1.0])))
+    _, left = await silent_server.asked.get()
+    left.connect(closed.set)
+    waiting = asyncio.create_task(silent_client.post(_PATH, json=_request([2.0])))
+    _, stays = await silent_server.asked.get()
     leaving.cancel()
     await asyncio.wait_for(closed.wait(), 5)
-    streams[1.0].send(InferenceResponse(final=True))
+    stays.send(InferenceResponse(final=True))
     assert (await waiting).status_code == 200

@@ -39,7 +39,9 @@ def test_values_become_elements(datatype: DataType, data: list[Any], expected: l
     np.testing.assert_array_equal(tensor.numpy(), np.array(expected, datatype.numpy))
 
 
-@pytest.mark.parametrize("data", [[[1, 2], [3, 4]], [1, 2, 3, 4], [[1], [2, 3, 4]], [1, [2, [3], 4]]])
+@pytest.mark.parametrize(
+    "data", [[[1, 2], [3, 4]], [1, 2, 3, 4], [[1], [2, 3, 4]], [1, [2, [3], 4]]]
+)
 def test_data_may_be_nested_in_any_way(data: list[Any]) -> None:
     tensor = tensor_from_json("IN", DataType.INT32, [2, 2], data, 4)
     assert tensor.numpy().tolist() == [[1, 2], [3, 4]]

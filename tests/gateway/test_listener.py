@@ -9,10 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx
 import pytest
-from gateway.serving import SilentServer
 from starlette.types import Receive, Scope, Send
 
+from gateway.serving import SilentServer
 from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
 from penstock.gateway.listener import listening
 from penstock.gateway.server import open_gateway
 from penstock.settings import HttpSettings
@@ -49,9 +50,11 @@ async def test_addresses_may_be_ipv6() -> None:
 
 
 async def test_port_can_be_shared() -> None:
-    async with listening(_hello, "HTTP", "127.0.0.1", 0, 1, reuse_port=True) as port:
-        async with listening(_hello, "HTTP", "127.0.0.1", port, 1, reuse_port=True) as other:
-            assert other == port
+    async with (
+        listening(_hello, "HTTP", "127.0.0.1", 0, 1, reuse_port=True) as port,
+        listening(_hello, "HTTP", "127.0.0.1", port, 1, reuse_port=True) as other,
+    ):
+        assert other == port
 
 
 async def test_idle_connections_do_not_delay_the_end() -> None:
@@ -70,16 +73,17 @@ async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @asynccontextmanager
-async def _asking(port: int, server: SilentServer) -> AsyncIterator[asyncio.StreamReader]:
-    """The connection of a client whose request has reached the server."""
+async def _asking(
+    port: int, server: SilentServer
+) -> AsyncIterator[tuple[asyncio.StreamReader, ResponseStream]]:
+    """The connection of a client whose request has reached the server, and its responses."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = b'{"IN": 1.0}'
     head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
-    while not server.streams:
-        await asyncio.sleep(0.01)
+    _, stream = await server.asked.get()
     try:
-        yield reader
+        yield reader, stream
     finally:
         writer.close()
 
@@ -88,15 +92,15 @@ async def test_running_stream_may_finish_while_new_clients_are_refused() -> None
     server = SilentServer()
     gateway = open_gateway(server, _LOCAL, grace=10)
     port = await gateway.__aenter__()
-    async with _asking(port, server) as reader:
+    async with _asking(port, server) as (reader, stream):
         closing = asyncio.create_task(gateway.__aexit__(None, None, None))
         await asyncio.sleep(0.1)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
-        server.streams[0].send(InferenceResponse())
+        stream.send(InferenceResponse())
         await asyncio.sleep(0.1)
         assert not closing.done()
-        server.streams[0].end()
+        stream.end()
         await asyncio.wait_for(closing, 5)
         text = await reader.read()
     assert b"connection: close" in text
@@ -109,8 +113,7 @@ async def test_stream_that_does_not_finish_is_cancelled_after_the_grace(
     server = SilentServer()
     async with AsyncExitStack() as stack:
         async with open_gateway(server, _LOCAL, grace=0.2) as port:
-            reader = await stack.enter_async_context(_asking(port, server))
-        assert server.streams[0].ended
-        with pytest.raises(ConnectionResetError):
-            await reader.read()
+            reader, stream = await stack.enter_async_context(_asking(port, server))
+        assert stream.ended
+        assert await reader.read() == b""
     assert caplog.messages == []

@@ -18,7 +18,13 @@ async def _ask(method: str, path: str) -> httpx.Response:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [("/metrics", "nv_x 1\n"), ("/metrics/", "nv_x 1\n"), ("/metrics?x=1", "nv_x 1\n"), ("/", ""), ("/x", "")],
+    [
+        ("/metrics", "nv_x 1\n"),
+        ("/metrics/", "nv_x 1\n"),
+        ("/metrics?x=1", "nv_x 1\n"),
+        ("/", ""),
+        ("/x", ""),
+    ],
 )
 async def test_page_is_at_its_path_and_all_others_are_empty(path: str, text: str) -> None:
     answer = await _ask("GET", path)

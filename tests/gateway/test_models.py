@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from gateway.serving import FakeServer
 
+from gateway.serving import FakeServer
 from penstock.core.errors import UnavailableError
 from penstock.core.statistics import Duration, Statistics
 from penstock.models.views import ModelStatistics

@@ -25,7 +25,9 @@ def _config(*dims: int, datatype: DataType = DataType.INT16, batch: int = 0) -> 
         (_config(-1), b"", (0,)),
     ],
 )
-def test_shape_follows_from_the_data(config: ModelConfig, body: bytes, shape: tuple[int, ...]) -> None:
+def test_shape_follows_from_the_data(
+    config: ModelConfig, body: bytes, shape: tuple[int, ...]
+) -> None:
     request = decode_raw_request("m", "", body, config)
     assert request.inputs["IN"].shape == shape
     assert request.inputs["IN"].buffer == body

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import re
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
+
 from gateway.recorded_models import RecordedModels
 from gateway.serving import connected, serving
-from recorded import answers, needs_answers, write_models
-
 from penstock.models import loader
+from recorded import answers, needs_answers, write_models
 
 _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", "model_configs")
 
@@ -27,6 +29,10 @@ _ELSEWHERE = {
 }
 """Answers that are not the gateway's to give, and whose they are."""
 
+_UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+}
 _PYTHON_TEXTS = re.compile(r"\$REPO|TypeError|for model '\w+_0_0'")
 
 
@@ -48,9 +54,11 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[http
     names = [folder.name for folder in repository.iterdir()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "find_backend", lambda _: RecordedModels)
-        async with serving(repository, names, lenient=True) as server:
-            async with connected(server) as client:
-                yield client
+        async with (
+            serving(repository, names, lenient=True) as server,
+            connected(server) as client,
+        ):
+            yield client
 
 
 @needs_answers
@@ -94,8 +102,7 @@ def _content(answer: httpx.Response, case: dict[str, Any]) -> Any:
 def _recorded(case: dict[str, Any], headers: dict[str, str]) -> Any:
     reply = case["reply"]
     if isinstance(reply, dict) and set(reply) == {"base64"}:
-        encoding = headers.get("content-encoding", "identity")
-        coded = {"headers": {"content-encoding": encoding}, "content": base64.b64decode(reply["base64"])}
-        return httpx.Response(200, **coded).content
+        unpack = _UNPACK.get(headers.get("content-encoding", ""), bytes)
+        return unpack(base64.b64decode(reply["base64"]))
     text = case.get("reply_text") or reply
     return text.encode() if isinstance(text, str) else text

@@ -7,14 +7,16 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.serving import FakeServer
 
+from gateway.serving import FakeServer
 from penstock.models.views import ModelIndexEntry
 
 _MODEL = "/v2/repository/models/numbers"
 
 
-async def test_index_leaves_out_what_is_empty(client: httpx.AsyncClient, server: FakeServer) -> None:
+async def test_index_leaves_out_what_is_empty(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
     server.entries = (
         ModelIndexEntry("a"),
         ModelIndexEntry("b", "1", "READY"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.serving import FakeServer, connected
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from gateway.serving import FakeServer, connected
 from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
 from penstock.gateway.replies import PLAIN, reply
 from penstock.gateway.router import Route, Router, Target
@@ -25,8 +25,12 @@ async def _break(_: Request, __: Target) -> ASGIApp:
     raise ValueError("secret")
 
 
-async def _ask(path: str, method: str = "GET", handler: Any = _echo, **headers: str) -> httpx.Response:
-    route = Route("/m/(?P<model>[^/]+)(?:/v/(?P<version>[0-9]+))?", ("GET",), handler, Feature.HEALTH, PLAIN)
+async def _ask(
+    path: str, method: str = "GET", handler: Any = _echo, **headers: str
+) -> httpx.Response:
+    route = Route(
+        "/m/(?P<model>[^/]+)(?:/v/(?P<version>[0-9]+))?", ("GET",), handler, Feature.HEALTH, PLAIN
+    )
     restriction = Restriction(frozenset({Feature.LOGGING}), "k", "v")
     transport = httpx.ASGITransport(Router([route], [restriction]))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
@@ -93,7 +97,9 @@ _RESTRICTED = HttpSettings(
 )
 
 
-@pytest.mark.parametrize(("headers", "status"), [({}, 403), ({"admin-key": "x"}, 403), ({"Admin-Key": "secret"}, 200)])
+@pytest.mark.parametrize(
+    ("headers", "status"), [({}, 403), ({"admin-key": "x"}, 403), ({"Admin-Key": "secret"}, 200)]
+)
 async def test_restricted_features_need_their_header(
     server: FakeServer, headers: dict[str, str], status: int
 ) -> None:
@@ -127,6 +133,8 @@ async def test_what_is_missing_yet_is_told_by_name(
     assert (await client.delete(path)).status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"])
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"]
+)
 async def test_what_the_protocol_has_not_is_not_found(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 404

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest_asyncio
 import uvloop
+
 from hosting.puppets import Puppets
 
 

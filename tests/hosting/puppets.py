@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from penstock.hosting.reaper import Reaper
 
 PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
 MODEL = "puppet"
+NOTHING: Mapping[str, Tensor] = {}
 PATIENCE = 20.0
 """Seconds in which anything that shall happen has happened, on a busy machine too."""
 
@@ -81,7 +82,7 @@ class Puppets:
 
     def begin(self, instance: ProcessInstance, do: str, **parameters: ParameterValue) -> Inference:
         """Have one request executed; its responses are on the inference's stream."""
-        (inference,), _ = self.tell(instance, order(do, **parameters))
+        (inference,), _ = self.tell(instance, order(do, NOTHING, **parameters))
         return inference
 
     async def ask(
@@ -97,10 +98,10 @@ class Puppets:
 
 
 def order(
-    do: str, inputs: dict[str, Tensor] | None = None, **parameters: ParameterValue
+    do: str, inputs: Mapping[str, Tensor] = NOTHING, **parameters: ParameterValue
 ) -> InferenceRequest:
     """A request that tells the backend what to do."""
-    return InferenceRequest(MODEL, inputs=inputs or {}, parameters={"do": do, **parameters})
+    return InferenceRequest(MODEL, inputs=inputs, parameters={"do": do, **parameters})
 
 
 async def everything(inference: Inference) -> list[InferenceResponse]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hosting.puppets import PATIENCE, eventually
 
+from hosting.puppets import PATIENCE, eventually
 from penstock.core.tensor import Buffer
 from penstock.hosting.frames import encode
 from penstock.hosting.link import Link

@@ -1,17 +1,15 @@
-"""`ProcessInstance` and the model process behind it."""
+"""The life of a model process: start, death and return, end."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import re
 import signal
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+
 from hosting.puppets import (
     PATIENCE,
     Puppets,
@@ -19,22 +17,14 @@ from hosting.puppets import (
     descriptors,
     eventually,
     everything,
-    numbers,
     order,
 )
-
 from penstock.core.errors import (
     InferenceError,
     InternalError,
     InvalidRequestError,
-    NotFoundError,
-    RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.inference import Inference
-from penstock.core.stream import HIGH_WATER
-from penstock.core.tensor import Tensor
-from penstock.hosting.messages import WINDOW
 from penstock.hosting.process import ProcessInstance
 
 # -- starting -------------------------------------------------------------------------------------
@@ -43,33 +33,6 @@ from penstock.hosting.process import ProcessInstance
 async def test_backend_answers_from_another_process(puppets: Puppets) -> None:
     instance = await puppets.start()
     assert await puppets.report(instance, "pid") == instance.pid != os.getpid()
-
-
-async def test_tensors_go_there_and_come_back(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    sent = {
-        "SMALL": Tensor.from_numpy(np.arange(6, dtype=np.int16).reshape(2, 3)),
-        "EMPTY": Tensor.from_numpy(np.empty((0, 4), np.float32)),
-        "LARGE": Tensor.from_numpy(np.arange(3_000_000, dtype=np.uint32)),
-        "TEXT": Tensor.from_strings(["a", "", "\0\n"]),
-    }
-    (inference,), _ = puppets.tell(instance, order("echo", sent))
-    (response,) = await everything(inference)
-    for name, tensor in sent.items():
-        np.testing.assert_array_equal(response.outputs[name].numpy(), tensor.numpy())
-
-
-async def test_parameters_keep_their_types(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    response = await puppets.ask(instance, "echo", b=True, i=1 << 40, f=0.5, s="é")
-    assert response.parameters == {"do": "echo", "b": True, "i": 1 << 40, "f": 0.5, "s": "é"}
-    assert [type(v) for v in response.parameters.values()] == [str, bool, int, float, str]
-
-
-async def test_blocking_work_runs_on_one_thread_of_its_own(puppets: Puppets) -> None:
-    response = await puppets.ask(await puppets.start(), "on_thread")
-    assert response.parameters["same"]
-    assert response.parameters["name"] != "MainThread"
 
 
 @pytest.mark.parametrize(
@@ -114,173 +77,10 @@ async def test_cancelled_start_ends_the_process(puppets: Puppets) -> None:
     starting.cancel()
     await asyncio.wait([starting])
     assert starting.cancelled()
-    await eventually(lambda: not children())
+    assert children() == []
 
 
-# -- answers --------------------------------------------------------------------------------------
-
-
-async def test_stream_keeps_its_order(puppets: Puppets) -> None:
-    inference = puppets.begin(await puppets.start(), "stream", n=200)
-    assert numbers(await everything(inference)) == list(range(200))
-
-
-async def test_pushed_stream_keeps_its_order(puppets: Puppets) -> None:
-    """An engine that does not wait is far ahead of the reader; nothing overtakes."""
-    inference = puppets.begin(await puppets.start(), "push", n=200)
-    assert numbers(await everything(inference)) == list(range(200))
-
-
-async def test_streams_run_side_by_side(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    started = [puppets.begin(instance, "stream", n=n) for n in (0, 1, 50)]
-    lengths = [len(await everything(inference)) for inference in started]
-    assert lengths == [0, 1, 50]
-
-
-async def test_errors_keep_class_and_text(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    with pytest.raises(NotFoundError, match=r"^no such thing$"):
-        await puppets.ask(instance, "missing")
-    with pytest.raises(InternalError, match=r"^ValueError: boom$"):
-        await puppets.ask(instance, "boom")
-
-
-async def test_error_in_a_stream_comes_after_what_was_sent(puppets: Puppets) -> None:
-    inference = puppets.begin(await puppets.start(), "failing_stream")
-    assert numbers([await anext(inference.stream)]) == [0]
-    with pytest.raises(InternalError, match="boom in the middle"):
-        await anext(inference.stream)
-
-
-async def test_batch_is_answered_one_by_one(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    batch, _ = puppets.tell(instance, order("missing"), order("stream", n=2), order("report"))
-    with pytest.raises(NotFoundError):
-        await everything(batch[0])
-    assert [len(await everything(inference)) for inference in batch[1:]] == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("do", "text"),
-    [
-        ("nothing", "TypeError"),
-        ("forget", "0 outcomes for 1 requests"),
-        ("cancelled", "cancelled"),
-        ("unspeakable", "x"),
-    ],
-)
-@pytest.mark.parametrize("serial", [True, False])
-async def test_senseless_answer_is_an_error_and_the_next_request_is_served(
-    puppets: Puppets, do: str, text: str, serial: bool
-) -> None:
-    instance = await puppets.start(serial=serial)
-    with pytest.raises(InferenceError, match=text):
-        await puppets.ask(instance, do)
-    assert (await puppets.ask(instance, "echo")).parameters == {"do": "echo"}
-
-
-async def test_numpy_values_become_plain_ones(puppets: Puppets) -> None:
-    response = await puppets.ask(await puppets.start(), "numpy_values")
-    assert response.parameters == {"f": 0.5, "i": 7, "b": True}
-    assert response.outputs["OUT"].shape == (2,)
-
-
-async def test_buffer_is_counted_in_bytes(puppets: Puppets) -> None:
-    response = await puppets.ask(await puppets.start(), "wide_view")
-    assert response.outputs["OUT"].numpy().tolist() == [1.5, 2.5]
-
-
-async def test_serial_instance_is_busy_until_the_batch_is_done(puppets: Puppets) -> None:
-    instance = await puppets.start(serial=True)
-    _, execution = puppets.tell(instance, order("hang"))
-    _, other = puppets.tell(await puppets.start(name="other"), order("hang"))
-    await asyncio.wait([other], timeout=PATIENCE)
-    assert other.done()
-    assert not execution.done()
-
-
-async def test_executions_are_counted_where_the_time_was_spent(puppets: Puppets) -> None:
-    instance = await puppets.start(serial=True)
-    _, execution = puppets.tell(instance, order("echo"), order("echo"))
-    await execution
-    assert puppets.statistics.execution_count == 1
-    assert puppets.statistics.batches[2].compute_infer.ns > 0
-
-
-# -- back-pressure and cancellation -----------------------------------------------------------------
-
-
-async def test_process_sends_no_more_than_the_window_ahead_of_the_reader(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    inference = puppets.begin(instance, "stream", n=1000)
-    await eventually(lambda: inference.stream.backlog == WINDOW)
-    await settled(puppets, instance)
-    assert inference.stream.backlog == WINDOW
-    inference.stream.take(5)
-    await settled(puppets, instance)
-    assert inference.stream.backlog == WINDOW
-
-
-async def test_generator_is_asked_no_further_than_anybody_reads(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    inference = puppets.begin(instance, "stream", n=1000)
-    await eventually(lambda: inference.stream.backlog == WINDOW)
-    await settled(puppets, instance)
-    assert await puppets.report(instance, "made") <= WINDOW + HIGH_WATER + 1
-
-
-@pytest.mark.parametrize("do", ["drip", "flow"])
-async def test_reader_that_leaves_ends_the_work(puppets: Puppets, do: str) -> None:
-    instance = await puppets.start()
-    inference = puppets.begin(instance, do)
-    await anext(inference.stream)
-    inference.stream.close()
-    await eventually(lambda: closed(puppets, instance, 1))
-    made = await puppets.report(instance, "made")
-    await settled(puppets, instance)
-    assert await puppets.report(instance, "made") == made
-
-
-async def test_reader_that_left_before_the_first_response_ends_the_work(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    inference = puppets.begin(instance, "flow_late")
-    await asyncio.sleep(0)
-    inference.stream.close()
-    await eventually(lambda: closed(puppets, instance, 1))
-
-
-async def test_reader_that_leaves_harms_no_neighbour(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    batch, _ = puppets.tell(instance, order("drip"), order("stream", n=100))
-    await anext(batch[0].stream)
-    batch[0].stream.close()
-    assert numbers(await everything(batch[1])) == list(range(100))
-
-
-async def test_request_that_nobody_waits_for_is_not_sent(puppets: Puppets) -> None:
-    """The reader may leave between the scheduler's choice and the execution."""
-    instance = await puppets.start()
-    batch, execution = puppets.tell(instance, order("stream", n=1000), order("echo"))
-    batch[0].stream.close()
-    await execution
-    await everything(batch[1])
-    assert await puppets.report(instance, "executed") == 2  # the echo and this report
-    assert puppets.statistics.pending == 0
-
-
-async def test_cancelling_leaves_no_tasks_in_the_process(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    tasks = await puppets.report(instance, "tasks")
-    for _ in range(20):
-        inference = puppets.begin(instance, "drip")
-        await anext(inference.stream)
-        inference.stream.close()
-    await eventually(lambda: closed(puppets, instance, 20))
-    assert await puppets.report(instance, "tasks") == tasks
-
-
-# -- death and return -------------------------------------------------------------------------------
+# -- death and return -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("do", ["hang", "drip", "flow"])
@@ -371,6 +171,15 @@ async def test_health_is_what_the_backend_says(puppets: Puppets) -> None:
     assert not await instance.healthy()
 
 
+async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    former = instance.pid
+    await puppets.ask(instance, "break_metrics")
+    await asyncio.sleep(0.6)  # the process has looked at them at least once
+    await puppets.ask(instance, "sicken")
+    await eventually(lambda: instance.pid not in (None, former))
+
+
 async def test_probe_ends_when_the_process_does(puppets: Puppets) -> None:
     instance = await puppets.start()
     os.kill(pid_of(instance), signal.SIGSTOP)
@@ -407,7 +216,7 @@ async def test_restart_that_fails_is_tried_again(puppets: Puppets, tmp_path: Pat
     await eventually(lambda: instance.available)
 
 
-# -- stopping ---------------------------------------------------------------------------------------
+# -- stopping -------------------------------------------------------------------------------------
 
 
 async def test_stop_lets_the_backend_finalize(puppets: Puppets, tmp_path: Path) -> None:
@@ -483,44 +292,7 @@ async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
     assert puppets.statistics.in_flight == 0
 
 
-# -- what the process tells -------------------------------------------------------------------------
-
-
-async def test_metrics_are_what_the_backend_told_last(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    await puppets.ask(instance, "show", n=1.5)
-    await eventually(lambda: instance.metrics() == {"shown": 1.5})
-    await puppets.ask(instance, "show", n=2.5)
-    await eventually(lambda: instance.metrics() == {"shown": 2.5})
-
-
-async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
-    instance = await puppets.start()
-    former = instance.pid
-    await puppets.ask(instance, "break_metrics")
-    await asyncio.sleep(0.6)  # the process has looked at them at least once
-    await puppets.ask(instance, "sicken")
-    await eventually(lambda: instance.pid not in (None, former))
-
-
-async def test_log_records_join_the_servers_log(
-    puppets: Puppets, caplog: pytest.LogCaptureFixture
-) -> None:
-    instance = await puppets.start()
-    await puppets.ask(instance, "log")
-    await eventually(lambda: ("puppet", logging.WARNING, "a word from inside") in caplog.record_tuples)
-
-
-async def test_logged_exceptions_bring_their_traceback(
-    puppets: Puppets, caplog: pytest.LogCaptureFixture
-) -> None:
-    instance = await puppets.start()
-    await puppets.ask(instance, "log_failure")
-    await eventually(lambda: "something is missing" in caplog.messages[-1:][0])
-    assert re.search(r"^something is missing\nTraceback .*KeyError: 'lost'$", caplog.messages[-1], re.S)
-
-
-# -- helpers ----------------------------------------------------------------------------------------
+# -- helpers --------------------------------------------------------------------------------------
 
 
 def pid_of(instance: ProcessInstance) -> int:
@@ -544,7 +316,3 @@ async def settled(puppets: Puppets, instance: ProcessInstance) -> None:
     for _ in range(2):
         await puppets.report(instance, "made")
         await asyncio.sleep(0.02)
-
-
-async def closed(puppets: Puppets, instance: ProcessInstance, count: int) -> bool:
-    return bool(await puppets.report(instance, "closed") == count)

@@ -16,6 +16,7 @@ from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceRequest
 from penstock.hosting import bootstrap
+from penstock_backends.python import environment
 
 _AUTO_COMPLETE = "auto_complete_config"
 
@@ -25,6 +26,13 @@ class PythonBackend(Backend):
 
     host: ClassVar[Host] = "process"
     process_main: ClassVar[str] = "penstock_backends.python.stub:run"
+
+    @classmethod
+    async def interpreter(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> str | None:
+        """The Python of the model's own environment, or what the settings say."""
+        return await environment.interpreter(config, version_path.parent) or settings.get("python")
 
     @classmethod
     async def complete_config(

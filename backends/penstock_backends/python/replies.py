@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.request import InferenceResponse as CoreResponse
@@ -74,7 +74,7 @@ class PendingReply:
         for tensor in response.output_tensors():
             if tensor.name() in self.outputs:
                 tensors[tensor.name()] = tensor.core
-        return CoreResponse(tensors, response.parameters(), final)
+        return CoreResponse(tensors, response.core_parameters, final)
 
     def is_cancelled(self) -> bool:
         """Whether the client has left; looks for word of it."""

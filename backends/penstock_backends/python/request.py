@@ -19,6 +19,7 @@ from penstock_backends.python.values import (
     PreferredMemory,
     TritonError,
     TritonModelException,
+    checked_parameters,
 )
 
 
@@ -45,11 +46,11 @@ class InferenceRequest:
 
     def __init__(
         self,
-        model_name: str = "",
-        requested_output_names: Sequence[str] = (),
-        inputs: Sequence[Tensor] = (),
         request_id: str = "",
         correlation_id: int | str = 0,
+        inputs: Sequence[Tensor] = (),
+        requested_output_names: Sequence[str] = (),
+        model_name: str = "",
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -67,7 +68,7 @@ class InferenceRequest:
             id=request_id,
             inputs={tensor.name(): tensor.core for tensor in inputs},
             requested_outputs=tuple(requested_output_names),
-            parameters=dict(parameters or {}),
+            parameters=checked_parameters(parameters),
             timeout=timeout,
             correlation_id=correlation_id,
         )
@@ -135,6 +136,9 @@ class InferenceRequest:
         return json.dumps(dict(self._core.parameters))
 
     def requested_output_names(self) -> list[str]:
+        """The outputs asked for; all of the model's when the client named none."""
+        if not self._core.requested_outputs and self._reply is not None:
+            return list(self._reply.outputs)
         return list(self._core.requested_outputs)
 
     def preferred_memory(self) -> PreferredMemory | None:

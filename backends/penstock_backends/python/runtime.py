@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.core.request import InferenceRequest as CoreRequest
@@ -15,6 +15,7 @@ class Reply(Protocol):
     decoupled: bool
     closed: bool
     sent: int
+    outputs: Sequence[str]
 
     def send(self, response: InferenceResponse | None, *, final: bool) -> None: ...
 

@@ -40,6 +40,9 @@ from penstock_backends.python.replies import PendingReply
 from penstock_backends.python.values import TritonModelException
 from penstock_backends.python.worker import Worker
 
+_ANSWERED = frozenset({"family", "create", "value"})
+"""Operations on metrics that have an answer; the others cannot fail."""
+
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
     """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
@@ -91,7 +94,7 @@ class Stub:
     def next_work(self) -> tuple[int, Any, memoryview]:
         """The next message that asks for work, waiting for it."""
         self.tell_freed()
-        self._link.wait(lambda: self._work)
+        self._link.wait(lambda: bool(self._work))
         return self._work.popleft()
 
     # -- for the worker and its replies -------------------------------------------------------
@@ -188,14 +191,21 @@ class Stub:
     def control(self, verb: str, *arguments: Any) -> Any:
         number = self._number()
         self._link.send(Kind.CONTROL, (number, verb, arguments))
+        return self._answer(number)
+
+    def metric(self, operation: str, *arguments: Any) -> Any:
+        asks = operation in _ANSWERED
+        number = self._number() if asks else 0
+        self._link.send(Kind.METRIC, (number, operation, arguments))
+        return self._answer(number) if asks else None
+
+    def _answer(self, number: int) -> Any:
+        """Wait for the answer to a question."""
         self._link.wait(lambda: number in self._answers)
         value, problem = self._answers.pop(number)
         if problem is not None:
             raise TritonModelException(problem)
         return value
-
-    def metric(self, operation: str, *arguments: Any) -> Any:
-        return self.control("metric", operation, *arguments)
 
     def log(self, level: int, message: str, file: str, line: int) -> None:
         self._link.send(Kind.LOG, (level, f"{os.path.basename(file)}:{line}", message))

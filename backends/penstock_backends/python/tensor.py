@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.tensor import Array, DataType
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python import dlpack
 
 
 class Tensor:
@@ -60,38 +61,18 @@ class Tensor:
 
     def to_dlpack(self) -> Any:
         """A capsule over the same memory."""
-        return self.__dlpack__()
+        return dlpack.exported(self._core)
 
     def __dlpack__(self, **options: Any) -> Any:
-        if self._core.datatype is DataType.BYTES:
-            raise TypeError("DLPack does not support string tensors")
-        # numpy refuses to export what is read-only; consumers are told not to write anyway.
-        array = self._core.numpy()
-        if not array.flags.writeable:
-            array = array.copy()
-        return array.__dlpack__(**options)
+        return dlpack.exported(self._core, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return dlpack.CPU
 
     @classmethod
     def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
         """A tensor over whatever speaks DLPack, or a capsule; on the CPU without a copy."""
-        source = tensor if hasattr(tensor, "__dlpack__") else _Capsule(tensor)
-        return cls(name, np.from_dlpack(source))
-
-
-class _Capsule:
-    """A bare capsule in the dress that `numpy.from_dlpack` wants."""
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return cls.over(name, dlpack.imported(tensor))
 
 
 NUMBERS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,8 @@ TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
-TRITONSERVER_MEMORY_CPU = 0
-TRITONSERVER_MEMORY_CPU_PINNED = 1
-TRITONSERVER_MEMORY_GPU = 2
+TRITONSERVER_MEMORY_GPU = 0
+TRITONSERVER_MEMORY_CPU = 1
 
 _CODES = (
     "UNKNOWN",
@@ -29,7 +29,7 @@ _CODES = (
 )
 
 
-class TritonModelException(Exception):
+class TritonModelException(Exception):  # noqa: N818 (the name is Triton's)
     """What a model raises to refuse its configuration or a batch (contract PY-20)."""
 
 
@@ -98,7 +98,7 @@ class InferenceResponse:
                 raise TypeError(f"expected a Tensor in output_tensors, got {type(tensor)}")
         self._tensors = list(output_tensors)
         self._error = error if error is None or isinstance(error, TritonError) else _as_error(error)
-        self._parameters = dict(_checked(parameters or {}))
+        self._parameters = checked_parameters(parameters)
 
     def output_tensors(self) -> list[Tensor]:
         return self._tensors
@@ -109,7 +109,13 @@ class InferenceResponse:
     def error(self) -> TritonError | None:
         return self._error
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self) -> str:
+        """The parameters as JSON."""
+        return json.dumps(self._parameters)
+
+    @property
+    def core_parameters(self) -> dict[str, Any]:
+        """The parameters as the server sees them."""
         return self._parameters
 
 
@@ -117,14 +123,17 @@ def _as_error(error: object) -> TritonError:
     return TritonError(str(error))
 
 
-def _checked(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+def checked_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters of a request or response, when they are of types that can travel."""
+    if parameters is None:
+        return {}
     if not isinstance(parameters, Mapping):
         raise TypeError(f"parameters must be a dict, got {type(parameters)}")
     for key, value in parameters.items():
         if not isinstance(key, str):
             raise TypeError(f"expected a str as parameter key, got {type(key)}")
-        if not isinstance(value, (bool, int, float, str)):
+        if not isinstance(value, bool | int | float | str):
             raise TypeError(
                 f"expected bool, int, float or str as value of parameter '{key}', got {type(value)}"
             )
-    return parameters
+    return dict(parameters)

@@ -221,7 +221,8 @@ def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
             f"auto_complete_config function in model '{config['name']}' must return a valid"
             " pb.ModelConfig object."
         )
-    return completed.as_dict()
+    result: dict[str, Any] = completed.as_dict()
+    return result
 
 
 def model_file(header: Mapping[str, Any]) -> Path:

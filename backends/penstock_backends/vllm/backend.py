@@ -43,8 +43,8 @@ class VllmBackend(Backend):
         prepare_environment(arguments)
         lora = arguments.enable_lora
         self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
-        self._context = context
         self._engine: Engine = await context.run(Engine, arguments)
+        await self._engine.warm_up()
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         return [self._begin(request) for request in requests]
@@ -56,12 +56,16 @@ class VllmBackend(Backend):
         return self._engine.statistics.metrics()
 
     async def finalize(self) -> None:
-        await self._context.run(self._engine.stop)
+        self._engine.stop()
 
     def _begin(self, request: InferenceRequest) -> Outcome:
         try:
             generation = read_request(request)
-            sampling, adapter = read_sampling(generation.parameters or {}, stream=generation.stream)
+            sampling, adapter = read_sampling(
+                generation.parameters or {},
+                stream=generation.stream,
+                logprobs=self._engine.logprobs,
+            )
             prompt: dict[str, Any] = {"prompt": generation.prompt}
             images = read_images(request)
             if images:

@@ -19,7 +19,7 @@ class Process(NamedTuple):
 
 
 def descendants(of: int) -> set[Process]:
-    """Every living process below `of`."""
+    """Every living process below `of`, but for Python's own resource tracker."""
     below: dict[int, list[Process]] = {}
     for entry in Path("/proc").iterdir():
         stat = _stat(int(entry.name)) if entry.name.isdigit() else None
@@ -30,7 +30,7 @@ def descendants(of: int) -> set[Process]:
     while new:
         found.update(new)
         new = [child for process in new for child in below.get(process.pid, [])]
-    return found
+    return {process for process in found if not _is_tracker(process.pid)}
 
 
 def kill_leftovers(processes: Iterable[Process], patience: float = 2.0) -> int:
@@ -44,6 +44,14 @@ def kill_leftovers(processes: Iterable[Process], patience: float = 2.0) -> int:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
     return len(left)
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether it is the helper that `multiprocessing` starts once and keeps to the end."""
+    try:
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _living(processes: Iterable[Process]) -> list[Process]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import shutil
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -38,13 +39,30 @@ class Engine:
         before = descendants(os.getpid())
         try:
             self._llm = _start(arguments, self.statistics)
-        finally:
-            self._children = descendants(os.getpid()) - before
+        except ModelLoadError:
+            kill_leftovers(descendants(os.getpid()) - before)
+            raise
+        self._children = descendants(os.getpid()) - before
+        self.on_cpu = _on_cpu()
+        self.logprobs = not self.on_cpu or _has_compiler()
+
+    async def warm_up(self) -> None:
+        """Generate one token, so that the first client does not wait for what is built lazily.
+
+        On a CPU, log probabilities are such a thing: 20 seconds where a compiler is at hand.
+        """
+        from vllm.sampling_params import SamplingParams
+
+        logprobs = 0 if self.on_cpu and self.logprobs else None
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, logprobs=logprobs)
+        async for _ in self.generate({"prompt": "warm"}, sampling, None):
+            pass
+        self.statistics.requests -= 1
 
     @property
     def failed(self) -> bool:
         """Whether the engine has died; it does not recover."""
-        return bool(self._llm.errored)
+        return self._llm is None or bool(self._llm.errored)
 
     async def generate(self, prompt: Any, sampling: Any, adapter: Any) -> AsyncGenerator[Any, None]:
         """vLLM's outputs; closing the generator aborts the request in the engine."""
@@ -67,15 +85,30 @@ class Engine:
             raise
 
     def stop(self) -> None:
-        """End the engine and whatever it has started. Blocks for about a second."""
-        children = self._children | descendants(os.getpid())
+        """End the engine and whatever it has started.
+
+        Blocks for about a second, in the thread of the event loop on purpose: the engine's own
+        task there would take the end for a failure.
+        """
         try:
             self._llm.shutdown(timeout=_GRACE)
         except Exception:  # it may be half dead
             logger.exception("vLLM did not shut down cleanly")
-        killed = kill_leftovers(children)
+        self._llm = None  # or its finalizer complains when the interpreter exits
+        killed = kill_leftovers(self._children)
         if killed:
             logger.warning("killed %d processes that vLLM had left behind", killed)
+
+
+def _on_cpu() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def _has_compiler() -> bool:
+    """Whether torch can build kernels for the CPU; if not, the engine dies of what needs one."""
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
 def _start(arguments: EngineArguments, statistics: EngineStatistics) -> Any:

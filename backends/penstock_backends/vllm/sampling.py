@@ -16,8 +16,15 @@ _OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
 """Fields that are no business of a client's."""
 
 
-def read_sampling(given: Mapping[str, Any], *, stream: bool) -> tuple[Any, str | None]:
+_LOGPROBS = ("logprobs", "prompt_logprobs", "logprob_token_ids", "prompt_logprob_token_ids")
+
+
+def read_sampling(
+    given: Mapping[str, Any], *, stream: bool, logprobs: bool = True
+) -> tuple[Any, str | None]:
     """vLLM's parameters, and the name of the adapter to use.
+
+    `logprobs` says whether the engine survives being asked for log probabilities.
 
     The engine's process dies of a value of the wrong type, so types are checked here; numbers and
     booleans may be written as strings (GP2-07).
@@ -31,6 +38,8 @@ def read_sampling(given: Mapping[str, Any], *, stream: bool) -> tuple[Any, str |
         refuse("lora_name", "must be a string")
     _take_structure(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
+    if not logprobs:
+        _refuse_logprobs(values)
     try:
         sampling = msgspec.convert(values, SamplingParams, strict=False)
     except Exception as error:  # msgspec's, and those of vLLM's own checks
@@ -52,6 +61,12 @@ def _take_structure(values: dict[str, Any]) -> None:
             refuse("structured_outputs", "must be an object, or JSON text of one")
     if isinstance(structure, dict):
         values["structured_outputs"] = {k: v for k, v in structure.items() if k != "backend"}
+
+
+def _refuse_logprobs(values: Mapping[str, Any]) -> None:
+    for name in _LOGPROBS:
+        if name in values:
+            refuse(name, "needs a C++ compiler where vLLM runs on a CPU, and there is none")
 
 
 def _refuse_unknown(values: Mapping[str, Any], fields: tuple[str, ...]) -> None:

@@ -96,10 +96,10 @@ def _mark_of(target: Path) -> dict[str, object]:
 
 
 def _is_complete(target: Path, mark: dict[str, object], model: DemoModel) -> bool:
-    files = mark.pop("files", None)
+    files = mark.get("files")
     return (
-        mark == model.stamp
-        and isinstance(files, list)
+        isinstance(files, list)
+        and mark == model.stamp | {"files": files}
         and all((target / file).is_file() for file in files)
     )
 

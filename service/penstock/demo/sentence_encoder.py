@@ -33,7 +33,8 @@ def add_encoder(version: Path) -> None:
     encoder.graph().save(version / "model.onnx")
     tokenizer = json.loads((published / "tokenizer.json").read_text("utf-8"))
     limit = json.loads((published / "sentence_bert_config.json").read_text())["max_seq_length"]
-    text = json.dumps(_without_padding(tokenizer, limit), ensure_ascii=False)
+    adapted = _without_padding(tokenizer, limit)
+    text = json.dumps(adapted, ensure_ascii=False, separators=(",", ":"))
     (version / "tokenizer.json").write_text(text, "utf-8")
 
 

@@ -25,19 +25,18 @@ _GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
 
 def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:
     """The ASGI application of the HTTP endpoint."""
-    limit = settings.max_input_size
     routes = [
-        *_inference_routes(server, limit),
+        *_inference_routes(server, settings),
         *_server_routes(server),
         *_model_routes(server),
-        *_repository_routes(server, limit),
+        *_repository_routes(server, settings.max_input_size),
         *_coming_routes(),
     ]
     return Router(routes, settings.restrictions)
 
 
-def _inference_routes(server: InferenceServer, limit: int) -> list[Route]:
-    infer, generate = InferEndpoint(server, limit), GenerateEndpoints(server, limit)
+def _inference_routes(server: InferenceServer, settings: HttpSettings) -> list[Route]:
+    infer, generate = InferEndpoint(server, settings), GenerateEndpoints(server, settings)
     feature = Feature.INFERENCE
     return [
         Route(f"{_VERSION}/infer", _POST, infer.infer, feature, PLAIN),

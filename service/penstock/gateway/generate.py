@@ -13,12 +13,14 @@ from penstock.core.stream import ResponseStream
 from penstock.gateway.body import read_body
 from penstock.gateway.codec import wanted_outputs
 from penstock.gateway.disconnect import closing
+from penstock.gateway.forward import HeaderForward
 from penstock.gateway.generate_request import decode_generate
 from penstock.gateway.json_tensors import tensor_to_json
 from penstock.gateway.json_text import dump_sorted
 from penstock.gateway.replies import reply
 from penstock.gateway.router import Target
 from penstock.models.server import InferenceServer
+from penstock.settings import HttpSettings
 
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_ONE = (
@@ -30,9 +32,10 @@ _NOT_ONE = (
 class GenerateEndpoints:
     """Answers `POST .../generate` and `POST .../generate_stream`."""
 
-    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+    def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
-        self._limit = max_input_size
+        self._limit = settings.max_input_size
+        self._forward = HeaderForward(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
         """One JSON object for the one response."""
@@ -55,6 +58,7 @@ class GenerateEndpoints:
         inference = decode_generate(
             metadata, target.version, body, request.headers.get("triton-request-id", "")
         )
+        inference = self._forward.applied(inference, request)
         return _Answers(inference, await self._server.infer(inference))
 
 

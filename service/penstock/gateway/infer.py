@@ -22,10 +22,12 @@ from penstock.gateway.body import (
 )
 from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
 from penstock.gateway.disconnect import closing
+from penstock.gateway.forward import HeaderForward
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.router import Target
 from penstock.models.server import InferenceServer
+from penstock.settings import HttpSettings
 
 _BINARY = "application/octet-stream"
 
@@ -33,9 +35,10 @@ _BINARY = "application/octet-stream"
 class InferEndpoint:
     """Answers `POST .../infer`."""
 
-    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+    def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
-        self._limit = max_input_size
+        self._limit = settings.max_input_size
+        self._forward = HeaderForward(settings.header_forward_pattern)
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
@@ -51,6 +54,7 @@ class InferEndpoint:
         length = header_length(request, body)
         try:
             inference, form = await self._decode(request, target, body, length)
+            inference = self._forward.applied(inference, request)
             stream = await self._server.infer(inference)
         except InferenceError as error:
             return refusal(error, JSON)

@@ -13,6 +13,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from penstock.gateway.forward import HEADER_NAMES
+
 _IDLE_SECONDS = 3600
 """How long an idle connection is kept; longer than clients and load balancers keep it."""
 
@@ -91,11 +93,20 @@ class _Connections:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also tells when its connection is gone."""
+    """uvicorn's protocol, which also keeps names of headers and tells when its connection is gone."""
 
     def __init__(self, config: Config, state: ServerState, lost: Callable[[], None]) -> None:
         super().__init__(config, state, {})
         self._tell_lost = lost
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._names: list[bytes] = []
+        self.scope[HEADER_NAMES] = self._names  # type: ignore[typeddict-unknown-key]
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._names.append(name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -96,7 +96,7 @@ class ArenaView:
         block = np.frombuffer(self._memory, np.uint8, size, offset)
         # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
         self._watched[offset] = weakref.ref(block, lambda _: self._released(offset))
-        return memoryview(block)
+        return block.data
 
     def _released(self, offset: int) -> None:
         del self._watched[offset]

@@ -1,4 +1,4 @@
-"""Starts a model process: `python bootstrap.py MODULE:FUNCTION SOCKET INPUTS OUTPUTS PACKAGE_DIR...`.
+"""Starts a model process: `bootstrap.py MODULE:FUNCTION SOCKET INPUTS OUTPUTS PACKAGE_DIR...`.
 
 Run by path, also by another interpreter than the server's (an engine's own environment), where
 Penstock itself is not installed. So it makes just the named packages importable, and nothing

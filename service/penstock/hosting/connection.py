@@ -101,12 +101,27 @@ class Connection:
 
     async def open(self) -> None:
         """Start the process and wait until its model is loaded."""
+        await self._start()
+        self._serve_calls()
+        assert self._link is not None
+        self._link.send(Kind.INITIALIZE, self._introduction())
+        await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done():
+            reason = await self.ended()
+            raise UnavailableError(f"the model process of instance '{self._context.name}' {reason}")
+        self._ready.result()
+
+    async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
         self._memory = SharedMemory(out=os.dup(inputs), into=os.dup(outputs))
-        self._serve_calls()
+        spawning = asyncio.ensure_future(self._spawn(theirs.fileno(), inputs, outputs))
         try:
-            self._process = await self._spawn(theirs.fileno(), inputs, outputs)
+            self._process = await asyncio.shield(spawning)
+        except BaseException:
+            ours.close()
+            self._process = await spawning  # if this was cancelled, it is there all the same
+            raise
         finally:
             theirs.close()
             os.close(inputs)
@@ -116,18 +131,11 @@ class Connection:
             lambda: Link(self._receive, lambda: _settle(self._lost, None)), sock=ours
         )
         self._memory.open(lambda freed: self._send(Kind.FREE, freed))
-        self._link.send(Kind.INITIALIZE, self._introduction())
-        await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
-        if not self._ready.done():
-            reason = await self.ended()
-            raise UnavailableError(f"the model process of instance '{self._context.name}' {reason}")
-        self._ready.result()
 
     def _serve_calls(self) -> None:
         """Let the process make requests of its own."""
         if self._services is not None:
-            exchange = self._memory.exchange
-            self._calls = ServedCalls(self._services, self._context, exchange, self._send)
+            self._calls = ServedCalls(self._services, self._context, self._memory, self._send)
             self._handlers |= self._calls.handlers
 
     async def execute(self, batch: Sequence[Inference]) -> None:
@@ -212,12 +220,15 @@ class Connection:
             self._calls.close()
         if self._link is not None:
             self._link.close()
+        self._memory.close()
         if self._process is None:
             return
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        await self._process.wait()
-        self._reaper.forget(self.pid)
+        try:
+            await self._process.wait()
+        finally:
+            self._reaper.forget(self.pid)
 
     async def _spawn(self, *descriptors: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -273,10 +284,11 @@ class Connection:
 
     def _response(self, header: Any, payload: memoryview) -> None:
         number, packed = header
+        # In any case, so that the blocks of its tensors become free again.
+        response = unpack_response(packed, payload, self._memory.exchange)
         inference = self._inferences.get(number)
         if inference is None:  # it was cancelled; the process has not heard of it yet
             return
-        response = unpack_response(packed, payload, self._memory.exchange)
         if not inference.compute_output_start:
             inference.compute_output_start = time.monotonic_ns()
         if response.final:

@@ -25,8 +25,9 @@ class Exchange:
     def pack(self, tensors: Mapping[str, Tensor], payload: list[Buffer]) -> Specs:
         """Describe `tensors`; the bytes that must be inside the frame are added to `payload`."""
         specs: Specs = []
-        for name, tensor in tensors.items():
-            buffer = _as_bytes(tensor.buffer)
+        # All buffers first, since making one may fail: what is in the arena must be sent.
+        buffers = [_as_bytes(tensor.buffer) for tensor in tensors.values()]
+        for (name, tensor), buffer in zip(tensors.items(), buffers, strict=True):
             size, offset = len(buffer), None
             if size >= SHARE_FROM and self._out is not None:
                 offset = self._out.put(buffer)
@@ -56,7 +57,7 @@ class Exchange:
 def _as_bytes(buffer: Buffer) -> Buffer:
     """The buffer with bytes as its items, so that its length is their number."""
     if isinstance(buffer, memoryview) and (buffer.format != "B" or buffer.ndim != 1):
-        return buffer.cast("B")
+        return buffer.cast("B") if buffer.nbytes else b""
     return buffer
 
 

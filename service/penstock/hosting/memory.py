@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from penstock.hosting.arena import Arena, ArenaView
-from penstock.hosting.exchange import Exchange
+from penstock.hosting.exchange import INLINE, Exchange
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""
@@ -20,11 +21,12 @@ class SharedMemory:
     """
 
     def __init__(self, *, out: int, into: int) -> None:
-        self._arena = Arena(out)
+        self._arena: Arena | None = Arena(out)
         self.exchange = Exchange(self._arena, ArenaView(into, self._released))
         for descriptor in (out, into):
             os.close(descriptor)
-        self._freed: list[int] = []
+        self._freed: deque[int] = deque()
+        self._telling = False
         self._tell: Callable[[list[int]], None] | None = None
 
     def open(self, tell: Callable[[list[int]], None]) -> None:
@@ -33,28 +35,34 @@ class SharedMemory:
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Nobody is left to tell."""
+        """Nobody is left to tell; the memory goes with the last tensor that looks at it."""
         self._tell = None
+        self._arena, self.exchange = None, INLINE
 
     def free(self, offsets: Iterable[int]) -> None:
         """The other side no longer looks at blocks of ours."""
-        for offset in offsets:
-            self._arena.free(offset)
+        if self._arena is not None:
+            for offset in offsets:
+                self._arena.free(offset)
 
     @property
     def used(self) -> int:
         """Blocks of ours that the other side may still look at."""
-        return self._arena.used
+        return 0 if self._arena is None else self._arena.used
 
     def _released(self, offset: int) -> None:
         """The last view of a block is gone, in whichever thread."""
         if self._tell is None:
             return
         self._freed.append(offset)
-        if len(self._freed) == 1:
+        if not self._telling:
+            self._telling = True
             self._loop.call_soon_threadsafe(self._tell_freed)
 
     def _tell_freed(self) -> None:
-        freed, self._freed = self._freed, []
-        if self._tell is not None:
+        self._telling = False  # before looking, so that nothing is added unseen
+        freed: list[int] = []
+        while self._freed:
+            freed.append(self._freed.popleft())
+        if freed and self._tell is not None:
             self._tell(freed)

@@ -55,7 +55,7 @@ class Kind(IntEnum):
     CALL_TAKEN = 22  # (call id, responses taken)
     CALL_CANCEL = 23  # call id
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
-    METRIC = 25  # (operation, arguments) on a metric of the model's own
+    METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
     COMPLETED = 26  # config: what the model has filled in
 
 
@@ -63,9 +63,7 @@ WINDOW = 16
 """Responses of one request that a model process may send before the reader has taken some."""
 
 
-def pack_request(
-    number: int, request: InferenceRequest, exchange: Exchange = INLINE
-) -> Packed:
+def pack_request(number: int, request: InferenceRequest, exchange: Exchange = INLINE) -> Packed:
     """A request as header and payload; `number` names it on the link."""
     payload: list[Buffer] = []
     parameters = _plain(request.parameters)  # first: what is in the arena must be sent
@@ -91,9 +89,9 @@ def unpack_request(
     header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
 ) -> tuple[int, InferenceRequest, int]:
     """Number, request, and where the next request's tensors begin in the payload."""
-    inputs, at = exchange.unpack(header[4], payload, at)
-    request = InferenceRequest(*header[1:4], inputs, *header[5:])
-    return header[0], request, at
+    number, model_name, model_version, request_id, specs, *others = header
+    inputs, at = exchange.unpack(specs, payload, at)
+    return number, InferenceRequest(model_name, model_version, request_id, inputs, *others), at
 
 
 def pack_response(response: InferenceResponse, exchange: Exchange = INLINE) -> Packed:

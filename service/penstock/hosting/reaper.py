@@ -1,17 +1,20 @@
 """Ends what the server leaves behind when it dies without a word.
 
-One small process holds the end of a pipe. It is told the process group of every model process;
-when the pipe closes, because the server ended in whatever way, it kills the groups that are
-left, with the grandchildren that an engine may have started.
+One small process, `reap`, holds the end of a pipe. It is told the process group of every model
+process; when the pipe closes, because the server ended in whatever way, it kills the groups that
+are left, with the grandchildren that an engine may have started.
 """
 
 from __future__ import annotations
 
-import os
-import signal
+import asyncio
+import logging
 import subprocess
 import sys
-from contextlib import suppress
+
+from penstock.hosting import reap
+
+logger = logging.getLogger(__name__)
 
 
 class Reaper:
@@ -21,54 +24,59 @@ class Reaper:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
 
+    @property
+    def pid(self) -> int | None:
+        """The process that would kill the groups, while there is one."""
+        return self._process.pid if self._process else None
+
     def watch(self, group: int) -> None:
         """Kill `group` if the server dies."""
         self._groups.add(group)
-        self._tell(f"+{group}\n")
+        if self._process is None:
+            self._start()
+        else:
+            self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         """The group has ended; its number may be used again by others."""
         self._groups.discard(group)
-        self._tell(f"-{group}\n")
+        if self._process is not None:
+            self._tell(f"-{group}\n")
 
     def close(self) -> None:
-        """Let the helper process end; no group is left."""
+        """Kill the groups that are left, and end."""
         process, self._process = self._process, None
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            process.wait()
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._loop.remove_reader(process.stdout.fileno())
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
 
-    def _tell(self, line: str) -> None:
-        try:
-            self._write(line)
-        except BrokenPipeError:  # somebody killed it: a new one learns all groups
-            self.close()
-            for group in self._groups:
-                self._write(f"+{group}\n")
+    def _start(self) -> None:
+        command = [sys.executable, "-I", "-S", reap.__file__]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        self._loop = asyncio.get_running_loop()
+        # It never says anything: what can be read there is its end.
+        self._loop.add_reader(self._process.stdout.fileno(), self._replace)
+        self._tell("".join(f"+{group}\n" for group in self._groups))
 
-    def _write(self, line: str) -> None:
-        if self._process is None:
-            self._process = _start()
+    def _replace(self) -> None:
+        """Somebody killed it: a new one learns all groups."""
+        logger.warning("the process that ends model processes was killed; starting another")
+        self.close()
+        self._start()
+
+    def _tell(self, lines: str) -> None:
+        assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(line.encode())
-        self._process.stdin.flush()
-
-
-def _start() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", __file__]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-
-
-def _reap(lines: list[str]) -> None:
-    groups: set[int] = set()
-    for line in lines:
-        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
-    for group in groups:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
-
-
-if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    _reap(sys.stdin.read().splitlines())
+        try:
+            self._process.stdin.write(lines.encode())
+        except BrokenPipeError:
+            self._replace()

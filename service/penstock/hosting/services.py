@@ -11,7 +11,7 @@ from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.hosting.exchange import Exchange
+from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import WINDOW, Kind, pack_response, unpack_request
 
 Send = Callable[..., None]
@@ -26,19 +26,25 @@ class ModelServices(Protocol):
     def decoupled(self, name: str, version: str) -> bool:
         """Whether requests to the model may get any number of responses."""
 
-    async def control(self, instance: str, verb: str, arguments: Sequence[Any]) -> Any:
-        """Load, unload or ask for a model, or act on a metric, for the named instance."""
+    async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
+        """Load, unload or ask for a model."""
+
+    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
+        """Act on a metric that the named instance has made for itself."""
+
+    def ended(self, instance: str) -> None:
+        """The process of the named instance is gone."""
 
 
 class ServedCalls:
     """The requests of one model process that the server is answering."""
 
     def __init__(
-        self, services: ModelServices, context: InstanceContext, exchange: Exchange, send: Send
+        self, services: ModelServices, context: InstanceContext, memory: SharedMemory, send: Send
     ) -> None:
         self._services = services
         self._instance = context.name
-        self._exchange = exchange
+        self._memory = memory
         self._send = send
         self._calls: dict[int, _Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,6 +53,7 @@ class ServedCalls:
             Kind.CALL_TAKEN: self._taken,
             Kind.CALL_CANCEL: self._cancel,
             Kind.CONTROL: lambda header, _: self._start(self._control(*header)),
+            Kind.METRIC: lambda header, _: self._metric(*header),
         }
 
     def close(self) -> None:
@@ -56,10 +63,11 @@ class ServedCalls:
             call.stream.close()
         for task in self._tasks:
             task.cancel()
+        self._services.ended(self._instance)
 
     def _call(self, header: Any, payload: memoryview) -> None:
         decoupled, packed = header
-        number, request, _ = unpack_request(packed, payload, 0, self._exchange)
+        number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
         try:
             self._check_policy(request, decoupled)
             stream = self._services.infer(request)
@@ -89,11 +97,21 @@ class ServedCalls:
 
     async def _control(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
         try:
-            value = await self._services.control(self._instance, verb, arguments)
+            value = await self._services.control(verb, arguments)
         except Exception as error:  # whatever loading a model may raise
             self._send(Kind.CONTROLLED, (number, None, as_inference_error(error).message))
         else:
             self._send(Kind.CONTROLLED, (number, value, None))
+
+    def _metric(self, number: int, operation: str, arguments: Sequence[Any]) -> None:
+        """Number 0 asks for no answer."""
+        value, problem = None, None
+        try:
+            value = self._services.metric(self._instance, operation, arguments)
+        except InferenceError as error:
+            problem = error.message
+        if number:
+            self._send(Kind.CONTROLLED, (number, value, problem))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -102,7 +120,7 @@ class ServedCalls:
 
     def respond(self, number: int, response: Any) -> None:
         """Send one response to the process."""
-        header, payload = pack_response(response, self._exchange)
+        header, payload = pack_response(response, self._memory.exchange)
         self._send(Kind.CALLED, (number, header), payload)
 
     def finish(self, number: int, error: InferenceError | None) -> None:

@@ -25,10 +25,13 @@ class LocalServices:
     def decoupled(self, name: str, version: str) -> bool:
         return self._model(name, version).config.decoupled
 
-    async def control(self, instance: str, verb: str, arguments: Sequence[Any]) -> Any:
-        if verb == "metric":
-            operation, *rest = arguments
-            return self._metrics.apply(instance, operation, rest)
+    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
+        return self._metrics.apply(instance, operation, arguments)
+
+    def ended(self, instance: str) -> None:
+        self._metrics.remove(instance)
+
+    async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
         if verb == "load":
             name, config, files = arguments
             return await self._load(name, config, files)

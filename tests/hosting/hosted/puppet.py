@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -57,13 +59,14 @@ class Puppet(Backend):
 
     async def finalize(self) -> None:
         if mark := self.context.settings.get("mark"):
-            Path(mark).touch()
+            _leave(mark)
         _misbehave(self.context.settings.get("finalize", ""))
 
     async def _obey(self, request: InferenceRequest) -> Outcome:
         do: Callable[[InferenceRequest], Any] = getattr(self, str(request.parameters["do"]))
-        outcome = do(request)
-        return await outcome if asyncio.iscoroutine(outcome) else outcome
+        answer = do(request)
+        outcome: Outcome = await answer if asyncio.iscoroutine(answer) else answer
+        return outcome
 
     # -- what may be told -----------------------------------------------------------------------
 
@@ -117,9 +120,21 @@ class Puppet(Backend):
         await asyncio.sleep(0.2)
         return self.flow(request)
 
+    def flood(self, _: InferenceRequest) -> Outcome:
+        """Responses of a MiB without end."""
+        return self._floods()
+
+    def can_import(self, request: InferenceRequest) -> Outcome:
+        found = importlib.util.find_spec(str(request.parameters["name"])) is not None
+        return InferenceResponse(parameters={"found": found})
+
     async def hang(self, _: InferenceRequest) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def nap(self, _: InferenceRequest) -> Outcome:
+        await asyncio.sleep(0.2)
+        return InferenceResponse()
 
     async def cancelled(self, _: InferenceRequest) -> Outcome:
         raise asyncio.CancelledError
@@ -142,7 +157,8 @@ class Puppet(Backend):
 
     def show(self, request: InferenceRequest) -> Outcome:
         """Let a number be seen as a metric, by the type that `numpy` has for it."""
-        self.shown = {"shown": np.float32(request.parameters["n"])}
+        number: Any = np.float32(request.parameters["n"])
+        self.shown = {"shown": number}
         return InferenceResponse()
 
     def break_metrics(self, _: InferenceRequest) -> Outcome:
@@ -170,7 +186,7 @@ class Puppet(Backend):
 
     def wide_view(self, _: InferenceRequest) -> Outcome:
         """A buffer whose items are larger than a byte."""
-        view = memoryview(np.array([1.5, 2.5], np.float32))
+        view = np.array([1.5, 2.5], np.float32).data
         return InferenceResponse({"OUT": Tensor(DataType.FP32, (2,), view)})
 
     def unspeakable(self, _: InferenceRequest) -> Outcome:
@@ -201,6 +217,10 @@ class Puppet(Backend):
         finally:
             self._closed()
 
+    async def _floods(self) -> AsyncIterator[InferenceResponse]:
+        while True:
+            yield InferenceResponse({"OUT": Tensor.from_numpy(np.ones(1 << 20, np.uint8))})
+
     async def _broken(self) -> AsyncIterator[InferenceResponse]:
         yield _number(0)
         raise ValueError("boom in the middle")
@@ -224,9 +244,11 @@ def _number(value: int) -> InferenceResponse:
     return InferenceResponse({"OUT": Tensor.from_numpy(np.array([value], np.int32))})
 
 
-def _thread_name() -> str:
-    import threading
+def _leave(mark: str) -> None:
+    Path(mark).touch()
 
+
+def _thread_name() -> str:
     return threading.current_thread().name
 
 

@@ -1,0 +1,83 @@
+"""Exceptions of a model as text for clients and the log, in the form of Triton's backend.
+
+`ValueError: boom`, an empty line, `At:`, and a line `  /path/model.py(11): execute` for each
+frame, the innermost first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+_OWN = ("penstock", "penstock_backends")
+_MOST_FRAMES = 60
+"""Of a recursion without end, the two ends are enough."""
+
+
+def describe(error: BaseException) -> str:
+    """What was raised and where; then, in the same form, the exceptions that it was raised from.
+
+    Frames of the server's own code and of the import machinery are left out: they are the same
+    for every model and tell nothing about this one.
+    """
+    text, *causes = (_description(cause) for cause in _chain(error))
+    for cause in causes:
+        text = f"{text.rstrip()}\n\nCaused by: {cause}"
+    return text
+
+
+def _description(error: BaseException) -> str:
+    lines = [_headline(error), *getattr(error, "__notes__", ())]
+    frames = _frames(error.__traceback__)
+    if not frames:
+        return "\n".join(lines)
+    return "\n".join([*lines, "", "At:", *frames, ""])
+
+
+def _headline(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {str(error) or '<EMPTY MESSAGE>'}"
+    except Exception as another:  # the exception's own code, which may be wrong too
+        return f"{name}: <{type(another).__name__} while making the message>"
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    """A line for each frame, the innermost first."""
+    own = _own_directories()
+    lines = [
+        f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}"
+        for frame, line in traceback.walk_tb(trace)
+        if not _is_hidden(frame.f_code.co_filename, own)
+    ]
+    if (more := len(lines) - _MOST_FRAMES) > 0:
+        half = _MOST_FRAMES // 2
+        lines[half:-half] = [f"  ... {more} more frames"]
+    return lines[::-1]
+
+
+def _is_hidden(file: str, own: tuple[str, ...]) -> bool:
+    return file.startswith(("<frozen importlib", *own))
+
+
+def _own_directories() -> tuple[str, ...]:
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in _OWN)
+    return tuple(os.path.dirname(file) + os.sep for file in files if file)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it was raised from, and what a group holds, each once."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        current = waiting.pop(0)
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
+        if current.__cause__ is not None:
+            waiting.append(current.__cause__)

@@ -1,0 +1,82 @@
+"""Metrics as Prometheus reads them: families as values, and their text in format 0.0.4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class MetricKind(IntEnum):
+    """What a metric can do; the numbers are those of `pb_utils.MetricFamily`."""
+
+    COUNTER = 0
+    GAUGE = 1
+    HISTOGRAM = 2
+
+
+Labels = tuple[tuple[str, str], ...]
+"""Names and values, in the order of the names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One metric at one time. For histograms `value` is the sum of what was observed.
+
+    `buckets` are upper bounds with how many observations were not above them, the last `inf`.
+    """
+
+    labels: Labels
+    value: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The metrics of one name at one time."""
+
+    name: str
+    description: str
+    kind: MetricKind
+    series: tuple[Series, ...]
+
+
+def render(families: Iterable[Family]) -> str:
+    """The families in Prometheus' text format 0.0.4, each with its HELP and TYPE lines."""
+    return "".join(f"{line}\n" for family in families for line in _lines(family))
+
+
+def _lines(family: Family) -> Iterator[str]:
+    name = family.name
+    yield f"# HELP {name} {family.description.translate(_ESCAPES_IN_HELP)}"
+    yield f"# TYPE {name} {family.kind.name.lower()}"
+    for series in family.series:
+        labels = series.labels
+        if family.kind is not MetricKind.HISTOGRAM:
+            yield f"{name}{_braced(labels)} {_number(series.value)}"
+            continue
+        for bound, total in series.buckets:
+            yield f"{name}_bucket{_braced((*labels, ('le', _number(bound))))} {total}"
+        yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
+        yield f"{name}_count{_braced(labels)} {series.buckets[-1][1]}"
+
+
+_ESCAPES_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def _braced(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return "{" + ",".join(pairs) + "}"
+
+
+def _number(value: float) -> str:
+    """As short as can be read back; whole numbers without a fraction."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value)).removesuffix(".0")

@@ -1,0 +1,192 @@
+"""Asks a server what was asked of the real one, and compares the answers.
+
+    python golden.py HOST:GRPC HOST:HTTP REPOSITORY FILE...    prints the agreement by file
+
+What differs by nature is not compared: server name and version, times, addresses in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from penstock.protocol import grpc_service_pb2 as pb
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One question to the real server and its answer."""
+
+    file: str
+    name: str
+    recorded: Mapping[str, Any]
+
+    @property
+    def model(self) -> str:
+        """The model that it is about, if any."""
+        asked = self.recorded.get("request") or (self.recorded.get("requests") or [{}])[0] or {}
+        if "path" in self.recorded:
+            found = re.match(r"/v2/models/([^/]+)", self.recorded["path"])
+            return found.group(1) if found else ""
+        return str(asked.get("model_name") or asked.get("name") or "")
+
+
+def cases(path: Path) -> Iterator[Case]:
+    """The cases of one file."""
+    for name, recorded in json.loads(path.read_text()).items():
+        yield Case(path.stem, name, recorded)
+
+
+class Peer:
+    """A server to be asked."""
+
+    def __init__(self, grpc_target: str, http_target: str, repository: Path) -> None:
+        self._channel = grpc.insecure_channel(
+            grpc_target, options=[("grpc.max_receive_message_length", -1)]
+        )
+        self._http = http_target
+        self._repository = repository
+
+    def difference(self, case: Case) -> str | None:
+        """How the answer differs from the recorded one; `None` when it does not."""
+        recorded = case.recorded
+        if "path" in recorded:
+            expected, got = _http_expected(recorded), self._ask_http(recorded)
+        elif recorded["rpc"] == "ModelStreamInfer":
+            expected, got = _stream_expected(recorded), self._ask_stream(recorded)
+        else:
+            expected, got = _unary_expected(recorded), self._ask_unary(recorded)
+        expected, got = self._placed(expected), _masked(got)
+        return None if expected == got else f"expected {expected}\n     got {got}"
+
+    def _ask_unary(self, recorded: Mapping[str, Any]) -> Any:
+        rpc = recorded["rpc"]
+        request, response = getattr(pb, f"{rpc}Request"), getattr(pb, f"{rpc}Response")
+        call = self._channel.unary_unary(
+            _SERVICE + rpc,
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        message = _message(recorded.get("request") or {}, request())
+        # A short limit where the recording ran into one; it is what was recorded.
+        timeout = 0.5 if recorded["code"] == "DEADLINE_EXCEEDED" else _TIMEOUT
+        try:
+            answer = call(message, timeout=timeout, metadata=_metadata(recorded))
+        except grpc.RpcError as error:
+            return {"code": error.code().name, "message": error.details()}
+        return {"code": "OK", "response": _dict(answer)}
+
+    def _ask_stream(self, recorded: Mapping[str, Any]) -> Any:
+        call = self._channel.stream_stream(
+            _SERVICE + "ModelStreamInfer",
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelStreamInferResponse.FromString,
+        )
+        requests = [_message(r, pb.ModelInferRequest()) for r in recorded["requests"] or []]
+        answers = call(iter(requests), timeout=_TIMEOUT, metadata=_metadata(recorded))
+        seen: list[Any] = []
+        try:
+            seen += map(_dict, answers)
+        except grpc.RpcError as error:
+            return {"code": error.code().name, "message": error.details(), "responses": seen}
+        return {"code": "OK", "responses": seen}
+
+    def _ask_http(self, recorded: Mapping[str, Any]) -> Any:
+        host, _, port = self._http.partition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=_TIMEOUT)
+        body = recorded.get("body")
+        data = body.encode() if isinstance(body, str) else body
+        if isinstance(data, dict):
+            data = base64.b64decode(data["base64"])
+        connection.request(recorded["method"], recorded["path"], data, dict(recorded["headers"]))
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        try:
+            reply = json.loads(text)
+        except ValueError:
+            reply = text.decode(errors="replace")
+        return {"status": answer.status, "reply": reply}
+
+    def _placed(self, value: Any) -> Any:
+        """The recorded value with this server's paths."""
+        text = json.dumps(value).replace("$REPO", str(self._repository))
+        return _masked(json.loads(text))
+
+
+def agreement(peer: Peer, path: Path, names: set[str] | None = None) -> tuple[int, dict[str, str]]:
+    """How many cases of a file there are (about the named models), and which differ."""
+    asked = [c for c in cases(path) if names is None or not c.model or c.model in names]
+    differing = {c.name: d for c in asked if (d := peer.difference(c)) is not None}
+    return len(asked), differing
+
+
+def _unary_expected(recorded: Mapping[str, Any]) -> Any:
+    if recorded["code"] != "OK":
+        return {"code": recorded["code"], "message": recorded["message"]}
+    return {"code": "OK", "response": recorded.get("response", {})}
+
+
+def _stream_expected(recorded: Mapping[str, Any]) -> Any:
+    expected = {"code": recorded["code"], "responses": recorded["responses"]}
+    if recorded["code"] != "OK":
+        expected["message"] = recorded["message"]
+    return expected
+
+
+def _http_expected(recorded: Mapping[str, Any]) -> Any:
+    return {"status": recorded["status"], "reply": recorded.get("reply", "")}
+
+
+def _message(request: Mapping[str, Any], message: Any) -> Any:
+    known = {key: value for key, value in request.items() if key != "raw_input_contents_bytes"}
+    return ParseDict(known, message)
+
+
+def _metadata(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(key, value) for key, value in recorded.get("metadata", ())]
+
+
+def _dict(message: Any) -> Any:
+    return MessageToDict(message, preserving_proto_field_name=True)
+
+
+_VARYING = (
+    (re.compile(r'"version": "[0-9.]+(\w*)"'), '"version": "*"'),
+    (re.compile(r'"(last_inference|ns)": "?\d+"?'), r'"\1": "*"'),
+    (re.compile(r"0x[0-9a-f]+"), "0x*"),
+)
+
+
+def _masked(value: Any) -> Any:
+    text = json.dumps(value)
+    for pattern, mask in _VARYING:
+        text = pattern.sub(mask, text)
+    return json.loads(text)
+
+
+def main() -> None:
+    grpc_target, http_target, repository, *files = sys.argv[1:]
+    peer = Peer(grpc_target, http_target, Path(repository))
+    for file in files:
+        total, differing = agreement(peer, Path(file))
+        print(f"{Path(file).stem:28} {total - len(differing):4} of {total:4} agree")
+        for name, difference in differing.items():
+            print(f"  {name}: {difference[:1500]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fakes import InstallBackend
+
+
+@pytest.fixture
+def install_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallBackend:
+    """Announces an object as a backend, as a distribution installed beside ours would."""
+
+    def install(name: str, backend: object) -> None:
+        module = ModuleType("installed_backends")
+        module.__dict__["backend"] = backend
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        info = tmp_path / "site" / "installed-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: installed\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(
+            f"[penstock.backends]\n{name} = {module.__name__}:backend\n"
+        )
+        monkeypatch.syspath_prepend(info.parent)
+
+    return install

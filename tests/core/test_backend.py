@@ -1,0 +1,56 @@
+"""The interface of backends, and how they are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes import FakeBackend, InstallBackend, Script, model_config
+from penstock.core.backend import Backend, InstanceContext, find_backend
+from penstock.core.errors import ModelLoadError
+
+
+def test_a_backend_is_found_by_the_name_that_a_distribution_announces(
+    install_backend: InstallBackend,
+) -> None:
+    install_backend("of-a-stranger", FakeBackend)
+    assert find_backend("of-a-stranger") is FakeBackend
+
+
+def test_a_backend_that_is_not_installed_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ModelLoadError, match=r"unable to find backend 'nope'.*identity.*repeat"):
+        find_backend("nope")
+
+
+@pytest.mark.parametrize("announced", [int, "text", FakeBackend.execute])
+def test_what_is_no_backend_is_refused(
+    install_backend: InstallBackend, announced: object
+) -> None:
+    install_backend("odd", announced)
+    with pytest.raises(ModelLoadError, match="backend 'odd' is no subclass of"):
+        find_backend("odd")
+
+
+def test_a_backend_without_its_verb_cannot_be_made() -> None:
+    class Idle(Backend):
+        async def initialize(self, context: InstanceContext) -> None:
+            pass
+
+    with pytest.raises(TypeError, match="execute"):
+        Idle()  # type: ignore[abstract]
+
+
+async def test_what_a_backend_need_not_say_has_an_answer() -> None:
+    backend, config = Script().backend(), model_config()
+    assert await backend.healthy()
+    assert backend.metrics() == {}
+    assert await backend.complete_config(config, Path(), {}) is config
+    backend.check_config(config)
+    assert (backend.host, backend.serial) == ("thread", True)
+
+
+def test_a_model_lies_above_its_versions() -> None:
+    path = Path("/models/m/3")
+    context = InstanceContext("m_0", model_config(), 3, path, run=lambda: None)  # type: ignore
+    assert context.model_path == Path("/models/m")

@@ -1,0 +1,257 @@
+"""One request on its way, and what it leaves in the statistics."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    rule,
+)
+
+from fakes import make_inference, make_request, make_response, marks
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    RejectedError,
+    RequestCancelledError,
+    UnavailableError,
+)
+from penstock.core.inference import Inference, rows_of
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.statistics import Duration, FailureReason, Statistics
+from penstock.core.tensor import Tensor
+
+
+def _answer(inference: Inference) -> None:
+    inference.stream.send(make_response(final=True))
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def test_a_request_has_the_rows_of_its_inputs_when_the_model_batches() -> None:
+    assert rows_of(make_request(rows=3), max_batch_size=8) == 3
+
+
+def test_a_request_counts_as_one_when_the_model_does_not_batch() -> None:
+    assert rows_of(make_request(rows=3), max_batch_size=0) == 1
+
+
+@pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.int32(1))}])
+def test_a_request_without_a_first_dimension_counts_as_one(inputs: dict[str, Tensor]) -> None:
+    assert rows_of(InferenceRequest("m", inputs=inputs), max_batch_size=8) == 1
+
+
+# -- the way -------------------------------------------------------------------------------------
+
+
+def test_the_stream_names_the_version_that_answers() -> None:
+    assert make_inference().stream.model_version == "1"
+
+
+def test_a_request_that_waits_is_pending_and_one_that_executes_is_not() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    assert (statistics.pending, statistics.in_flight) == (1, 1)
+    inference.started(time.monotonic_ns())
+    assert (statistics.pending, statistics.in_flight) == (0, 1)
+
+
+def test_a_request_is_abandoned_when_its_reader_has_left() -> None:
+    inference = make_inference()
+    assert not inference.abandoned
+    inference.stream.close()
+    assert inference.abandoned
+
+
+async def test_an_answered_request_is_counted_with_its_rows() -> None:
+    statistics = Statistics()
+    inference = make_inference(rows=3, statistics=statistics)
+    inference.started(time.monotonic_ns())
+    _answer(inference)
+    assert len(await marks(inference.stream)) == 1
+    assert (statistics.success.count, statistics.inference_count) == (1, 3)
+    assert statistics.fail == Duration()
+
+
+def test_a_request_is_answered_when_the_last_response_was_sent_and_counts_once() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    inference.started(time.monotonic_ns())
+    inference.stream.send(make_response(1))
+    assert statistics.success.count == 0
+    _answer(inference)
+    inference.stream.close()
+    assert (statistics.success.count, statistics.in_flight) == (1, 0)
+
+
+def test_the_times_of_the_stations_add_up() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    start = inference.start = time.monotonic_ns() - 1000
+    inference.started(start + 100)
+    inference.compute_input_end = start + 120
+    inference.compute_output_start = start + 420
+    inference.compute_end = start + 425
+    _answer(inference)
+    spent = [statistics.queue, statistics.compute_input, statistics.compute_infer]
+    assert [duration.ns for duration in spent] == [100, 20, 300]
+    assert (statistics.compute_output.ns, statistics.compute_output.count) == (5, 1)
+    assert statistics.success.ns >= 1000
+
+
+def test_stations_that_were_not_reported_take_no_time() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    start = inference.start
+    inference.started(start + 50)
+    _answer(inference)
+    assert (statistics.queue.ns, statistics.compute_input.ns) == (50, 0)
+    assert statistics.compute_infer.ns >= 0
+    assert statistics.compute_output.ns >= 0
+
+
+def test_the_last_inference_is_told_in_milliseconds() -> None:
+    statistics = Statistics()
+    before = time.time_ns() // 1_000_000
+    _answer(make_inference(statistics=statistics))
+    assert before <= statistics.last_inference <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("error", "from_backend", "reason"),
+    [
+        (RequestCancelledError("gone"), True, FailureReason.CANCELED),
+        (RejectedError("full"), False, FailureReason.REJECTED),
+        (InternalError("broken"), True, FailureReason.BACKEND),
+        (UnavailableError("down"), False, FailureReason.OTHER),
+    ],
+)
+def test_a_failure_is_counted_by_its_reason(
+    error: InferenceError, from_backend: bool, reason: FailureReason
+) -> None:
+    statistics = Statistics()
+    make_inference(statistics=statistics).fail(error, from_backend=from_backend)
+    assert dict(statistics.failures) == {reason: 1}
+    assert (statistics.fail.count, statistics.success.count) == (1, 0)
+
+
+def test_a_failed_request_counts_neither_rows_nor_compute_times() -> None:
+    statistics = Statistics()
+    inference = make_inference(rows=5, statistics=statistics)
+    inference.started(time.monotonic_ns())
+    inference.fail(InternalError("broken"))
+    assert statistics.inference_count == statistics.last_inference == 0
+    assert statistics.queue == statistics.compute_infer == Duration()
+
+
+def test_a_final_response_that_carries_an_error_is_a_failure() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    inference.stream.send(InferenceResponse(final=True, error=InternalError("in-band")))
+    assert (statistics.fail.count, statistics.success.count) == (1, 0)
+
+
+def test_a_reader_that_leaves_is_a_cancellation() -> None:
+    statistics = Statistics()
+    make_inference(statistics=statistics).stream.close()
+    assert statistics.failures == {FailureReason.CANCELED: 1}
+
+
+# -- exactness -----------------------------------------------------------------------------------
+
+
+class Requests(RuleBasedStateMachine):
+    """Any number of requests, each at its own station."""
+
+    waiting = Bundle("waiting")
+    running = Bundle("running")
+
+    @initialize()
+    def begin(self) -> None:
+        self.statistics = Statistics()
+        self.expected = {"waiting": 0, "running": 0, "good": 0, "bad": 0, "rows": 0}
+
+    @rule(target=waiting, rows=st.integers(1, 4))
+    def admit(self, rows: int) -> Inference:
+        self.expected["waiting"] += 1
+        return make_inference(rows=rows, statistics=self.statistics)
+
+    @rule(target=running, inference=consumes(waiting))
+    def start(self, inference: Inference) -> Inference:
+        self._left("waiting")
+        self.expected["running"] += 1
+        inference.started(time.monotonic_ns())
+        return inference
+
+    @rule(inference=running)
+    def stream(self, inference: Inference) -> None:
+        inference.stream.send(make_response())
+
+    @rule(inference=running)
+    def take(self, inference: Inference) -> None:
+        inference.stream.take()
+
+    @rule(inference=consumes(running), by_flag=st.booleans())
+    def answer(self, inference: Inference, by_flag: bool) -> None:
+        self._left("running", "good", inference.rows)
+        if by_flag:
+            _answer(inference)
+        else:
+            inference.stream.end()
+        inference.stream.close()
+
+    @rule(inference=consumes(running), from_backend=st.booleans())
+    def fail_running(self, inference: Inference, from_backend: bool) -> None:
+        self._left("running", "bad")
+        inference.fail(InternalError("broken"), from_backend=from_backend)
+        _answer(inference)
+
+    @rule(inference=consumes(waiting))
+    def reject(self, inference: Inference) -> None:
+        self._left("waiting", "bad")
+        inference.fail(RejectedError("full"))
+
+    @rule(inference=consumes(waiting))
+    def leave_the_queue(self, inference: Inference) -> None:
+        self._left("waiting", "bad")
+        inference.stream.close()
+        inference.stream.close()
+
+    @rule(inference=consumes(running))
+    def leave_the_execution(self, inference: Inference) -> None:
+        self._left("running", "bad")
+        inference.stream.close()
+        _answer(inference)
+
+    def _left(self, station: str, outcome: str = "", rows: int = 0) -> None:
+        self.expected[station] -= 1
+        self.expected["rows"] += rows
+        if outcome:
+            self.expected[outcome] += 1
+
+    @invariant()
+    def the_gauges_are_exact(self) -> None:
+        expected, statistics = self.expected, self.statistics
+        assert statistics.pending == expected["waiting"]
+        assert statistics.in_flight == expected["waiting"] + expected["running"]
+
+    @invariant()
+    def every_request_that_ended_is_counted_once(self) -> None:
+        expected, statistics = self.expected, self.statistics
+        assert statistics.success.count == statistics.queue.count == expected["good"]
+        assert statistics.fail.count == statistics.failures.total() == expected["bad"]
+        assert statistics.inference_count == expected["rows"]
+
+
+TestRequests = Requests.TestCase
+TestRequests.settings = settings(max_examples=40, stateful_step_count=40)

@@ -1,0 +1,25 @@
+"""A server that will be killed: starts a model process with a grandchild, names all pids, waits.
+
+Run as `python orphan.py`; one line with the pids of the model process, its child and the reaper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from hosting.puppets import Puppets
+
+
+async def main() -> None:
+    async with Puppets() as puppets:
+        instance = await puppets.start()
+        grandchild = (await puppets.ask(instance, "grandchild")).parameters["pid"]
+        print(instance.pid, grandchild, puppets.reaper.pid, flush=True)
+        await asyncio.Event().wait()
+
+
+asyncio.run(main())

@@ -1,0 +1,148 @@
+"""Nothing outlives the server, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from hosting.puppets import PATIENCE, alive, descriptors, eventually
+from penstock.hosting.reaper import Reaper
+
+
+@dataclass(frozen=True)
+class Server:
+    """Process ids of a server and of what it has started."""
+
+    pid: int
+    model: int
+    grandchild: int
+    reaper: int
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    """A server of its own process with one model process, which has started another."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, Path(__file__).parent / "orphan.py", stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+    started = Server(process.pid, *map(int, line.split()))
+    yield started
+    for pid in (started.model, started.grandchild, started.pid):
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    await process.wait()
+
+
+@pytest.fixture
+def group() -> Iterator[int]:
+    """A process group with one sleeping process."""
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+async def test_killed_server_leaves_neither_model_nor_grandchild(server: Server) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
+    await eventually(lambda: not alive(server.reaper))
+
+
+async def test_killed_server_leaves_nothing_although_its_reaper_was_killed_before(
+    server: Server,
+) -> None:
+    os.kill(server.reaper, signal.SIGKILL)
+    await eventually(lambda: not alive(server.reaper))
+    await asyncio.sleep(0.3)  # for the server to notice
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
+
+
+async def test_stopped_model_process_is_killed_too(server: Server) -> None:
+    """It cannot see that its link is closed."""
+    os.kill(server.model, signal.SIGSTOP)
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
+
+
+async def test_group_is_left_alone_while_the_server_lives(group: int) -> None:
+    reaper = Reaper()
+    reaper.watch(group)
+    await asyncio.sleep(0.2)
+    assert alive(group)
+    reaper.forget(group)
+    reaper.close()
+    assert alive(group)
+
+
+async def test_group_that_is_still_known_at_the_end_is_killed(group: int) -> None:
+    reaper = Reaper()
+    reaper.watch(group)
+    reaper.close()
+    assert not alive(group)
+
+
+async def test_signals_that_ask_to_end_do_not_end_the_reaper(group: int) -> None:
+    """Ctrl-C reaches the whole terminal; the reaper has to outlast the server."""
+    reaper = Reaper()
+    reaper.watch(group)
+    await asyncio.sleep(0.2)  # until it has started
+    assert reaper.pid is not None
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(reaper.pid, number)
+    reaper.close()
+    assert not alive(group)
+
+
+async def test_new_reaper_learns_of_all_groups(group: int) -> None:
+    reaper = Reaper()
+    reaper.watch(group)
+    former = reaper.pid
+    assert former is not None
+    os.kill(former, signal.SIGKILL)
+    await eventually(lambda: reaper.pid not in (None, former))
+    reaper.close()
+    assert not alive(group)
+
+
+async def test_telling_a_dead_reaper_starts_a_new_one(group: int) -> None:
+    """The loop has had no turn in which to notice."""
+    reaper = Reaper()
+    reaper.watch(1 << 22)
+    assert reaper.pid is not None
+    kill_and_wait(reaper.pid)
+    reaper.watch(group)
+    reaper.close()
+    assert not alive(group)
+
+
+async def test_close_leaves_nothing_open() -> None:
+    before = descriptors()
+    for _ in range(3):
+        reaper = Reaper()
+        reaper.watch(1 << 22)
+        reaper.forget(1 << 22)
+        reaper.close()
+    assert descriptors() == before
+
+
+async def test_reaper_that_knows_nothing_has_no_process() -> None:
+    reaper = Reaper()
+    assert reaper.pid is None
+    reaper.close()
+
+
+def kill_and_wait(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)

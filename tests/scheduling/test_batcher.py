@@ -1,0 +1,302 @@
+"""The waiting around the queue. Times are virtual: a loop that need not wait does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes import FakeInstance, in_virtual_time, make_inference, make_request, marks, turns
+from penstock.core.errors import RequestCancelledError
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceRequest
+from penstock.core.statistics import Statistics
+from penstock.core.tensor import Tensor
+from penstock.scheduling.batcher import DynamicBatcher, signature
+from penstock.scheduling.queue import BatchPolicy
+
+EAGER = BatchPolicy(4)
+PATIENT = BatchPolicy(4, max_queue_delay=1.0)
+
+
+def _scheduled(
+    batcher: DynamicBatcher, ids: str, statistics: Statistics | None = None
+) -> list[Inference]:
+    inferences = [make_inference(id, statistics=statistics) for id in ids]
+    for inference in inferences:
+        batcher.schedule(inference)
+    return inferences
+
+
+# -- batching ------------------------------------------------------------------------------------
+
+
+async def test_requests_of_one_turn_are_batched_without_a_delay() -> None:
+    instance = FakeInstance()
+    inferences = _scheduled(DynamicBatcher(EAGER, [instance]), "abc")
+    assert [await marks(i.stream) for i in inferences] == [["a"], ["b"], ["c"]]
+    assert instance.batches == [["a", "b", "c"]]
+
+
+async def test_requests_that_come_while_the_instance_is_busy_are_batched() -> None:
+    instance = FakeInstance(held=True)
+    batcher = DynamicBatcher(EAGER, [instance])
+    for id in "abcd":
+        _scheduled(batcher, id)
+        await turns()
+    instance.release()
+    await turns(10)
+    assert instance.batches == [["a"], ["b", "c", "d"]]
+
+
+async def test_an_idle_instance_takes_the_next_batch_while_others_are_busy() -> None:
+    instances = FakeInstance("x", held=True), FakeInstance("y", held=True)
+    _scheduled(DynamicBatcher(EAGER, instances), "abcdef")
+    await turns()
+    assert [instance.batches for instance in instances] == [[["a", "b", "c", "d"]], [["e", "f"]]]
+
+
+async def test_an_instance_that_is_not_serial_is_given_batches_as_they_form() -> None:
+    instance = FakeInstance(serial=False, held=True)
+    batcher = DynamicBatcher(EAGER, [instance])
+    for ids in ("ab", "c"):
+        _scheduled(batcher, ids)
+        await turns()
+    assert (instance.batches, instance.running) == ([["a", "b"], ["c"]], 2)
+
+
+async def test_requests_wait_for_an_instance_that_is_away() -> None:
+    instance = FakeInstance()
+    instance.go_away()
+    _scheduled(DynamicBatcher(EAGER, [instance]), "ab")
+    await turns()
+    assert instance.batches == []
+    instance.come_back()
+    await turns()
+    assert instance.batches == [["a", "b"]]
+
+
+# -- waiting -------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_batch_that_may_grow_waits_for_the_delay() -> None:
+    instance = FakeInstance()
+    (inference,) = _scheduled(DynamicBatcher(PATIENT, [instance]), "a")
+    await marks(inference.stream)
+    assert instance.began == [pytest.approx(1.0)]
+
+
+@in_virtual_time
+async def test_a_later_request_does_not_postpone_a_batch() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(PATIENT, [instance])
+    _scheduled(batcher, "a")
+    await asyncio.sleep(0.6)
+    (last,) = _scheduled(batcher, "b")
+    await marks(last.stream)
+    assert (instance.batches, instance.began) == ([["a", "b"]], [pytest.approx(1.0)])
+
+
+@in_virtual_time
+async def test_a_request_that_fills_the_batch_ends_the_waiting() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(PATIENT, [instance])
+    _scheduled(batcher, "abc")
+    await asyncio.sleep(0.4)
+    _scheduled(batcher, "d")
+    await asyncio.sleep(5)
+    assert (instance.batches, instance.began) == ([["a", "b", "c", "d"]], [pytest.approx(0.4)])
+
+
+@in_virtual_time
+async def test_whoever_waited_long_enough_meanwhile_leaves_when_an_instance_is_idle() -> None:
+    instance = FakeInstance(seconds=3.0)
+    batcher = DynamicBatcher(PATIENT, [instance])
+    _scheduled(batcher, "abcd")
+    await asyncio.sleep(0.5)
+    _scheduled(batcher, "ef")
+    await asyncio.sleep(9)
+    assert (instance.batches[1], instance.began[1]) == (["e", "f"], pytest.approx(3.0))
+
+
+@in_virtual_time
+async def test_the_next_batch_waits_from_its_own_first_request() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(PATIENT, [instance])
+    _scheduled(batcher, "a")
+    await asyncio.sleep(2)
+    _scheduled(batcher, "b")
+    await asyncio.sleep(2)
+    assert instance.began == [pytest.approx(1.0), pytest.approx(3.0)]
+
+
+def test_a_delay_too_short_for_a_timer_is_not_spent_spinning() -> None:
+    """uvloop runs a timer of less than half a millisecond in the next turn, again and again."""
+
+    instance = FakeInstance()
+
+    async def call() -> None:
+        batcher = DynamicBatcher(BatchPolicy(4, max_queue_delay=0.0002), [instance])
+        for id in "abcde":
+            await asyncio.sleep(0.001)
+            (inference,) = _scheduled(batcher, id)
+            await marks(inference.stream)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(call())
+    assert instance.asked < 50
+
+
+# -- leaving -------------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_request_cancelled_in_a_forming_batch_leaves_its_neighbours_answered() -> None:
+    instance, statistics = FakeInstance(), Statistics()
+    inferences = _scheduled(DynamicBatcher(PATIENT, [instance]), "abc", statistics)
+    await asyncio.sleep(0.5)
+    inferences[1].stream.close()
+    assert await marks(inferences[0].stream) == ["a"]
+    assert await marks(inferences[2].stream) == ["c"]
+    assert instance.batches == [["a", "c"]]
+    assert statistics.pending == statistics.in_flight == 0
+
+
+@in_virtual_time
+async def test_a_batch_that_everybody_left_is_never_executed() -> None:
+    instance = FakeInstance()
+    inferences = _scheduled(DynamicBatcher(PATIENT, [instance]), "ab")
+    await asyncio.sleep(0.5)
+    for inference in inferences:
+        inference.stream.close()
+    await asyncio.sleep(5)
+    assert instance.batches == []
+
+
+async def test_a_request_cancelled_while_all_are_busy_never_reaches_an_instance() -> None:
+    instance = FakeInstance(held=True)
+    batcher = DynamicBatcher(EAGER, [instance])
+    _scheduled(batcher, "a")
+    await turns()
+    leaving, staying = _scheduled(batcher, "bc")
+    await turns()
+    leaving.stream.close()
+    instance.release()
+    assert await marks(staying.stream) == ["c"]
+    assert instance.batches == [["a"], ["c"]]
+
+
+async def test_a_request_cancelled_between_decision_and_execution_is_left_out() -> None:
+    instance, statistics = FakeInstance(), Statistics()
+    leaving, staying = _scheduled(DynamicBatcher(EAGER, [instance]), "ab", statistics)
+    await asyncio.sleep(0)  # the batch is decided, its execution not begun
+    leaving.stream.close()
+    assert await marks(staying.stream) == ["b"]
+    assert instance.batches == [["b"]]
+    assert statistics.pending == statistics.in_flight == 0
+
+
+async def test_a_request_cancelled_while_its_batch_executes_leaves_the_others_answered() -> None:
+    instance, statistics = FakeInstance(held=True), Statistics()
+    leaving, staying = _scheduled(DynamicBatcher(EAGER, [instance]), "ab", statistics)
+    await turns()
+    leaving.stream.close()
+    assert (statistics.pending, statistics.in_flight) == (0, 1)
+    instance.release()
+    assert await marks(staying.stream) == ["b"]
+    with pytest.raises(RequestCancelledError):
+        await marks(leaving.stream)
+
+
+async def test_draining_waits_for_what_executes() -> None:
+    instance = FakeInstance(held=True)
+    batcher = DynamicBatcher(EAGER, [instance])
+    _scheduled(batcher, "ab")
+    await turns()
+    draining = asyncio.ensure_future(batcher.drain())
+    await turns()
+    assert not draining.done()
+    instance.release()
+    await asyncio.wait_for(draining, 1)
+
+
+# -- signatures ----------------------------------------------------------------------------------
+
+
+def _shaped(*shapes: tuple[int, ...]) -> InferenceRequest:
+    inputs = {f"IN{n}": Tensor.from_numpy(np.zeros(shape)) for n, shape in enumerate(shapes)}
+    return InferenceRequest("m", inputs=inputs)
+
+
+def test_requests_of_any_number_of_rows_can_be_batched() -> None:
+    assert signature(_shaped((1, 3), (1,))) == signature(_shaped((5, 3), (5,)))
+
+
+@pytest.mark.parametrize("shapes", [[(1, 4)], [(1, 3, 1)], [(1, 3), (1,)], []])
+def test_requests_of_other_shapes_or_inputs_cannot(shapes: list[tuple[int, ...]]) -> None:
+    assert signature(_shaped((1, 3))) != signature(_shaped(*shapes))
+
+
+def test_the_order_of_inputs_does_not_matter() -> None:
+    request = _shaped((1, 3), (1, 4))
+    turned = InferenceRequest("m", inputs=dict(reversed(request.inputs.items())))
+    assert signature(request) == signature(turned)
+
+
+async def test_requests_of_another_width_are_not_batched() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(EAGER, [instance])
+    for id, width in (("a", 1), ("b", 1), ("c", 2)):
+        batcher.schedule(make_inference(id, width=width))
+    await turns(10)
+    assert instance.batches == [["a", "b"], ["c"]]
+
+
+async def test_requests_count_with_their_rows() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(EAGER, [instance])
+    for id, rows in (("a", 3), ("b", 1), ("c", 2)):
+        batcher.schedule(make_inference(id, rows))
+    await turns(10)
+    assert instance.batches == [["a", "b"], ["c"]]
+
+
+# -- all of it -----------------------------------------------------------------------------------
+
+TIMES = st.floats(0, 4, allow_subnormal=False)
+REQUESTS = st.lists(st.tuples(TIMES, st.integers(1, 5), st.none() | TIMES), max_size=20)
+
+
+@settings(max_examples=60)
+@given(REQUESTS, st.integers(1, 3), st.floats(0, 2, allow_subnormal=False), st.booleans())
+@in_virtual_time
+async def test_everybody_who_stays_is_answered_and_who_leaves_the_queue_never_executes(
+    requests: list[tuple[float, int, float | None]], count: int, seconds: float, patient: bool
+) -> None:
+    statistics = Statistics()
+    instances = [FakeInstance(f"i{n}", seconds=seconds) for n in range(count)]
+    batcher = DynamicBatcher(PATIENT if patient else EAGER, instances)
+    unexecuted = set()
+
+    async def call(id: str, arrival: float, rows: int, leaves: float | None) -> None:
+        await asyncio.sleep(arrival)
+        inference = Inference(make_request(id, rows), rows, statistics)
+        batcher.schedule(inference)
+        try:
+            async with asyncio.timeout(leaves):
+                assert await marks(inference.stream) == [id]
+        except TimeoutError:
+            unexecuted.update([] if inference.compute_start else [id])
+            inference.stream.close()
+
+    await asyncio.gather(*(call(str(n), *request) for n, request in enumerate(requests)))
+    await batcher.drain()
+    executed = [id for instance in instances for batch in instance.batches for id in batch]
+    assert sorted(executed) == sorted({str(n) for n in range(len(requests))} - unexecuted)
+    assert statistics.pending == statistics.in_flight == 0
+    assert statistics.success.count + statistics.fail.count == len(requests)

@@ -1,0 +1,101 @@
+"""The default scheduler: one request at a time, in order of arrival."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fakes import FakeInstance, make_inference, marks, turns
+from penstock.core.inference import Inference
+from penstock.core.statistics import Statistics
+from penstock.scheduling.direct import DirectScheduler
+
+
+def _scheduled(
+    scheduler: DirectScheduler, ids: str, statistics: Statistics | None = None
+) -> list[Inference]:
+    inferences = [make_inference(id, statistics=statistics) for id in ids]
+    for inference in inferences:
+        scheduler.schedule(inference)
+    return inferences
+
+
+async def test_every_request_executes_alone_in_order() -> None:
+    instance = FakeInstance()
+    inferences = _scheduled(DirectScheduler([instance]), "abc")
+    answers = [await marks(inference.stream) for inference in inferences]
+    assert answers == [["a"], ["b"], ["c"]]
+    assert instance.batches == [["a"], ["b"], ["c"]]
+
+
+async def test_an_instance_gets_one_request_at_a_time() -> None:
+    instance = FakeInstance()
+    scheduler = DirectScheduler([instance])
+    _scheduled(scheduler, "abcd")
+    await turns(30)
+    assert (len(instance.batches), instance.most_running) == (4, 1)
+
+
+async def test_instances_work_at_the_same_time() -> None:
+    instances = FakeInstance("x", held=True), FakeInstance("y", held=True)
+    _scheduled(DirectScheduler(instances), "abc")
+    await turns()
+    assert [instance.batches for instance in instances] == [[["a"]], [["b"]]]
+
+
+async def test_an_instance_that_is_not_serial_gets_everything_at_once() -> None:
+    instance = FakeInstance(serial=False, held=True)
+    _scheduled(DirectScheduler([instance]), "abc")
+    await turns()
+    assert instance.running == 3
+
+
+async def test_a_request_cancelled_in_the_queue_never_reaches_an_instance() -> None:
+    instance, statistics = FakeInstance(held=True), Statistics()
+    first, second, third = _scheduled(DirectScheduler([instance]), "abc", statistics)
+    await turns()
+    second.stream.close()
+    instance.release()
+    assert await marks(third.stream) == ["c"]
+    assert instance.batches == [["a"], ["c"]]
+    assert statistics.pending == statistics.in_flight == 0
+    assert await marks(first.stream) == ["a"]
+
+
+async def test_a_request_cancelled_while_it_executes_frees_the_instance_in_the_end() -> None:
+    instance = FakeInstance(held=True)
+    first, second = _scheduled(DirectScheduler([instance]), "ab")
+    await turns()
+    first.stream.close()
+    await turns()
+    assert instance.batches == [["a"]]
+    instance.release()
+    assert await marks(second.stream) == ["b"]
+
+
+async def test_a_request_cancelled_in_the_turn_it_came_never_reaches_an_instance() -> None:
+    instance = FakeInstance()
+    first, second = _scheduled(DirectScheduler([instance]), "ab")
+    first.stream.close()
+    assert await marks(second.stream) == ["b"]
+    assert instance.batches == [["b"]]
+
+
+async def test_requests_wait_for_an_instance_that_is_away() -> None:
+    instance = FakeInstance()
+    instance.go_away()
+    (inference,) = _scheduled(DirectScheduler([instance]), "a")
+    await turns()
+    assert instance.batches == []
+    instance.come_back()
+    assert await marks(inference.stream) == ["a"]
+
+
+async def test_draining_waits_for_what_executes() -> None:
+    instance = FakeInstance(held=True)
+    scheduler = DirectScheduler([instance])
+    _scheduled(scheduler, "a")
+    draining = asyncio.ensure_future(scheduler.drain())
+    await turns()
+    assert not draining.done()
+    instance.release()
+    await asyncio.wait_for(draining, 1)

@@ -1,0 +1,137 @@
+"""Which instances are idle, and what runs on the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fakes import FakeInstance, make_inference, marks, turns
+from penstock.core.statistics import Statistics
+from penstock.scheduling.pool import InstancePool
+
+
+class Calls:
+    """How often a pool said that an instance may take a batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def _pool(*instances: FakeInstance) -> InstancePool:
+    return InstancePool(instances, Calls())
+
+
+async def test_idle_instances_take_turns() -> None:
+    first, second = FakeInstance("a"), FakeInstance("b")
+    pool = _pool(first, second)
+    assert [pool.idle() for _ in range(3)] == [first, second, first]
+
+
+async def test_a_serial_instance_is_busy_until_its_batch_is_answered() -> None:
+    instance = FakeInstance(held=True)
+    pool = _pool(instance)
+    pool.run(instance, [make_inference()])
+    assert pool.idle() is None
+    instance.release()
+    await pool.drain()
+    assert pool.idle() is instance
+
+
+async def test_an_instance_that_is_not_serial_is_never_busy() -> None:
+    instance = FakeInstance(serial=False, held=True)
+    pool = _pool(instance)
+    for _ in range(3):
+        pool.run(instance, [make_inference()])
+        assert pool.idle() is instance
+    await turns()
+    assert instance.running == 3
+    instance.release()
+    await pool.drain()
+
+
+async def test_an_instance_that_is_away_is_not_idle() -> None:
+    away, here = FakeInstance("a"), FakeInstance("b")
+    away.go_away()
+    pool = _pool(away, here)
+    assert [pool.idle(), pool.idle()] == [here, here]
+
+
+async def test_instances_of_one_name_are_told_apart() -> None:
+    first, second = FakeInstance("same", held=True), FakeInstance("same")
+    pool = _pool(first, second)
+    pool.run(first, [make_inference()])
+    assert pool.idle() is second
+    first.release()
+    await pool.drain()
+
+
+async def test_the_scheduler_hears_of_an_instance_that_came_back() -> None:
+    instance, calls = FakeInstance(), Calls()
+    InstancePool([instance], calls)
+    instance.come_back()
+    assert calls.count == 1
+
+
+async def test_the_scheduler_hears_of_every_execution_that_is_done() -> None:
+    instance, calls = FakeInstance(), Calls()
+    pool = InstancePool([instance], calls)
+    pool.run(instance, [make_inference()])
+    await pool.drain()
+    assert calls.count == 1
+
+
+async def test_a_request_that_left_before_its_execution_began_is_left_out() -> None:
+    instance, statistics = FakeInstance(), Statistics()
+    pool = _pool(instance)
+    leaving, staying = (make_inference(id, statistics=statistics) for id in ("a", "b"))
+    pool.run(instance, [leaving, staying])
+    leaving.stream.close()
+    assert await marks(staying.stream) == ["b"]
+    assert instance.batches == [["b"]]
+    assert statistics.pending == statistics.in_flight == 0
+
+
+async def test_a_batch_that_everybody_left_is_not_executed() -> None:
+    instance = FakeInstance()
+    pool, inference = _pool(instance), make_inference()
+    pool.run(instance, [inference])
+    inference.stream.close()
+    await pool.drain()
+    assert instance.batches == []
+    assert pool.idle() is instance
+
+
+async def test_a_caller_that_leaves_does_not_break_off_an_execution() -> None:
+    instance, inference = FakeInstance(held=True), make_inference("a")
+    pool = _pool(instance)
+
+    async def call() -> None:
+        pool.run(instance, [inference])
+        await asyncio.sleep(60)
+
+    caller = asyncio.ensure_future(call())
+    await turns()
+    caller.cancel()
+    instance.release()
+    assert await marks(inference.stream) == ["a"]
+    await asyncio.wait([caller])
+
+
+async def test_draining_waits_for_every_execution() -> None:
+    instances = FakeInstance("a", held=True), FakeInstance("b", held=True)
+    pool = _pool(*instances)
+    for instance in instances:
+        pool.run(instance, [make_inference()])
+    draining = asyncio.ensure_future(pool.drain())
+    await turns()
+    instances[0].release()
+    await turns()
+    assert not draining.done()
+    instances[1].release()
+    await asyncio.wait_for(draining, 1)
+
+
+async def test_an_idle_pool_is_drained() -> None:
+    await asyncio.wait_for(_pool(FakeInstance()).drain(), 1)
