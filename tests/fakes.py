@@ -79,6 +79,13 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Let everything run until something is true, which a thread may have to do with."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await turns(1)
+
+
 class _VirtualSelector(selectors.DefaultSelector):
     """Instead of sleeping until the next timer, puts the clock forward to it."""
 
@@ -275,28 +282,28 @@ class FakeInstance:
         return self.numbers
 
     async def stop(self) -> None:
-        self.stopped += 1
         if self.stop_error is not None:
             raise self.stop_error
+        await asyncio.sleep(0)
+        self.stopped += 1
 
 
 def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> Model:
     """Version 1 of a model on these instances, without batching."""
-    return Model(
-        config or model_config(), 1, instances, DirectScheduler(instances), Statistics()
-    )
+    return Model(config or model_config(), 1, instances, DirectScheduler(instances), Statistics())
 
 
 # -- the loader ----------------------------------------------------------------------------------
 
 
 class FakeLoader(ModelLoader):
-    """Makes models of one `FakeInstance` each, when `gate` is open; `failures` by version."""
+    """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version."""
 
     def __init__(self) -> None:
         super().__init__(lambda _: {}, Reaper())
         self.gate = asyncio.Event()
         self.gate.set()
+        self.gates: dict[int, asyncio.Event] = {}
         self.failures: dict[int, BaseException] = {}
         self.held = False
         self.instances: list[FakeInstance] = []
@@ -308,7 +315,7 @@ class FakeLoader(ModelLoader):
         self.loading += 1
         self.most_loading = max(self.loading, self.most_loading)
         try:
-            await self.gate.wait()
+            await self.gates.get(version, self.gate).wait()
         except asyncio.CancelledError:
             self.given_up += 1
             raise

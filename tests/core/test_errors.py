@@ -34,9 +34,7 @@ from penstock.core.errors import (
         (RequestCancelledError, "CANCELLED"),
     ],
 )
-def test_an_error_survives_the_way_as_code_and_text(
-    error: type[InferenceError], code: str
-) -> None:
+def test_an_error_survives_the_way_as_code_and_text(error: type[InferenceError], code: str) -> None:
     arrived = error_from_code(error.code, error("why").message)
     assert (error.code, type(arrived), arrived.message) == (code, error, "why")
 

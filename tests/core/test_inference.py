@@ -46,7 +46,7 @@ def test_a_request_counts_as_one_when_the_model_does_not_batch() -> None:
     assert rows_of(make_request(rows=3), max_batch_size=0) == 1
 
 
-@pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.int32(1))}])
+@pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.array(1))}])
 def test_a_request_without_a_first_dimension_counts_as_one(inputs: dict[str, Tensor]) -> None:
     assert rows_of(InferenceRequest("m", inputs=inputs), max_batch_size=8) == 1
 

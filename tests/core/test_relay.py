@@ -286,7 +286,8 @@ async def test_a_source_that_failed_full_fails_after_all_was_read() -> None:
 
 
 async def test_a_stream_holds_no_more_than_its_reader_can_take() -> None:
-    source, sink, taken = ResponseStream(), ResponseStream(), []
+    source, sink = ResponseStream(), ResponseStream()
+    taken: list[int] = []
     source.connect(lambda: None, taken.append)
     deliver(source, sink)
     for number in range(HIGH_WATER + 9):
@@ -329,7 +330,8 @@ def test_a_chain_of_streams_keeps_the_order(count: int, links: int, take: int) -
 
 def test_a_watching_reader_gets_a_long_burst_in_order() -> None:
     """Reading inside the callback makes room inside the callback, and so on."""
-    source, sink, read = ResponseStream(), ResponseStream(), []
+    source, sink = ResponseStream(), ResponseStream()
+    read: list[Any] = []
     for number in range(5000):
         source.send(make_response(number))
     sink.watch(lambda: read.extend(map(mark, sink.take())))

@@ -173,7 +173,8 @@ async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> No
 
 
 async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
-    stream, taken = ResponseStream(), []
+    stream = ResponseStream()
+    taken: list[int] = []
     stream.connect(lambda: None, taken.append)
     _fill(stream, 5)
     await anext(stream)
@@ -182,7 +183,8 @@ async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
 
 
 async def test_a_producer_that_has_ended_is_not_told_any_more() -> None:
-    stream, taken = ResponseStream(), []
+    stream = ResponseStream()
+    taken: list[int] = []
     stream.connect(lambda: None, taken.append)
     _fill(stream, 2)
     stream.end()

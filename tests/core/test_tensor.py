@@ -212,7 +212,7 @@ def test_strings_take_the_shape_they_are_given(shape: tuple[int, ...]) -> None:
 
 
 def test_strings_without_a_shape_have_one_dimension() -> None:
-    assert Tensor.from_strings(iter(["x", b"y"])).shape == (2,)
+    assert Tensor.from_strings(["x", b"y"]).shape == (2,)
 
 
 @given(st.lists(st.binary(min_size=1), min_size=1), st.data())

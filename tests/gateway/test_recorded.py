@@ -24,8 +24,7 @@ _ELSEWHERE = {
     "ready": "needs all models to be supported",
     "index POST": "lists all models",
     "classification": "classification is not supported yet",
-    "zero batch": "decided by the admission of requests",
-    "binary: bytes malformed": "decided by the admission of requests",
+    "binary: bytes malformed": "is found before the model runs, and so told as JSON",
 }
 """Answers that are not the gateway's to give, and whose they are."""
 

@@ -122,6 +122,13 @@ def test_strings_that_came_over_http_are_refused_in_the_same_words(
     assert _refusal(config, inputs) == answer["reply"]["error"]
 
 
+@needs_answers
+def test_a_batch_of_no_rows_is_refused_in_the_same_words(repository: ModelRepository) -> None:
+    answer = answers("http_infer_errors.json")["zero batch"]
+    inputs = {name: _zeros(0, 16) for name in ("INPUT0", "INPUT1")}
+    assert _refusal(repository.read("simple").config, inputs) == answer["reply"]["error"]
+
+
 # -- what is admitted ----------------------------------------------------------------------------
 
 
@@ -135,8 +142,9 @@ def test_a_request_has_one_row_when_the_model_does_not_batch() -> None:
     assert _check(_config(_input()), {"IN": _zeros(5)}) == 1
 
 
-def test_a_batch_of_nothing_is_admitted_and_takes_the_room_of_one_row() -> None:
-    assert _check(_config(_input(), max_batch_size=8), {"IN": _zeros(0, 4)}) == 1
+def test_a_batch_of_nothing_takes_the_room_of_one_row() -> None:
+    config = _config(_input(data_type=DataType.BYTES), max_batch_size=8)
+    assert _check(config, {"IN": Tensor.from_strings([], (0, 1))}) == 1
 
 
 @pytest.mark.parametrize("datatype", VALID)

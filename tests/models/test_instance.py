@@ -108,9 +108,7 @@ async def test_a_batch_may_be_answered_in_every_way_at_once() -> None:
         (asyncio.CancelledError(), "request was cancelled"),
     ],
 )
-async def test_a_backend_that_raises_fails_its_whole_batch(
-    error: BaseException, text: str
-) -> None:
+async def test_a_backend_that_raises_fails_its_whole_batch(error: BaseException, text: str) -> None:
     def outcomes(_: object) -> Any:
         raise error
 
@@ -426,5 +424,3 @@ def test_a_backend_says_whether_it_is_serial() -> None:
         return _instance(type("Scripted", (FakeBackend,), {"serial": value})).serial
 
     assert [asyncio.run(serial(value)) for value in (True, False)] == [True, False]
-
-

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeLoader, make_request, marks, turns, write_model
+from fakes import FakeLoader, make_request, marks, turns, until, write_model
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -76,13 +76,6 @@ async def house(tmp_path: Path) -> House:
     """With the model `m` on disk, version 1."""
     write_model(tmp_path)
     return House(tmp_path)
-
-
-async def _eventually_loading(house: House) -> None:
-    """Until a load has reached the loader, on its way over a thread."""
-    async with asyncio.timeout(5):
-        while not house.loader.loading:
-            await asyncio.sleep(0.001)
 
 
 # -- the table -----------------------------------------------------------------------------------
@@ -158,7 +151,7 @@ async def test_served_versions_are_listed_by_number_and_models_by_name(house: Ho
 async def test_a_model_that_loads_is_loading_and_does_not_serve(house: House) -> None:
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     assert house.states == {1: "LOADING"}
     assert house.refusal().message.endswith("'m' has no available versions")
     house.loader.gate.set()
@@ -228,7 +221,7 @@ async def test_only_so_many_versions_are_loaded_at_the_same_time(tmp_path: Path)
     house = House(tmp_path, load_threads=3)
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     await turns(20)
     house.loader.gate.set()
     await load
@@ -238,7 +231,7 @@ async def test_only_so_many_versions_are_loaded_at_the_same_time(tmp_path: Path)
 async def test_a_load_goes_on_when_its_caller_leaves(house: House) -> None:
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     load.cancel()
     await asyncio.wait([load])
     house.loader.gate.set()
@@ -254,7 +247,7 @@ async def test_the_old_one_serves_until_the_new_one_does(house: House) -> None:
     old = house.lifecycle.find("m", 1)
     house.loader.gate.clear()
     reload = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     assert house.lifecycle.find("m", 1) is old
     assert await house.ask() == ("1", ["a"])
     assert house.states == {1: "READY"}
@@ -452,18 +445,15 @@ async def test_loads_of_different_models_go_side_by_side(house: House) -> None:
     write_model(house.path, "other")
     house.loader.gate.clear()
     loads = [asyncio.ensure_future(house.lifecycle.load(name)) for name in ("m", "other")]
-    async with asyncio.timeout(5):
-        while house.loader.loading < 2:
-            await asyncio.sleep(0.001)
+    await until(lambda: house.loader.loading == 2)
     house.loader.gate.set()
     await asyncio.gather(*loads)
 
 
 async def test_an_unload_waits_for_the_load_before_it(house: House) -> None:
     house.loader.gate.clear()
-    await asyncio.sleep(0)
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     unload = asyncio.ensure_future(house.lifecycle.unload("m"))
     await turns()
     assert not unload.done()
@@ -536,7 +526,7 @@ async def test_a_model_that_loads_is_missed_and_one_that_is_loaded_anew_is_not(
     for _ in range(2):
         house.loader.gate.clear()
         load = asyncio.ensure_future(house.lifecycle.load("m"))
-        await _eventually_loading(house)
+        await until(lambda: house.loader.loading)
         complete.append(house.lifecycle.complete())
         house.loader.gate.set()
         await load
@@ -562,18 +552,30 @@ async def test_closing_unloads_everything_after_what_is_in_flight(house: House) 
 async def test_closing_gives_up_what_is_being_loaded(house: House) -> None:
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     await asyncio.wait_for(house.lifecycle.close(), 1)
     await asyncio.wait([load])
     assert (load.cancelled(), house.loader.given_up) == (True, 1)
     assert house.states == {1: "UNAVAILABLE: Cancelled: request was cancelled"}
 
 
+async def test_closing_releases_the_versions_of_a_load_that_were_made_already(
+    house: House,
+) -> None:
+    write_model(house.path, versions=(2,), config=ALL)
+    house.loader.gates[2] = asyncio.Event()
+    load = asyncio.ensure_future(house.lifecycle.load("m"))
+    await until(lambda: house.loader.instances)
+    await asyncio.wait_for(house.lifecycle.close(), 1)
+    await asyncio.wait([load])
+    assert house.loader.instances[0].stopped == 1
+
+
 async def test_closing_while_a_model_is_loaded_anew_unloads_the_old_one(house: House) -> None:
     await house.lifecycle.load("m")
     house.loader.gate.clear()
     reload = asyncio.ensure_future(house.lifecycle.load("m"))
-    await _eventually_loading(house)
+    await until(lambda: house.loader.loading)
     await asyncio.wait_for(house.lifecycle.close(), 1)
     await asyncio.wait([reload])
     assert house.states == {1: "UNAVAILABLE: unloaded"}

@@ -84,7 +84,7 @@ async def test_a_model_without_an_instance_that_works_says_why() -> None:
     instances = FakeInstance("m_0"), FakeInstance("m_1")
     for instance in instances:
         instance.go_away()
-    with pytest.raises(UnavailableError, match="^model 'm', instance 'm_0': it is away$"):
+    with pytest.raises(UnavailableError, match=r"^model 'm', instance 'm_0': it is away$"):
         make_model(*instances).infer(make_request())
 
 
@@ -154,7 +154,7 @@ async def test_a_model_that_stops_refuses_at_once_and_is_not_ready() -> None:
     model.infer(make_request("a"))
     stopping = asyncio.ensure_future(model.stop())
     await turns()
-    with pytest.raises(UnavailableError, match="has stopped accepting new inference requests$"):
+    with pytest.raises(UnavailableError, match=r"has stopped accepting new inference requests$"):
         model.infer(make_request("b"))
     assert not await model.ready()
     instance.release()

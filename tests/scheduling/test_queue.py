@@ -54,7 +54,9 @@ def policies(draw: st.DrawFn) -> BatchPolicy:
 
 
 ITEMS = st.lists(
-    st.builds(Item, st.integers(1, 12), st.sampled_from("ab"), st.sampled_from([False, False, True]))
+    st.builds(
+        Item, st.integers(1, 12), st.sampled_from("ab"), st.sampled_from([False, False, True])
+    )
 )
 WANTED = st.lists(st.builds(Item, st.integers(1, 12), st.sampled_from("ab")))
 NOW = st.sampled_from([0.0, 1.0, 99.0])
@@ -103,9 +105,7 @@ def test_the_largest_preferred_size_that_can_be_formed_is_used(
 
 
 @given(policies(), WANTED.filter(bool))
-def test_a_batch_that_is_overdue_cannot_be_larger(
-    policy: BatchPolicy, items: list[Item]
-) -> None:
+def test_a_batch_that_is_overdue_cannot_be_larger(policy: BatchPolicy, items: list[Item]) -> None:
     policy = BatchPolicy(policy.max_batch_size, policy.preferred, max_queue_delay=5.0)
     batch = _queue(policy, items).pop(now=5.0)
     following = items[len(batch) : len(batch) + 1]

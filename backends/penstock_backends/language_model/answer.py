@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.request import InferenceResponse
-from penstock.core.tensor import DataType, Tensor
+from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock_backends.language_model.request import GenerationRequest, WantedOutputs
 
 TokenLogprob = Mapping[str, Any]
@@ -69,19 +69,19 @@ class Answer:
     @property
     def finished(self) -> bool:
         """Whether every candidate has come to its end."""
-        return all(candidate.finish_reason is not None for candidate in self.candidates)
+        return None not in [candidate.finish_reason for candidate in self.candidates]
 
     @property
     def due(self) -> bool:
         """Whether there is something to send: new text in a stream, or the end."""
-        if self.stream and any(candidate.text for candidate in self.candidates):
+        if self.stream and [True for candidate in self.candidates if candidate.text]:
             return True
         return self.finished
 
     def take(self) -> InferenceResponse:
         """A response with what is new; the last one is flagged."""
-        texts = [self._prefix + "".join(candidate.text) for candidate in self.candidates]
-        outputs = {"text_output": Tensor.from_strings(texts)}
+        texts = [(self._prefix + "".join(c.text)).encode() for c in self.candidates]
+        outputs = {"text_output": Tensor(DataType.BYTES, (len(texts),), encode_elements(texts))}
         if not self._plain:
             outputs.update(self._wanted_outputs())
         response = InferenceResponse(outputs, final=self.finished)

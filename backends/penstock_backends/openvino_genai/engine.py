@@ -14,9 +14,9 @@ from penstock_backends.openvino_genai.sequence import TokenSequence
 
 logger = logging.getLogger(__name__)
 
-_BREATHS = 3
-"""Turns that the event loop gets between two steps: enough to read what has arrived, to begin
-what it asks for, and to write out what the last step produced before the next one blocks."""
+_BREATHS = 2
+"""Turns that the event loop gets between two steps. In the first, what the last step produced is
+written out and what has arrived is read; in the second, the requests that arrived begin."""
 
 
 @dataclass(slots=True)

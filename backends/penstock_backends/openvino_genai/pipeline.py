@@ -59,12 +59,13 @@ class Pipeline(Protocol):
 class GenAiHandle:
     """A sequence of `GenAiPipeline`."""
 
-    __slots__ = ("_handle", "_lost", "_reasons")
+    __slots__ = ("_handle", "_logprobs", "_lost", "_reasons")
 
-    def __init__(self, handle: Any, genai: Any) -> None:
+    def __init__(self, handle: Any, genai: Any, *, logprobs: bool) -> None:
         self._handle = handle
+        self._logprobs = logprobs
         reason, status = genai.GenerationFinishReason, genai.GenerationStatus
-        self._reasons = {reason.STOP: "stop", reason.LENGTH: "length"}
+        self._reasons = {reason.STOP.value: "stop", reason.LENGTH.value: "length"}
         self._lost = (status.IGNORED, status.CANCEL)
 
     def read(self) -> Output | None:
@@ -72,12 +73,10 @@ class GenAiHandle:
         if not handle.can_read():
             return LOST if handle.get_status() in self._lost else None
         output = handle.read()[0]
-        return Output(
-            output.generated_ids,
-            output.generated_log_probs,
-            output.score,
-            self._reasons.get(output.finish_reason),
-        )
+        reason = self._reasons.get(output.finish_reason.value)
+        if not self._logprobs:
+            return Output(output.generated_ids, finish_reason=reason)
+        return Output(output.generated_ids, output.generated_log_probs, output.score, reason)
 
     def cancel(self) -> None:
         self._handle.cancel()
@@ -104,7 +103,8 @@ class GenAiPipeline:
         self._last_id += 1  # a second request with a used id would break the pipeline
         tensor = self._openvino.Tensor(np.array([prompt], dtype=np.int64))
         config = self._config(sampling, logprobs)
-        return GenAiHandle(self._pipeline.add_request(self._last_id, tensor, config), self._genai)
+        handle = self._pipeline.add_request(self._last_id, tensor, config)
+        return GenAiHandle(handle, self._genai, logprobs=logprobs)
 
     def step(self) -> None:
         self._pipeline.step()

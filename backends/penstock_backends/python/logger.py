@@ -66,3 +66,11 @@ def _log(level: Logger.LogLevel, message: str) -> None:
         sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {message}\n")
     else:
         log(_LEVELS[level], str(message), file, line)
+
+
+class ServerHandler(logging.Handler):
+    """Takes the records of Python's own logging to the server's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        runtime.current().log(record.levelno, text, record.pathname, record.lineno)

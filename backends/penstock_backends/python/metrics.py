@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar
 
 from penstock.core.custom_metrics import refusal
@@ -17,9 +18,9 @@ from penstock.core.exposition import MetricKind
 from penstock_backends.python import runtime
 from penstock_backends.python.values import TritonModelException
 
-_dropped: deque[int] = deque()
-"""Families that the model has dropped and the server still has. An object can be collected at any
-moment, also while something is being sent, so its end is told with the next operation."""
+_unsaid: deque[Callable[[], object]] = deque()
+"""Ends of families that the server does not know of yet. An object can be collected at any moment,
+also while something is being sent, so its end is told with the next operation."""
 
 
 class MetricFamily:
@@ -33,7 +34,8 @@ class MetricFamily:
         self._kind = MetricKind(kind)
         failed = "Error when creating MetricFamily"
         self._handle: int = _ask(failed, "family", name, description, int(kind))
-        weakref.finalize(self, _dropped.append, self._handle).atexit = False
+        end = partial(runtime.current().metric, "delete", self._handle)
+        weakref.finalize(self, _unsaid.append, end).atexit = False
 
     def Metric(  # noqa: N802 (the name is Triton's)
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
@@ -94,11 +96,10 @@ class Metric:
 
 
 def _ask(failed: str, operation: str, *arguments: Any) -> Any:
-    metric = runtime.current().metric
-    with suppress(IndexError):
-        while _dropped:
-            metric("delete", _dropped.popleft())
+    with suppress(IndexError):  # another thread may have said it
+        while _unsaid:
+            _unsaid.popleft()()
     try:
-        return metric(operation, *arguments)
+        return runtime.current().metric(operation, *arguments)
     except TritonModelException as error:
         raise TritonModelException(f"{failed}: {error}") from error

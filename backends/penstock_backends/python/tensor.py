@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core import dlpack
 from penstock.core.tensor import Array, DataType
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock_backends.python import dlpack
 
 
 class Tensor:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock_backends.language_model import Answer, check_face, complete_face, read_request
 from penstock_backends.language_model.face import IMAGE
@@ -44,7 +44,11 @@ class VllmBackend(Backend):
         lora = arguments.enable_lora
         self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
         self._engine: Engine = await context.run(Engine, arguments)
-        await self._engine.warm_up()
+        try:
+            await self._engine.warm_up()
+        except InferenceError as error:
+            self._engine.stop()
+            raise ModelLoadError(f"vLLM started but cannot generate: {error}") from error
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         return [self._begin(request) for request in requests]

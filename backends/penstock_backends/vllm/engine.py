@@ -72,7 +72,8 @@ class Engine:
         finished = False
         try:
             number = str(next(self._numbers))
-            outputs = self._llm.generate(prompt, sampling, number, lora_request=adapter)
+            (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
+            outputs = self._llm.generate(rendered, sampling, number, lora_request=adapter)
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished
@@ -90,6 +91,8 @@ class Engine:
         Blocks for about a second, in the thread of the event loop on purpose: the engine's own
         task there would take the end for a failure.
         """
+        if self._llm is None:
+            return
         try:
             self._llm.shutdown(timeout=_GRACE)
         except Exception:  # it may be half dead

@@ -139,7 +139,10 @@ class CustomMetrics:
         return owner.metric(handle, "value").value
 
     def _delete(self, owner: _Owner, handle: int) -> None:
-        family, handles = owner.families.pop(handle)
+        held = owner.families.pop(handle, None)
+        if held is None:
+            return
+        family, handles = held
         for metric in map(owner.metrics.pop, handles):
             family.release(metric)
         family.holders -= 1

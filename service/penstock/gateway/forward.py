@@ -10,7 +10,7 @@ from starlette.requests import Request
 from penstock.core.request import InferenceRequest
 
 HEADER_NAMES = "penstock.header_names"
-"""Where the scope holds the names of the headers as they were sent; its `headers` are lower case."""
+"""Where the scope holds the names of headers as they were sent; in its `headers` they are lower."""
 
 
 class HeaderForward:

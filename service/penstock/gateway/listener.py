@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
@@ -93,7 +94,7 @@ class _Connections:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also keeps names of headers and tells when its connection is gone."""
+    """uvicorn's protocol, which also keeps headers' names and tells when its connection is gone."""
 
     def __init__(self, config: Config, state: ServerState, lost: Callable[[], None]) -> None:
         super().__init__(config, state, {})
@@ -102,7 +103,7 @@ class _Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._names: list[bytes] = []
-        self.scope[HEADER_NAMES] = self._names  # type: ignore[typeddict-unknown-key]
+        cast(dict[str, Any], self.scope)[HEADER_NAMES] = self._names
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)

@@ -123,7 +123,9 @@ class Admission:
         )
 
     def _check_size(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
-        expected = prod(tensor.shape) * tensor.datatype.itemsize
+        # A batch of no rows counts as no batch, so the bytes of one row are expected of it.
+        shape = tensor.shape[1:] if self._max_batch_size and not tensor.shape[0] else tensor.shape
+        expected = prod(shape) * tensor.datatype.itemsize
         if expected != tensor.nbytes:
             raise _refused(
                 request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Container, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Container, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,6 +72,16 @@ class _Entry:
 
     def ready(self) -> dict[int, Model]:
         return {v: s.model for v, s in self.versions.items() if s.model is not None}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One load of a model, and what became of the versions that it wants."""
+
+    entry: _Entry
+    files: ModelFiles
+    loaded: dict[int, Model] = field(default_factory=dict)
+    failures: dict[int, InferenceError] = field(default_factory=dict)
 
 
 class ModelLifecycle:
@@ -196,51 +206,52 @@ class ModelLifecycle:
                 wanted = list(versions_to_load(files, files.config.version_policy))
             except InferenceError as error:
                 raise _load_failed(name, error.message) from error
-            results = await asyncio.gather(*(self._load_version(entry, files, v) for v in wanted))
-            loaded = {v: r for v, r in zip(wanted, results, strict=True) if isinstance(r, Model)}
-            if len(loaded) < len(wanted):
-                self._discard(entry, loaded)
-                raise _load_failed(name, _unavailable(wanted, results))
-            self._take_over(entry, loaded)
-            self._retire_all(name, entry, keep=loaded)
+            attempt = _Attempt(entry, files)
+            loads = (self._load_version(attempt, version) for version in wanted)
+            try:
+                await asyncio.gather(*loads, return_exceptions=True)
+            finally:
+                if len(attempt.loaded) < len(wanted):
+                    self._discard(attempt)
+            if attempt.failures:
+                raise _load_failed(name, _unavailable(attempt.failures))
+            self._take_over(attempt)
+            self._retire_all(name, entry, keep=wanted)
 
-    async def _load_version(
-        self, entry: _Entry, files: ModelFiles, version: int
-    ) -> Model | InferenceError:
+    async def _load_version(self, attempt: _Attempt, version: int) -> None:
         """Load one version; what serves goes on serving meanwhile."""
-        if version in entry.leaving:
-            await asyncio.wait([entry.leaving[version]])
-        status = entry.versions.setdefault(version, VersionStatus())
+        if version in attempt.entry.leaving:
+            await asyncio.wait([attempt.entry.leaving[version]])
+        status = attempt.entry.versions.setdefault(version, VersionStatus())
         if status.model is None:
             status.move(State.LOADING)
-        logger.info("loading: %s:%s", files.name, version)
+        logger.info("loading: %s:%s", attempt.files.name, version)
         try:
             async with self._slots:
-                return await self._loader.load(files, version)
-        except BaseException as error:  # a backend may raise anything
-            failure = as_inference_error(error)
+                attempt.loaded[version] = await self._loader.load(attempt.files, version)
+        except BaseException as error:  # a backend may raise anything, and a load may be given up
+            failure = attempt.failures[version] = as_inference_error(error)
             reason = f"{_word(failure)}: {failure.message}"
-            logger.error("failed to load '%s' version %s: %s", files.name, version, reason)
+            logger.error("failed to load '%s' version %s: %s", attempt.files.name, version, reason)
             if status.model is None:
                 status.move(State.UNAVAILABLE, reason)
             if not isinstance(error, Exception):
                 raise
-            return failure
 
-    def _take_over(self, entry: _Entry, loaded: Mapping[int, Model]) -> None:
+    def _take_over(self, attempt: _Attempt) -> None:
         """Let new models serve in place of what served before."""
-        for version, model in loaded.items():
-            status = entry.versions[version]
+        for version, model in attempt.loaded.items():
+            status = attempt.entry.versions[version]
             former = status.model
             status.move(State.READY, model=model)
-            logger.info("successfully loaded '%s'", model.config.name)
+            logger.info("successfully loaded '%s'", attempt.files.name)
             if former is not None:
                 self._start(former, self._stop(former))
 
-    def _discard(self, entry: _Entry, loaded: Mapping[int, Model]) -> None:
-        """Give up new models since others of their load failed."""
-        for version, model in loaded.items():
-            status = entry.versions[version]
+    def _discard(self, attempt: _Attempt) -> None:
+        """Give up the new models, since not all of their load were made."""
+        for version, model in attempt.loaded.items():
+            status = attempt.entry.versions[version]
             if status.model is None:
                 status.move(State.UNAVAILABLE, _UNLOADED)
             self._start(model, self._stop(model))
@@ -299,10 +310,9 @@ def _load_failed(name: str, why: str) -> InvalidRequestError:
     return InvalidRequestError(f"load failed for model '{name}': {why}\n")
 
 
-def _unavailable(versions: Sequence[int], results: Sequence[Model | InferenceError]) -> str:
+def _unavailable(failures: Mapping[int, InferenceError]) -> str:
     """Which versions could not be loaded, and why."""
     return "".join(
-        f"version {version} is at UNAVAILABLE state: {_word(result)}: {result.message};"
-        for version, result in zip(versions, results, strict=True)
-        if isinstance(result, InferenceError)
+        f"version {version} is at UNAVAILABLE state: {_word(error)}: {error.message};"
+        for version, error in sorted(failures.items())
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InternalError, InvalidRequestError, UnsupportedError
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
@@ -31,7 +31,17 @@ _TYPED = {
 """Fields of typed contents in the order in which they are looked at, and what they hold (G-27)."""
 
 
-def decode_request(message: pb.ModelInferRequest, deadline: float | None = None) -> InferenceRequest:
+_PARAMETER_FIELDS = (
+    (bool, "bool_param"),
+    (int, "int64_param"),
+    (float, "double_param"),
+    (str, "string_param"),
+)
+
+
+def decode_request(
+    message: pb.ModelInferRequest, deadline: float | None = None
+) -> InferenceRequest:
     """The request of a message; raises `InvalidRequestError` for what no model would take."""
     fields, custom = split_parameters(message.parameters)
     return InferenceRequest(
@@ -72,18 +82,18 @@ def _encode_parameters(
     message: pb.ModelInferResponse, parameters: Mapping[str, ParameterValue]
 ) -> None:
     for key, value in parameters.items():
-        parameter = message.parameters[key]
-        if isinstance(value, bool):
-            parameter.bool_param = value
-        elif isinstance(value, int):
-            parameter.int64_param = value
-        elif isinstance(value, float):
-            parameter.double_param = value
-        else:
-            parameter.string_param = value
+        field = next((name for kind, name in _PARAMETER_FIELDS if isinstance(value, kind)), "")
+        try:
+            setattr(message.parameters[key], field, value)
+        except (AttributeError, ValueError) as error:  # what a backend answers may be anything
+            raise InternalError(
+                f"response parameter '{key}' is no boolean, 64-bit integer, float or string"
+            ) from error
 
 
-def _decode_outputs(outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor]) -> Iterator[str]:
+def _decode_outputs(
+    outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor],
+) -> Iterator[str]:
     for output in outputs:
         for key in ("classification", "shared_memory_region"):
             if key in output.parameters:
@@ -107,7 +117,7 @@ def _decode_inputs(message: pb.ModelInferRequest) -> dict[str, Tensor]:
                 f"parameter 'shared_memory_region' of input '{tensor.name}' is not supported yet"
             )
         tensors[tensor.name] = _decode_input(message, tensor, raw)
-    if (extra := sum(1 for _ in raw)):
+    if extra := sum(1 for _ in raw):
         raise InvalidRequestError(
             f"unexpected additional raw_input_contents for model '{message.model_name}':"
             f" {extra} more than inputs"

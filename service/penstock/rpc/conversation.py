@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -28,23 +29,31 @@ class Conversation:
         self._context = context
         self._writing = asyncio.Lock()
         self._former: asyncio.Task[None] | None = None
+        self._open: set[ResponseStream] = set()
 
     async def run(self, requests: AsyncIterator[pb.ModelInferRequest]) -> None:
         """Serve until the client has no more requests and has all its answers (GP-20)."""
-        async with asyncio.TaskGroup() as answers:
-            async for message in requests:
-                await self._accept(message, answers)
+        try:
+            async with asyncio.TaskGroup() as answers:
+                async for message in requests:
+                    await self._accept(message, answers)
+        except ExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+        finally:  # a task that is cancelled before its first step closes nothing itself
+            for stream in self._open:
+                stream.close()
 
     async def _accept(self, message: pb.ModelInferRequest, answers: asyncio.TaskGroup) -> None:
         try:
+            decoupled = await self._server.decoupled(message.model_name, message.model_version)
             request = decode_request(message, self._context.deadline)
-            decoupled = await self._server.decoupled(request.model_name, request.model_version)
             stream = await self._server.infer(request)
         except InferenceError as error:
             refusal = pb.ModelStreamInferResponse(error_message=error.message)
             refusal.infer_response.id = message.id
             self._former = answers.create_task(self._refuse(refusal, self._former))
             return
+        self._open.add(stream)
         answer = _Answer(request, stream, wants_empty_final(message.parameters))
         if decoupled:
             answers.create_task(self._relay(answer, None))
@@ -60,10 +69,12 @@ class Conversation:
     async def _relay(self, answer: _Answer, former: asyncio.Task[None] | None) -> None:
         try:
             await _after(former)
-            async for message in answer.messages():
-                await self._write(message)
+            async with aclosing(answer.messages()) as messages:
+                async for message in messages:
+                    await self._write(message)
         finally:
             answer.stream.close()
+            self._open.discard(answer.stream)
 
     async def _write(self, message: pb.ModelStreamInferResponse) -> None:
         async with self._writing:
@@ -80,7 +91,7 @@ class _Answer:
         self._request = request
         self._empty_final = empty_final
 
-    async def messages(self) -> AsyncIterator[pb.ModelStreamInferResponse]:
+    async def messages(self) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
         """Every message that the client shall see."""
         final = False
         try:

@@ -1,0 +1,16 @@
+"""A model process without a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from backends.python.scripted import FakeRuntime
+from penstock_backends.python import runtime
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    """The runtime that `pb_utils` reaches during the test."""
+    fake = FakeRuntime()
+    monkeypatch.setattr(runtime, "_current", [fake])
+    return fake

@@ -1,0 +1,112 @@
+"""Stand-ins for what a model process has on its other side: the server, replies and calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.core.custom_metrics import CustomMetrics
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock_backends.python.values import InferenceResponse, TritonModelException
+
+
+class FakeReply:
+    """A request that somebody waits to have answered; keeps what is sent."""
+
+    def __init__(self, *outputs: str, decoupled: bool = False, room: int = 1000) -> None:
+        self.outputs: Sequence[str] = outputs
+        self.decoupled = decoupled
+        self.closed = False
+        self.sent = 0
+        self.cancelled = False
+        self.responses: list[InferenceResponse] = []
+        self._room = asyncio.Semaphore(room)
+        self._on_cancel: Callable[[], object] | None = None
+
+    def send(self, response: InferenceResponse | None, *, final: bool) -> None:
+        self.closed = final
+        if response is not None:
+            self.sent += 1
+            self.responses.append(response)
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled
+
+    async def room(self) -> None:
+        await self._room.acquire()
+
+    def taken(self) -> None:
+        """The client has taken a response."""
+        self._room.release()
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        self._on_cancel = callback
+
+    def cancel(self) -> None:
+        """The client leaves."""
+        self.cancelled = True
+        if self._on_cancel is not None:
+            self._on_cancel()
+
+    @property
+    def errors(self) -> list[tuple[int, str]]:
+        """Code and message of every response that carries an error."""
+        found = (response.error() for response in self.responses)
+        return [(error.code(), error.message()) for error in found if error]
+
+
+class FakeCall:
+    """The responses of another model, all of them there already."""
+
+    def __init__(self, *responses: InferenceResponse) -> None:
+        self.cancelled = False
+        self._responses = deque(responses)
+
+    def next(self) -> InferenceResponse | None:
+        return self._responses.popleft() if self._responses else None
+
+    async def next_async(self) -> InferenceResponse | None:
+        await asyncio.sleep(0)
+        return self.next()
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeRuntime:
+    """A model process with a server that has metrics, and otherwise answers as it is told."""
+
+    model_directory = "/models/m/1"
+
+    def __init__(self) -> None:
+        self.metrics = CustomMetrics()
+        self.operations: list[str] = []
+        self.logged: list[tuple[int, str, str, int]] = []
+        self.controls: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[CoreRequest, bool]] = []
+        self.answer: Any = None
+        self.problem: str | None = None
+        self.next_call = FakeCall()
+
+    def call(self, request: CoreRequest, *, decoupled: bool) -> FakeCall:
+        self.calls.append((request, decoupled))
+        return self.next_call
+
+    def control(self, verb: str, *arguments: Any) -> Any:
+        self.controls.append((verb, *arguments))
+        if self.problem is not None:
+            raise TritonModelException(self.problem)
+        return self.answer
+
+    def metric(self, operation: str, *arguments: Any) -> Any:
+        self.operations.append(operation)
+        try:
+            return self.metrics.apply("m_0_0", operation, arguments)
+        except InferenceError as error:
+            raise TritonModelException(error.message) from error
+
+    def log(self, level: int, message: str, file: str, line: int) -> None:
+        self.logged.append((level, message, file, line))

@@ -1,0 +1,80 @@
+"""What this backend uses of vLLM is there, by the names it uses."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from vllm import exceptions
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.lora.request import LoRARequest
+from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.renderers.base import BaseRenderer
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.metrics.stats import IterationStats, SchedulerStats
+
+from penstock_backends.vllm.sampling import _LOGPROBS, _OURS
+
+
+def parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (AsyncLLM.from_engine_args, ["engine_args", "stat_loggers"]),
+        (AsyncLLM.generate, ["prompt", "sampling_params", "request_id", "lora_request"]),
+        (AsyncLLM.shutdown, ["timeout"]),
+        (BaseRenderer.render_cmpl_async, ["prompts"]),
+        (LoRARequest, ["lora_name", "lora_int_id", "lora_path"]),
+    ],
+)
+def test_functions_take_what_they_are_given(function: Any, names: list[str]) -> None:
+    assert set(names) <= set(parameters(function))
+
+
+def test_the_first_three_arguments_are_positional() -> None:
+    expected = ["self", "prompt", "sampling_params", "request_id"]
+    assert parameters(AsyncLLM.generate)[:4] == expected
+
+
+def test_a_recorder_is_called_as_it_expects() -> None:
+    expected = ["self", "scheduler_stats", "iteration_stats", "mm_cache_stats", "engine_idx"]
+    assert parameters(StatLoggerBase.record) == expected
+    assert parameters(StatLoggerBase.__init__) == ["self", "vllm_config", "engine_index"]
+    assert {"__init__", "record", "log_engine_initialized"} >= StatLoggerBase.__abstractmethods__
+
+
+def test_statistics_have_their_names() -> None:
+    names = {"num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs", "kv_cache_usage"}
+    assert names <= {field.name for field in fields(SchedulerStats)}
+    assert IterationStats().num_prompt_tokens == IterationStats().num_generation_tokens == 0
+
+
+def test_outputs_have_their_names() -> None:
+    assert {"prompt_token_ids", "outputs", "finished"} <= set(parameters(RequestOutput.__init__))
+    names = {"index", "text", "token_ids", "cumulative_logprob", "logprobs", "finish_reason"}
+    assert names <= {field.name for field in fields(CompletionOutput)}
+
+
+def test_sampling_parameters_have_their_names() -> None:
+    assert {"n", "structured_outputs", *_OURS, *_LOGPROBS} <= set(SamplingParams.__struct_fields__)
+    assert {"DELTA", "FINAL_ONLY"} <= set(RequestOutputKind.__members__)
+
+
+def test_engine_arguments_have_the_names_that_are_looked_at() -> None:
+    names = {"model", "tokenizer", "dtype", "enable_lora", "quantization"}
+    names |= {"tensor_parallel_size", "pipeline_parallel_size", "hf_config_path"}
+    assert names | {"generation_config"} <= {field.name for field in fields(AsyncEngineArgs)}
+
+
+def test_errors_have_their_families() -> None:
+    assert issubclass(exceptions.VLLMValidationError, exceptions.VLLMClientError)
+    for error in (EngineDeadError, exceptions.QueueOverflowError, exceptions.MaxQueuedTokensError):
+        assert not issubclass(error, exceptions.VLLMClientError | ValueError)

@@ -1,0 +1,89 @@
+"""Sampling parameters become vLLM's, or are refused before the engine sees them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+from penstock.core.errors import InvalidRequestError
+from penstock_backends.vllm.sampling import read_sampling
+
+
+def read(**given: Any) -> SamplingParams:
+    return read_sampling(given, stream=True)[0]
+
+
+def test_defaults_are_vllms() -> None:
+    assert read() == SamplingParams(output_kind=RequestOutputKind.DELTA)
+
+
+def test_a_whole_answer_comes_once() -> None:
+    assert read_sampling({}, stream=False)[0].output_kind is RequestOutputKind.FINAL_ONLY
+
+
+def test_numbers_and_booleans_may_be_strings() -> None:
+    sampling = read(max_tokens="128", temperature="0.5", ignore_eos="true", seed="7")
+    taken = (sampling.max_tokens, sampling.temperature, sampling.ignore_eos, sampling.seed)
+    assert taken == (128, 0.5, True, 7)
+
+
+def test_token_ids_of_a_bias_are_strings_in_json() -> None:
+    assert read(logit_bias={"5": 1}).logit_bias == {5: 1.0}
+
+
+@pytest.mark.parametrize("name", ["structured_outputs", "guided_decoding"])
+@pytest.mark.parametrize("encode", [json.dumps, dict])
+def test_structure_is_an_object_or_its_text(name: str, encode: Any) -> None:
+    sampling = read(**{name: encode({"choice": ["yes", "no"], "backend": "xgrammar"})})
+    assert sampling.structured_outputs is not None
+    assert sampling.structured_outputs.choice == ["yes", "no"]
+
+
+def test_the_adapters_name_is_taken_out() -> None:
+    assert read_sampling({"lora_name": "a"}, stream=True)[1] == "a"
+
+
+@pytest.mark.parametrize("name", ["best_off", "output_kind", "_eos_token_id", "skip_clone"])
+def test_what_is_no_sampling_parameter_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        read(**{name: 1})
+    assert refused.value.message == (
+        f"sampling parameter '{name}' is not supported by the vllm backend"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", "hot"),
+        ("temperature", -1),
+        ("max_tokens", 1.5),
+        ("max_tokens", 0),
+        ("seed", 1.5),
+        ("stop", [1]),
+        ("stop", [""]),
+        ("stop_token_ids", ["x"]),
+        ("allowed_token_ids", "x"),
+        ("logit_bias", [1]),
+        ("structured_outputs", {}),
+        ("structured_outputs", "{"),
+        ("structured_outputs", 1),
+        ("structured_outputs", {"regex": 1}),
+        ("bad_words", 1),
+        ("lora_name", 1),
+        ("n", 0),
+        ("top_p", 0),
+    ],
+)
+def test_a_value_of_the_wrong_kind_never_reaches_the_engine(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="sampling parameter"):
+        read(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
+def test_log_probabilities_are_refused_where_the_engine_would_die_of_them(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"'{name}' needs a C\+\+ compiler"):
+        read_sampling({name: 1}, stream=True, logprobs=False)

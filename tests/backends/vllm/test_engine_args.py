@@ -1,0 +1,107 @@
+"""`model.json` of a vLLM model, and the environment that vLLM wants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ModelLoadError
+from penstock_backends.vllm.engine_args import (
+    EngineArguments,
+    advice,
+    pin_device,
+    prepare_environment,
+    read_arguments,
+)
+
+
+def read(version: Path, **values: Any) -> EngineArguments:
+    (version / "model.json").write_text(json.dumps(values))
+    return read_arguments(version)
+
+
+def test_arguments_are_taken_as_they_are(tmp_path: Path) -> None:
+    values = {"model": "some/model", "max_num_seqs": 256, "anything": [1]}
+    assert read(tmp_path, **values).values == values
+
+
+def test_a_path_inside_the_version_directory_is_resolved(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    arguments = read(tmp_path, model="weights", tokenizer="some/tokenizer")
+    assert arguments.values["model"] == str(tmp_path / "weights")
+    assert arguments.values["tokenizer"] == "some/tokenizer"
+    assert arguments.local
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"'model\.json' containing vllm engine args must be"):
+        read_arguments(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ModelLoadError, match=r"model\.json"):
+        read_arguments(tmp_path)
+
+
+@pytest.mark.parametrize(("written", "taken"), [("true", True), (True, True), ("false", False)])
+def test_lora_may_be_switched_with_a_string(tmp_path: Path, written: Any, taken: bool) -> None:
+    arguments = read(tmp_path, model="m", enable_lora=written)
+    assert (arguments.enable_lora, arguments.values["enable_lora"]) == (taken, taken)
+
+
+def test_a_quantization_as_type_gets_advice(tmp_path: Path) -> None:
+    assert '"quantization": "fp8"' in advice(read(tmp_path, dtype="fp8"))
+    assert advice(read(tmp_path, dtype="bfloat16")) == ""
+
+
+def test_the_operators_environment_comes_first(tmp_path: Path) -> None:
+    environment = {"VLLM_CPU_KVCACHE_SPACE": "8", "HF_HUB_OFFLINE": "0"}
+    prepare_environment(read(tmp_path, model=str(tmp_path)), environment)
+    assert environment == {
+        "VLLM_CPU_KVCACHE_SPACE": "8",
+        "HF_HUB_OFFLINE": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+
+
+def test_only_a_local_model_keeps_the_hub_away(tmp_path: Path) -> None:
+    local: dict[str, str] = {}
+    prepare_environment(read(tmp_path, model=str(tmp_path)), local)
+    distant: dict[str, str] = {}
+    prepare_environment(read(tmp_path, model="some/model"), distant)
+    assert (local["HF_HUB_OFFLINE"], local["VLLM_CPU_KVCACHE_SPACE"]) == ("1", "1")
+    assert "HF_HUB_OFFLINE" not in distant
+
+
+@pytest.mark.parametrize(
+    ("kind", "visible", "pinned"),
+    [
+        ("KIND_GPU", {}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        ("KIND_GPU", {"CUDA_VISIBLE_DEVICES": "4,7"}, {"CUDA_VISIBLE_DEVICES": "7"}),
+        ("KIND_MODEL", {}, {}),
+        ("KIND_CPU", {"CUDA_VISIBLE_DEVICES": "4,7"}, {"CUDA_VISIBLE_DEVICES": "4,7"}),
+    ],
+)
+def test_a_gpu_instance_sees_its_device_only(
+    tmp_path: Path, kind: str, visible: dict[str, str], pinned: dict[str, str]
+) -> None:
+    pin_device(read(tmp_path), kind, 1, visible)
+    assert visible == pinned
+
+
+def test_a_device_that_is_hidden_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match="no GPU 3"):
+        pin_device(read(tmp_path), "KIND_GPU", 3, {"CUDA_VISIBLE_DEVICES": "0"})
+
+
+@pytest.mark.parametrize("key", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_a_gpu_instance_cannot_spread(tmp_path: Path, key: str) -> None:
+    with pytest.raises(ModelLoadError, match="KIND_GPU is currently for single-GPU models"):
+        pin_device(read(tmp_path, **{key: 2}), "KIND_GPU", 0, {})
+    pin_device(read(tmp_path, **{key: 2}), "KIND_MODEL", 0, {})

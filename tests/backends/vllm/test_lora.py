@@ -1,0 +1,40 @@
+"""Adapters by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock_backends.vllm.lora import Adapters, read_adapters
+
+
+def test_no_name_is_no_adapter() -> None:
+    assert Adapters(None).find(None) is None
+
+
+def test_an_engine_without_adapters_says_so() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        Adapters(None).find("alpaca")
+    assert refused.value.message == "LoRA feature is not enabled."
+
+
+def test_an_unknown_name_is_told_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        Adapters({"doll": "/a", "sheep": "/b"}).find("bactrian")
+    assert refused.value.message == (
+        "LoRA bactrian is not supported, we currently support ['doll', 'sheep']"
+    )
+
+
+def test_a_missing_file_fails_the_load(tmp_path: Path) -> None:
+    with pytest.raises(ModelLoadError, match=r"no '.*multi_lora\.json'"):
+        read_adapters(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}'])
+def test_a_file_of_another_form_fails_the_load(tmp_path: Path, text: str) -> None:
+    (tmp_path / "multi_lora.json").write_text(text)
+    with pytest.raises(ModelLoadError, match=r"multi_lora\.json"):
+        read_adapters(tmp_path)

@@ -1,0 +1,46 @@
+"""Runs the tests of folder `real` where vLLM lives: in an environment of its own."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+SOURCES = ("service", "backends", "tests")
+OPTIONS = (
+    "-q",
+    "-rs",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "filterwarnings=",  # vLLM and torch warn of themselves
+    "-o",
+    "faulthandler_timeout=0",
+)
+
+
+@pytest.mark.skipif(not PYTHON.exists(), reason=f"no vLLM environment at {PYTHON}: make vllm")
+def test_the_backend_works_with_the_real_engine() -> None:
+    faulthandler.cancel_dump_traceback_later()  # the engine alone may take minutes to start
+    environment = dict(
+        os.environ,
+        PYTHONPATH=os.pathsep.join(str(ROOT / source) for source in SOURCES),
+        PENSTOCK_TEST_VLLM="1",
+    )
+    done = subprocess.run(
+        [PYTHON, "-m", "pytest", *OPTIONS, str(Path(__file__).with_name("real"))],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=1200,
+    )
+    print(done.stdout[-20000:])
+    assert done.returncode == 0

@@ -1,0 +1,104 @@
+"""A facade whose answers the test gives by hand, and a call that the test is the client of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+import numpy as np
+from google.protobuf.message import Message
+
+from penstock.core.errors import InvalidRequestError, NotFoundError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.models.server import InferenceServer
+from penstock.protocol import grpc_service_pb2 as pb
+
+PATIENCE = 10.0
+
+
+class ManualServer(InferenceServer):
+    """Models `once*` answer once, models `many*` are decoupled; `strict` refuses every request.
+
+    `streams` are the requests' streams by their ids, `requests` the requests in order.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[InferenceRequest] = []
+        self.streams: dict[str, ResponseStream] = {}
+        self.closed: list[str] = []
+
+    async def decoupled(self, name: str, version: str) -> bool:
+        if not name.startswith(("once", "many", "strict")):
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        return name.startswith("many")
+
+    async def infer(self, request: InferenceRequest) -> ResponseStream:
+        if request.model_name == "strict":
+            raise InvalidRequestError("not like this")
+        stream = ResponseStream(model_version="1")
+        stream.connect(lambda: self.closed.append(request.id))
+        self.requests.append(request)
+        self.streams[request.id] = stream
+        return stream
+
+
+class Call:
+    """The client's side of one streaming call, and the `RpcContext` that the server sees."""
+
+    def __init__(self) -> None:
+        self.metadata: Mapping[str, str] = {}
+        self.deadline: float | None = None
+        self.responses: list[pb.ModelStreamInferResponse] = []
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
+
+    def send(self, *requests: pb.ModelInferRequest) -> None:
+        for request in requests:
+            self._requests.put_nowait(request)
+
+    def half_close(self) -> None:
+        """No more requests."""
+        self._requests.put_nowait(None)
+
+    async def requests(self) -> AsyncIterator[pb.ModelInferRequest]:
+        while (request := await self._requests.get()) is not None:
+            yield request
+
+    async def write(self, message: Message) -> None:
+        await self.may_write.wait()
+        assert isinstance(message, pb.ModelStreamInferResponse)
+        self.responses.append(message)
+
+
+def ask(model: str, id: str, *, empty_final: bool = False) -> pb.ModelInferRequest:
+    """A request without inputs."""
+    request = pb.ModelInferRequest(model_name=model, id=id)
+    if empty_final:
+        request.parameters["triton_enable_empty_final_response"].bool_param = True
+    return request
+
+
+def number(value: int, *, final: bool = False) -> InferenceResponse:
+    """A response with one number."""
+    return InferenceResponse({"OUT": Tensor.from_numpy(np.array([value], np.int32))}, final=final)
+
+
+def numbers(responses: Iterable[pb.ModelStreamInferResponse]) -> list[tuple[str, int]]:
+    """Whose responses these are, and their numbers."""
+    replies = [response.infer_response for response in responses]
+    return [(reply.id, int.from_bytes(reply.raw_output_contents[0], "little")) for reply in replies]
+
+
+def finals(responses: Iterable[pb.ModelStreamInferResponse]) -> list[bool]:
+    """Their final flags."""
+    key = "triton_final_response"
+    return [response.infer_response.parameters[key].bool_param for response in responses]
+
+
+async def turns(count: int = 10) -> None:
+    """Let everything run that can run without waiting for anything."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -1,0 +1,289 @@
+"""One `ModelStreamInfer` call: order, errors, final flags, cancellation (contract area B)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from penstock.core.errors import InternalError, NotFoundError
+from penstock.core.request import InferenceResponse
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.conversation import Conversation
+from rpc.manual import PATIENCE, Call, ManualServer, ask, finals, number, numbers, turns
+
+
+class Talk:
+    """A conversation that is going on."""
+
+    def __init__(self) -> None:
+        self.server = ManualServer()
+        self.call = Call()
+        conversation = Conversation(self.server, self.call)
+        self.task = asyncio.ensure_future(conversation.run(self.call.requests()))
+
+    @property
+    def responses(self) -> list[pb.ModelStreamInferResponse]:
+        return self.call.responses
+
+    async def say(self, *requests: pb.ModelInferRequest) -> None:
+        """Send requests, and let the server see them."""
+        self.call.send(*requests)
+        await turns()
+
+    async def answer(self, id: str, *responses: InferenceResponse) -> None:
+        """Have a request answered, and let the responses be written."""
+        for response in responses:
+            self.server.streams[id].send(response)
+        await turns()
+
+    async def end(self) -> None:
+        """No more requests; wait for the end of the call."""
+        self.call.half_close()
+        await asyncio.wait_for(self.task, PATIENCE)
+
+
+@pytest_asyncio.fixture
+async def talk() -> AsyncIterator[Talk]:
+    talk = Talk()
+    yield talk
+    talk.task.cancel()
+    await asyncio.wait([talk.task])
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+async def test_models_that_answer_once_answer_in_the_order_of_the_requests(talk: Talk) -> None:
+    await talk.say(ask("once", "a"), ask("once2", "b"), ask("once", "c"))
+    await talk.answer("c", number(3, final=True))
+    await talk.answer("b", number(2, final=True))
+    assert talk.responses == []
+    await talk.answer("a", number(1, final=True))
+    assert numbers(talk.responses) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+async def test_decoupled_models_answer_as_they_go(talk: Talk) -> None:
+    await talk.say(ask("many", "a"), ask("many2", "b"))
+    await talk.answer("b", number(1))
+    await talk.answer("a", number(2))
+    await talk.answer("b", number(3))
+    assert numbers(talk.responses) == [("b", 1), ("a", 2), ("b", 3)]
+
+
+async def test_decoupled_model_waits_for_nobody(talk: Talk) -> None:
+    await talk.say(ask("once", "slow"), ask("many", "fast"))
+    await talk.answer("fast", number(1))
+    assert numbers(talk.responses) == [("fast", 1)]
+
+
+async def test_requests_are_admitted_in_their_order_without_waiting_for_answers(
+    talk: Talk,
+) -> None:
+    await talk.say(*(ask("once", str(index)) for index in range(20)))
+    assert [request.id for request in talk.server.requests] == [str(n) for n in range(20)]
+
+
+async def test_refusal_waits_for_the_answers_before_it(talk: Talk) -> None:
+    await talk.say(ask("once", "good"), ask("nope", "bad"))
+    assert talk.responses == []
+    await talk.answer("good", number(1, final=True))
+    assert [response.infer_response.id for response in talk.responses] == ["good", "bad"]
+
+
+async def test_answer_after_a_refusal_is_not_held_up_by_it(talk: Talk) -> None:
+    await talk.say(ask("nope", "bad"), ask("once", "good"))
+    await talk.answer("good", number(1, final=True))
+    assert [response.infer_response.id for response in talk.responses] == ["bad", "good"]
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (ask("nope", "x"), "Request for unknown model: 'nope' is not found"),
+        (ask("strict", "x"), "not like this"),
+    ],
+)
+async def test_refused_request_is_answered_with_its_id_and_nothing_more(
+    talk: Talk, request_: pb.ModelInferRequest, text: str
+) -> None:
+    await talk.say(request_)
+    refusal = pb.ModelStreamInferResponse(error_message=text)
+    refusal.infer_response.id = "x"
+    assert talk.responses == [refusal]
+
+
+async def test_refusal_of_a_request_without_an_id_holds_an_empty_response(talk: Talk) -> None:
+    await talk.say(ask("nope", ""))
+    assert talk.responses[0].HasField("infer_response")
+
+
+async def test_malformed_request_is_refused_in_band(talk: Talk) -> None:
+    request = ask("once", "x")
+    request.parameters["priority"].string_param = "high"
+    await talk.say(request)
+    assert talk.responses[0].error_message.startswith("invalid value type for 'priority'")
+    assert talk.responses[0].infer_response == pb.ModelInferResponse(id="x")
+
+
+async def test_unknown_model_counts_before_what_else_is_wrong(talk: Talk) -> None:
+    """As for unary requests: nobody can say what a model that is not there would accept."""
+    request = ask("nope", "x")
+    request.parameters["priority"].string_param = "high"
+    await talk.say(request)
+    assert talk.responses[0].error_message.startswith("Request for unknown model")
+
+
+async def test_error_of_a_model_names_the_model_and_is_final(talk: Talk) -> None:
+    await talk.say(ask("once", "x"))
+    talk.server.streams["x"].fail(NotFoundError("not found by model"))
+    await turns()
+    (response,) = talk.responses
+    assert response.error_message == "not found by model"
+    assert (response.infer_response.model_name, response.infer_response.id) == ("once", "x")
+    assert response.infer_response.model_version == ""
+    assert finals(talk.responses) == [True]
+
+
+async def test_error_amid_responses_need_not_be_final(talk: Talk) -> None:
+    await talk.say(ask("many", "x"))
+    await talk.answer("x", InferenceResponse(error=InternalError("first error")), number(2))
+    assert [response.error_message for response in talk.responses] == ["first error", ""]
+    assert finals(talk.responses) == [False, False]
+
+
+async def test_error_that_is_the_last_response_is_final(talk: Talk) -> None:
+    await talk.say(ask("many", "x", empty_final=True))
+    error = InferenceResponse(error=InternalError("mid stream error"), final=True)
+    await talk.answer("x", number(1), error)
+    assert finals(talk.responses) == [False, True]
+    assert len(talk.responses) == 2
+
+
+async def test_stream_lives_on_after_errors(talk: Talk) -> None:
+    await talk.say(ask("nope", "a"), ask("once", "b"))
+    talk.server.streams["b"].fail(InternalError("broken"))
+    await talk.say(ask("once", "c"))
+    await talk.answer("c", number(1, final=True))
+    await talk.end()
+    assert [r.error_message for r in talk.responses][1:] == ["broken", ""]
+
+
+async def test_response_that_cannot_be_encoded_is_an_error_of_its_request_alone(
+    talk: Talk,
+) -> None:
+    unfit = InferenceResponse(parameters={"p": [1]})  # type: ignore[dict-item]
+    await talk.say(ask("many", "bad"), ask("many", "good"))
+    await talk.answer("bad", unfit)
+    await talk.answer("good", number(1))
+    assert "response parameter 'p'" in talk.responses[0].error_message
+    assert numbers(talk.responses[1:]) == [("good", 1)]
+    assert talk.server.closed == ["bad"]
+
+
+# -- final flags ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("empty_final", [False, True])
+async def test_flag_is_on_the_last_response_when_it_came_with_it(
+    talk: Talk, empty_final: bool
+) -> None:
+    await talk.say(ask("many", "x", empty_final=empty_final))
+    await talk.answer("x", number(1), number(2, final=True))
+    assert numbers(talk.responses) == [("x", 1), ("x", 2)]
+    assert finals(talk.responses) == [False, True]
+
+
+async def test_end_without_a_response_is_told_only_to_who_asks(talk: Talk) -> None:
+    await talk.say(ask("many", "plain"), ask("many", "curious", empty_final=True))
+    await talk.answer("plain", number(1))
+    await talk.answer("curious", number(2))
+    talk.server.streams["plain"].end()
+    talk.server.streams["curious"].end()
+    await turns()
+    assert numbers(talk.responses[:2]) == [("plain", 1), ("curious", 2)]
+    assert finals(talk.responses) == [False, False, True]
+
+
+async def test_empty_final_message_says_whose_it_is_and_nothing_more(talk: Talk) -> None:
+    await talk.say(ask("many", "x", empty_final=True))
+    talk.server.streams["x"].end()
+    await turns()
+    reply = pb.ModelInferResponse(model_name="many", id="x")
+    reply.parameters["triton_final_response"].bool_param = True
+    assert talk.responses == [pb.ModelStreamInferResponse(infer_response=reply)]
+
+
+async def test_answered_request_is_not_reported_as_left(talk: Talk) -> None:
+    await talk.say(ask("once", "a"), ask("many", "b"))
+    await talk.answer("a", number(1, final=True))
+    talk.server.streams["b"].end()
+    await talk.end()
+    assert talk.server.closed == []
+
+
+# -- the end --------------------------------------------------------------------------------------
+
+
+async def test_half_close_waits_for_the_answers(talk: Talk) -> None:
+    await talk.say(ask("many", "a"), ask("once", "b"))
+    talk.call.half_close()
+    await turns()
+    assert not talk.task.done()
+    await talk.answer("a", number(1, final=True))
+    await talk.answer("b", number(2, final=True))
+    await asyncio.wait_for(talk.task, PATIENCE)
+    assert numbers(talk.responses) == [("a", 1), ("b", 2)]
+
+
+async def test_call_without_requests_ends(talk: Talk) -> None:
+    await talk.end()
+    assert talk.responses == []
+
+
+async def test_cancelled_call_cancels_every_request(talk: Talk) -> None:
+    await talk.say(ask("many", "a"), ask("once", "b"), ask("once", "c"))
+    talk.task.cancel()
+    await asyncio.wait([talk.task])
+    assert sorted(talk.server.closed) == ["a", "b", "c"]
+
+
+async def test_request_admitted_just_before_the_cancellation_is_cancelled_too() -> None:
+    """Its own task has not had its first step then."""
+    server, call = ManualServer(), Call()
+
+    async def requests() -> AsyncIterator[pb.ModelInferRequest]:
+        yield ask("many", "a")
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await Conversation(server, call).run(requests())
+    assert server.closed == ["a"]
+
+
+# -- back-pressure --------------------------------------------------------------------------------
+
+
+async def test_slow_reader_holds_back_every_request_of_its_stream(talk: Talk) -> None:
+    await talk.say(ask("many", "a"), ask("many", "b"))
+    talk.call.may_write.clear()
+    await talk.answer("a", *map(number, range(10)))
+    await talk.answer("b", *map(number, range(10)))
+    backlogs = [stream.backlog for stream in talk.server.streams.values()]
+    assert backlogs == [9, 9]  # one response each is in somebody's hands
+    talk.call.may_write.set()
+    await turns(60)
+    assert len(talk.responses) == 20
+
+
+async def test_slow_reader_does_not_hold_back_requests(talk: Talk) -> None:
+    talk.call.may_write.clear()
+    await talk.say(ask("many", "a"))
+    await talk.answer("a", number(1))
+    await talk.say(ask("many", "b"))
+    assert set(talk.server.streams) == {"a", "b"}

@@ -1,0 +1,151 @@
+"""Every gRPC answer that was recorded from a running Triton, asked for again here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from gateway.recorded_models import RecordedModels
+from gateway.serving import serving
+from penstock.core.backend import Backend, find_backend
+from penstock.models import loader
+from penstock.protocol import grpc_service_pb2 as pb
+from recorded import answers, needs_answers, write_models
+from rpc.serving import Client, connected
+
+_FILES = ("grpc_metadata", "grpc_infer_ok", "grpc_infer_errors", "grpc_streams")
+
+_ELSEWHERE = {
+    "server_ready": "needs all models to be supported",
+    "model_statistics /": "lists all models",
+    "repository_index": "lists all models",
+    "repository_index ready": "lists all models",
+    "ensemble": "ensembles are not supported yet",
+    "ensemble missing input": "ensembles are not supported yet",
+    "ensemble wrong dtype": "ensembles are not supported yet",
+    "ensemble of decoupled on ModelInfer": "ensembles are not supported yet",
+    "bls decoupled": "calls between models are the Python backend's",
+    "cache first": "the response cache is not supported yet",
+    "failer mode 4": "outputs that were not declared are dropped by the Python backend",
+    "dec_failer mode 3": "the stand-in does not flag its last response",
+    "repeat thread 2, two requests": "no order is promised between requests of such models",
+    "failer mode 8": "a model of Python that never answers",
+    "failer mode 10": "a text of the Python backend",
+    "dec_failer mode 9": "sending after the end is the Python backend's",
+    "dec_failer mode 9 empty-final": "sending after the end is the Python backend's",
+    "deadline 0.2s on slow": "has a test of its own",
+    "custom metrics": "metrics of models are the Python backend's",
+}
+"""Answers that cannot be had of the stand-ins, and why."""
+
+_LATER = re.compile(
+    r"sequence|seq_|shared_memory|shm|classification|triton_grpc_error|bls|\breshape|queue_policy"
+)
+"""What the server does not do yet, by the name of the case or by what is asked."""
+
+_PYTHON_TEXTS = re.compile(r"\$REPO|TypeError|Failed to process the request")
+
+
+def _cases() -> list[Any]:
+    found = [
+        pytest.param(case, id=f"{file}: {name}")
+        for file in _FILES
+        for name, case in answers(f"{file}.json").items()
+    ]
+    # Without the recorded answers one test is left, which says that they are missing.
+    return found or [{}]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server with all of the models that it supports."""
+    repository = write_models("good", tmp_path_factory.mktemp("models"))
+    for config in repository.glob("repeat*/config.pbtxt"):
+        config.write_text(config.read_text().replace('"python"', '"repeat"'))
+    names = [folder.name for folder in repository.iterdir()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loader, "find_backend", _stand_in)
+        async with (
+            serving(repository, names, lenient=True) as server,
+            connected(server) as client,
+        ):
+            yield client
+
+
+@needs_answers
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("case", _cases())
+async def test_answer_is_the_recorded_one(
+    case: dict[str, Any], request: pytest.FixtureRequest, client: Client
+) -> None:
+    """Code, text and messages are as recorded, apart from what differs by nature."""
+    _skip_others(case, request.node.callspec.id)
+    ask = _ask_stream if case["rpc"] == "ModelStreamInfer" else _ask
+    assert await ask(client, case) == _recorded(case)
+
+
+def _stand_in(backend: str) -> type[Backend]:
+    return find_backend(backend) if backend == "repeat" else RecordedModels
+
+
+def _skip_others(case: dict[str, Any], test: str) -> None:
+    name = test.partition(": ")[2]
+    reason = _ELSEWHERE.get(name)
+    if reason is None and _LATER.search(name + json.dumps(_asked(case))):
+        reason = "not supported yet"
+    if reason is None and _PYTHON_TEXTS.search(json.dumps(case)):
+        reason = "a text of the Python backend"
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def _asked(case: dict[str, Any]) -> Any:
+    return [case.get("request"), case.get("requests"), case.get("metadata")]
+
+
+async def _ask(client: Client, case: dict[str, Any]) -> Any:
+    message = _message(case["request"], getattr(pb, case["rpc"] + "Request"))
+    try:
+        answer = await client.call(case["rpc"], message, metadata=_metadata(case))
+    except grpc.aio.AioRpcError as error:
+        return error.code().name, error.details()
+    return "OK", _masked(_as_dict(answer))
+
+
+async def _ask_stream(client: Client, case: dict[str, Any]) -> Any:
+    messages = [_message(request, pb.ModelInferRequest) for request in case["requests"]]
+    responses = await client.conversation(messages, metadata=_metadata(case))
+    return "OK", _masked([_as_dict(response) for response in responses])
+
+
+def _recorded(case: dict[str, Any]) -> Any:
+    if case["code"] != "OK":
+        return case["code"], case["message"]
+    return "OK", _masked(case.get("response", case.get("responses")))
+
+
+def _message(request: Mapping[str, Any], kind: Any) -> Any:
+    return ParseDict({k: v for k, v in request.items() if k != "raw_input_contents_bytes"}, kind())
+
+
+def _as_dict(message: Any) -> Any:
+    return MessageToDict(message, preserving_proto_field_name=True)
+
+
+def _metadata(case: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(key, value) for key, value in case.get("metadata", ())]
+
+
+_VARYING = re.compile(r'"(ns|last_inference|version)": "[0-9.]{3,}(a\d+|\.dev\d+)?"')
+
+
+def _masked(value: Any) -> Any:
+    """The value without durations, dates and the server's version."""
+    return json.loads(_VARYING.sub(r'"\1": "*"', json.dumps(value)))

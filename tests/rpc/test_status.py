@@ -1,0 +1,44 @@
+"""Error classes and gRPC status codes."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from penstock.core import errors
+from penstock.core.errors import InferenceError
+from penstock.rpc.status import StatusCode, status_code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InferenceError, StatusCode.UNKNOWN),
+        (errors.InternalError, StatusCode.INTERNAL),
+        (errors.NotFoundError, StatusCode.NOT_FOUND),
+        (errors.InvalidRequestError, StatusCode.INVALID_ARGUMENT),
+        (errors.ConfigError, StatusCode.INVALID_ARGUMENT),
+        (errors.UnavailableError, StatusCode.UNAVAILABLE),
+        (errors.RejectedError, StatusCode.UNAVAILABLE),
+        (errors.UnsupportedError, StatusCode.UNIMPLEMENTED),
+        (errors.AlreadyExistsError, StatusCode.ALREADY_EXISTS),
+        (errors.RequestCancelledError, StatusCode.CANCELLED),
+    ],
+)
+def test_code_is_that_of_the_nearest_known_class(
+    error: type[InferenceError], code: StatusCode
+) -> None:
+    assert status_code(error("text")) is code
+
+
+def test_class_of_a_backends_own_counts_as_its_base() -> None:
+    class MyError(errors.NotFoundError):
+        pass
+
+    assert status_code(MyError("text")) is StatusCode.NOT_FOUND
+
+
+def test_codes_are_those_of_grpc() -> None:
+    assert {code.name: code.value for code in StatusCode} == {
+        code.name: code.value[0] for code in grpc.StatusCode
+    }
