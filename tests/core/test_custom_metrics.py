@@ -134,8 +134,9 @@ def test_a_name_must_fit_the_page(model: Owner, name: str) -> None:
 
 @pytest.mark.parametrize("label", ["", "bad-label", "__own", "1st"])
 def test_a_label_must_fit_the_page(model: Owner, label: str) -> None:
+    family = model.do("family", "n", "", int(GAUGE))
     with pytest.raises(InvalidRequestError, match="cannot be the name of a label"):
-        model.make(GAUGE, **{label: "x"})
+        model.do("create", family, {label: "x"}, None)
 
 
 def test_le_is_the_histograms_own_label(model: Owner) -> None:

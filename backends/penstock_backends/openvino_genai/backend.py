@@ -75,7 +75,8 @@ class OpenVinoGenAiBackend(Backend):
         return self._engine.metrics()
 
     async def finalize(self) -> None:
-        self._engine.close()
+        if hasattr(self, "_engine"):  # loading may have failed
+            self._engine.close()
 
     def _begin(self, request: InferenceRequest) -> Outcome:
         try:

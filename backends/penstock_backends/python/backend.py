@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
@@ -101,5 +101,6 @@ async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:
 
 
 def _package(name: str) -> str:
-    origin: Any = sys.modules[name].__file__
+    origin = sys.modules[name].__file__
+    assert origin is not None
     return os.path.dirname(origin)

@@ -67,6 +67,8 @@ class Stub:
         self._exchange = Exchange(self._out, ArenaView(inputs, self._freed.append))
         self._work: deque[tuple[int, Any, memoryview]] = deque()
         self._replies: dict[int, PendingReply] = {}
+        self._left: set[int] = set()
+        self._latest = 0
         self._calls: dict[int, PendingCall] = {}
         self._answers: dict[int, tuple[Any, str | None]] = {}
         self._numbers = 0
@@ -100,12 +102,16 @@ class Stub:
     # -- for the worker and its replies -------------------------------------------------------
 
     def accept(self, packed: Sequence[Any], payload: memoryview) -> list[tuple[int, CoreRequest]]:
-        """The requests of a batch, by their numbers."""
+        """The requests of a batch, by their numbers; without those whose client has left."""
         requests: list[tuple[int, CoreRequest]] = []
         at = 0
         for one in packed:
             number, request, at = unpack_request(one, payload, at, self._exchange)
-            requests.append((number, request))
+            self._latest = number
+            if number in self._left:
+                self._left.discard(number)
+            else:
+                requests.append((number, request))
         return requests
 
     def expect(self, reply: PendingReply) -> None:
@@ -232,6 +238,8 @@ class Stub:
     def _cancel(self, number: Any, _: memoryview) -> None:
         if reply := self._replies.get(number):
             reply.cancelled = True
+        elif number > self._latest:
+            self._left.add(number)  # its batch waits for its turn
 
     def _free(self, offsets: Any, _: memoryview) -> None:
         for offset in offsets:

@@ -102,16 +102,16 @@ class Worker:
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
+        parts: list[Buffer] = []
         try:
-            answers = self._model.execute([request for _, request in batch])
-            finished = time.monotonic_ns()
-            parts = self._answers(batch, answers)
+            if batch:
+                answers = self._model.execute([request for _, request in batch])
+                parts = self._answers(batch, answers)
         except Exception as error:  # a model may raise anything
-            finished = time.monotonic_ns()
             parts = self._failures(batch, error)
+        finished = time.monotonic_ns()
         del batch
-        parts += encode(Kind.DONE, (number, begun, started, finished))
-        self._stub.send_parts(parts)
+        self._stub.send_parts(encode(Kind.DONE, (number, begun, started, finished)) + parts)
         return True
 
     def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
@@ -204,7 +204,8 @@ class Worker:
         except Exception as error:  # a model may raise anything
             parts = self._failures(batch, error)
         if not self._decoupled:
-            parts += encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
+            done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
+            parts = done + parts
         self._stub.send_parts(parts)
         self._stub.tell_freed()
 

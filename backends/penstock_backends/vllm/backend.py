@@ -60,7 +60,8 @@ class VllmBackend(Backend):
         return self._engine.statistics.metrics()
 
     async def finalize(self) -> None:
-        self._engine.stop()
+        if hasattr(self, "_engine"):  # loading may have failed
+            self._engine.stop()
 
     def _begin(self, request: InferenceRequest) -> Outcome:
         try:

@@ -22,6 +22,7 @@ from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
 from penstock.hosting import bootstrap
 from penstock.hosting.arena import create
+from penstock.hosting.executions import Executions
 from penstock.hosting.link import Link
 from penstock.hosting.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.messages import Kind, pack_request, unpack_response
@@ -39,7 +40,8 @@ class ProcessSpec:
 
     `main` is the function that serves the link there. Times are in seconds: an execution that
     takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
-    finalize before it is killed.
+    finalize before it is killed. While executions are quick, up to `ahead` batches are sent
+    before the first is done.
     """
 
     target: str
@@ -48,6 +50,7 @@ class ProcessSpec:
     python: str = sys.executable
     main: str = "penstock.hosting.host:run"
     execution_timeout: float | None = None
+    ahead: int = 1
     stop_timeout: float = 10.0
 
 
@@ -78,14 +81,16 @@ class Connection:
         self._complaint = ""
         self._numbers = 0
         self._inferences: dict[int, Inference] = {}
-        self._batches: dict[int, tuple[asyncio.Future[None] | None, int]] = {}
+        self._executions = Executions(
+            statistics, ahead=spec.ahead, limit=spec.execution_timeout, on_late=self._late
+        )
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
             Kind.FAILED: self._failed,
             Kind.RESPONSE: self._response,
             Kind.END: self._end,
             Kind.ERROR: self._error,
-            Kind.DONE: self._done,
+            Kind.DONE: lambda header, _: self._executions.done(*header),
             Kind.HEALTH: self._told_health,
             Kind.METRICS: self._told_metrics,
             Kind.UNHEALTHY: self._unhealthy,
@@ -150,24 +155,21 @@ class Connection:
             )
             requests.append(header)
             payload += buffers
-        done = self._loop.create_future() if self._spec.serial else None
-        self._batches[number] = done, sum(inference.rows for inference in batch)
+        self._executions.sent(number, batch)
         self._link.send(Kind.EXECUTE, (number, requests), payload)
-        if done is not None:
-            await self._finish(done)
+        if self._spec.serial:
+            await self._executions.room()
 
-    async def _finish(self, done: asyncio.Future[None]) -> None:
-        """Wait for the end of an execution, which has its time."""
-        try:
-            await asyncio.wait_for(done, self._spec.execution_timeout)
-        except TimeoutError:
-            limit = self._spec.execution_timeout
-            self._complaint = f"an execution took longer than its limit of {limit:g} s"
-            await self.kill()
+    def _late(self) -> None:
+        """An execution has had its time: end the process, which is seen as any other end."""
+        limit = self._spec.execution_timeout
+        self._complaint = f"an execution took longer than its limit of {limit:g} s"
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     async def probe(self) -> bool:
         """Ask the backend for its health; a process that does not answer is not healthy."""
-        if self._spec.serial and self._batches:
+        if self._spec.serial and len(self._executions):
             return True  # it is executing, and answers when it is done
         if self._health is None:
             assert self._link is not None
@@ -197,9 +199,7 @@ class Connection:
         inferences, self._inferences = self._inferences, {}
         for inference in inferences.values():
             inference.fail(error, from_backend=True)
-        for done, _ in self._batches.values():
-            _settle(done, None)
-        self._batches.clear()
+        self._executions.clear()
         _settle(self._health, False)
         if self._calls is not None:
             self._calls.close()
@@ -304,13 +304,6 @@ class Connection:
         number, code, message = header
         if inference := self._inferences.pop(number, None):
             inference.fail(error_from_code(code, message), from_backend=True)
-
-    def _done(self, header: Any, _: memoryview) -> None:
-        number, begun, input_end, output_start = header
-        if batch := self._batches.pop(number, None):
-            done, rows = batch
-            self._statistics.executed(rows, input_end - begun, output_start - input_end, 0)
-            _settle(done, None)
 
     def _told_health(self, healthy: Any, _: memoryview) -> None:
         health, self._health = self._health, None

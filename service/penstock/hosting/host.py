@@ -143,10 +143,10 @@ class Host:
         begun = time.monotonic_ns()
         outcomes = await self._outcomes(requests)
         done = time.monotonic_ns()
+        self.send(Kind.DONE, (number, begun, begun, done))
         for reply, outcome in zip(replies, outcomes, strict=True):
             if task := deliver(outcome, reply.stream):
                 self._own(task)
-        self.send(Kind.DONE, (number, begun, begun, done))
 
     async def _outcomes(self, requests: list[InferenceRequest]) -> Sequence[Outcome]:
         try:

@@ -29,6 +29,9 @@ from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.queue import BatchPolicy
 
+_AHEAD = 4
+"""Batches that a lone instance of a quick model may have at once."""
+
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
 
 
@@ -155,7 +158,17 @@ def _process_spec(
         python=interpreter or sys.executable,
         main=backend.process_main,
         execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
+        ahead=_ahead(config),
     )
+
+
+def _ahead(config: ModelConfig) -> int:
+    """Batches a process may have at once: several only where nobody is the worse for it.
+
+    A batcher forms larger batches while it waits, and another instance may be free first.
+    """
+    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
+    return 1 if config.dynamic_batching is not None or instances > 1 else _AHEAD
 
 
 def _seconds(config: ModelConfig, name: str) -> float | None:

@@ -10,6 +10,7 @@ from penstock.core.errors import InferenceError, UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.model import Model
 
 
 class LocalServices:
@@ -56,5 +57,5 @@ class LocalServices:
             return False
         return await model.ready()
 
-    def _model(self, name: str, version: str) -> Any:
+    def _model(self, name: str, version: str) -> Model:
         return self._lifecycle.find(name, parse_version(version))

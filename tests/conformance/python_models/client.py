@@ -110,6 +110,8 @@ class Client:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         self._process.wait()
 
     # -- asking -------------------------------------------------------------------------------
@@ -142,6 +144,10 @@ class Client:
     def ready(self, model: str) -> bool:
         """Whether the server says that the model is ready."""
         return bool(self.call("is_model_ready", model_name=model))
+
+    def config(self, model: str) -> Any:
+        """The model's configuration as a dict."""
+        return self.call("get_model_config", model_name=model, as_json=True)["config"]
 
     def load(self, model: str, **arguments: Any) -> None:
         self.call("load_model", model_name=model, **arguments)

@@ -1,0 +1,105 @@
+"""The gRPC endpoint as a whole: what it serves, what it says at the start, and TLS."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.server import open_grpc
+from penstock.settings import TlsSettings
+from rpc.manual import ManualServer
+from rpc.serving import LOCAL, SERVICE, Client, channel_to
+
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+
+
+class Alive(ManualServer):
+    async def live(self) -> bool:
+        return True
+
+    async def ready(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, and a server and a client that it vouches for."""
+    folder = tmp_path_factory.mktemp("certificates")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    files = ["-keyout", "root.key", "-out", "root.pem"]
+    subprocess.run([*new, "-subj", "/CN=root", *files], cwd=folder, check=True, stderr=-3)
+    for name in ("server", "client"):
+        signed = ["-CA", "root.pem", "-CAkey", "root.key"]
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        subprocess.run([*new, *subject, *signed, *files], cwd=folder, check=True, stderr=-3)
+    return folder
+
+
+def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
+    return TlsSettings(
+        enabled=True,
+        mutual=mutual,
+        certificate=str(certificates / "server.pem"),
+        key=str(certificates / "server.key"),
+        root_certificate=str(certificates / "root.pem"),
+    )
+
+
+async def test_start_is_logged_with_address_and_port(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        async with open_grpc(Alive(), LOCAL, 0) as port:
+            assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
+
+
+async def test_inference_and_health_share_the_port() -> None:
+    async with open_grpc(Alive(), LOCAL, 0) as port, channel_to(port) as channel:
+        client = Client(channel)
+        assert (await client.call("ServerLive")).live
+        assert (await client.check()).status == 1
+
+
+@needs_openssl
+async def test_encrypted_endpoint_is_for_those_who_trust_it(certificates: Path) -> None:
+    settings = replace(LOCAL, tls=tls(certificates))
+    async with open_grpc(Alive(), settings, 0) as port:
+        assert await live(port, certificates)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await Client(channel_to(port)).call("ServerLive")
+
+
+@needs_openssl
+async def test_mutual_tls_asks_clients_for_a_certificate(certificates: Path) -> None:
+    settings = replace(LOCAL, tls=tls(certificates, mutual=True))
+    async with open_grpc(Alive(), settings, 0) as port:
+        assert await live(port, certificates, "client")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await live(port, certificates)
+
+
+@needs_openssl
+async def test_missing_certificate_is_named(certificates: Path) -> None:
+    missing = replace(tls(certificates), certificate="/no/such.pem")
+    with pytest.raises(OSError, match=r"/no/such\.pem"):
+        async with open_grpc(Alive(), replace(LOCAL, tls=missing), 0):
+            pass
+
+
+async def live(port: int, certificates: Path, name: str = "") -> bool:
+    """Whether the server says so to a client that shows the certificate `name`."""
+    root = (certificates / "root.pem").read_bytes()
+    shown = [(certificates / f"{name}.{kind}").read_bytes() for kind in ("key", "pem") if name]
+    credentials = grpc.ssl_channel_credentials(root, *shown)
+    async with grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel:
+        answer = await channel.unary_unary(
+            f"/{SERVICE}/ServerLive",
+            pb.ServerLiveRequest.SerializeToString,
+            pb.ServerLiveResponse.FromString,
+        )(pb.ServerLiveRequest())
+    return bool(answer.live)

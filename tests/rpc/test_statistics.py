@@ -1,0 +1,42 @@
+"""Counters as messages of the statistics extension."""
+
+from __future__ import annotations
+
+from penstock.core.statistics import Statistics
+from penstock.models.views import ModelStatistics
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.statistics import encode_statistics
+
+
+def test_nothing_done_is_all_zeros() -> None:
+    message = encode_statistics(ModelStatistics("m", "1", Statistics()))
+    zero = pb.StatisticDuration()
+    expected = pb.ModelStatistics(name="m", version="1")
+    for field in pb.InferStatistics.DESCRIPTOR.fields:
+        getattr(expected.inference_stats, field.name).CopyFrom(zero)
+    assert message == expected
+
+
+def test_every_duration_is_in_its_place() -> None:
+    statistics = Statistics()
+    names = [field.name for field in pb.InferStatistics.DESCRIPTOR.fields]
+    for count, name in enumerate(names, 1):
+        getattr(statistics, name).add(count * 1000, count)
+    stats = encode_statistics(ModelStatistics("m", "1", statistics)).inference_stats
+    assert [getattr(stats, name).count for name in names] == list(range(1, len(names) + 1))
+    assert [getattr(stats, name).ns for name in names] == [
+        count * 1000 for count in range(1, len(names) + 1)
+    ]
+
+
+def test_batches_are_listed_by_their_size() -> None:
+    statistics = Statistics()
+    for rows in (4, 1, 4):
+        statistics.executed(rows, 10, 20, 30)
+    batches = encode_statistics(ModelStatistics("m", "1", statistics)).batch_stats
+    assert [(b.batch_size, b.compute_infer.count, b.compute_infer.ns) for b in batches] == [
+        (1, 1, 20),
+        (4, 2, 40),
+    ]
+    assert [b.compute_input.ns for b in batches] == [10, 20]
+    assert [b.compute_output.ns for b in batches] == [30, 60]
