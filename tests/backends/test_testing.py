@@ -122,6 +122,7 @@ async def test_the_configuration_is_completed_and_checked() -> None:
 async def test_blocking_work_has_a_thread_of_its_own() -> None:
     plain = toy(lambda _: InferenceResponse())
     async with running(plain, ModelConfig(name="m"), Path()) as instance:
+        assert isinstance(instance.backend, Toy)
         context = instance.backend.context
         first = await context.run(threading.get_ident)
         assert first == await context.run(threading.get_ident) != threading.get_ident()

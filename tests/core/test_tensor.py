@@ -115,6 +115,7 @@ def test_big_endian_arrays_are_sent_little_endian(dtype: str, data: st.DataObjec
         lambda a: a.T,
         lambda a: a[::2],
         lambda a: a[:, ::-1],
+        lambda a: a[:, 0],
         lambda a: np.asfortranarray(a),
         lambda a: np.broadcast_to(a[0], (3, 4)),
         lambda a: a.astype(">f4").T,

@@ -50,11 +50,19 @@ class Puppets:
         serial: bool = False,
         packages: tuple[Path, ...] = PACKAGES,
         python: str = sys.executable,
+        execution_timeout: float | None = None,
         stop_timeout: float = PATIENCE,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
-        spec = ProcessSpec(target, serial, packages, python, stop_timeout=stop_timeout)
+        spec = ProcessSpec(
+            target,
+            serial,
+            packages,
+            python,
+            execution_timeout=execution_timeout,
+            stop_timeout=stop_timeout,
+        )
         context = InstanceContext(
             name=name,
             config=ModelConfig(name=MODEL),

@@ -99,12 +99,31 @@ async def test_killed_process_fails_what_is_in_flight_with_the_reason(
         await everything(inference)
 
 
+async def test_death_by_a_signal_without_a_name_is_told_too(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    inference = puppets.begin(instance, "hang")
+    os.kill(pid_of(instance), signal.SIGRTMIN + 3)
+    number = signal.SIGRTMIN + 3
+    with pytest.raises(UnavailableError, match=f"was killed by signal {number}; it is being"):
+        await everything(inference)
+
+
 async def test_exit_fails_what_is_in_flight_with_the_status(puppets: Puppets) -> None:
     instance = await puppets.start(serial=True)
     (inference,), execution = puppets.tell(instance, order("exit", n=3))
     with pytest.raises(UnavailableError, match="its model process exited with status 3; "):
         await everything(inference)
     await execution
+
+
+async def test_execution_that_takes_too_long_ends_the_process(puppets: Puppets) -> None:
+    instance = await puppets.start(serial=True, execution_timeout=0.2)
+    former = instance.pid
+    (inference,), execution = puppets.tell(instance, order("hang"))
+    with pytest.raises(UnavailableError, match=r"an execution took longer than its limit of 0\.2"):
+        await everything(inference)
+    await execution
+    await eventually(lambda: instance.pid not in (None, former))
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:

@@ -345,8 +345,9 @@ async def test_stopping_waits_for_a_generator_that_is_cleaning_up() -> None:
             done.append("clean")
 
     instance = _instance(Script(lambda _: generate()).backend)
+    inference = make_inference()
     await instance.start()
-    await instance.execute([make_inference()])
+    await instance.execute([inference])
     await turns()
     stopping = asyncio.ensure_future(instance.stop())
     await turns()
@@ -354,6 +355,7 @@ async def test_stopping_waits_for_a_generator_that_is_cleaning_up() -> None:
     clean.set()
     await asyncio.wait_for(stopping, 1)
     assert done == ["clean"]
+    assert await marks(inference.stream) == [1]
 
 
 async def test_a_backend_that_fails_to_finalize_says_so_and_gives_its_thread_back() -> None:

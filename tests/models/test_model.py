@@ -161,6 +161,21 @@ async def test_a_model_that_stops_refuses_at_once_and_is_not_ready() -> None:
     await stopping
 
 
+async def test_stopping_waits_for_requests_whose_instance_is_away() -> None:
+    instance = FakeInstance(held=True)
+    model = make_model(instance)
+    _, waiting = model.infer(make_request("a")), model.infer(make_request("b"))
+    await turns()
+    instance.go_away()
+    instance.release()
+    stopping = asyncio.ensure_future(model.stop())
+    await turns(20)
+    assert (stopping.done(), instance.stopped) == (False, 0)
+    instance.come_back()
+    assert await marks(waiting) == ["b"]
+    await asyncio.wait_for(stopping, 1)
+
+
 async def test_stopping_waits_for_an_execution_whose_reader_left() -> None:
     instance = FakeInstance(held=True)
     model = make_model(instance)

@@ -281,6 +281,15 @@ async def test_statistics_are_refused_in_the_words_of_the_real_server(
     assert refused.value.message == answer["message"]
 
 
+@pytest.mark.parametrize("version", ["", "1"])
+async def test_statistics_of_an_unknown_model_are_refused_whatever_the_version(
+    house: House, version: str
+) -> None:
+    server = await house.started("m")
+    with pytest.raises(InvalidRequestError, match=r"^requested model 'nope' is not available$"):
+        await server.statistics("nope", version)
+
+
 async def test_a_model_that_was_unloaded_has_no_statistics(house: House) -> None:
     server = await house.started("m")
     await server.unload("m")

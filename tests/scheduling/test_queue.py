@@ -48,17 +48,15 @@ def _emptied(queue: BatchQueue[Item], now: float = 0.0) -> list[list[Item]]:
 
 @st.composite
 def policies(draw: st.DrawFn) -> BatchPolicy:
-    largest = draw(st.integers(1, 10))
+    largest = draw(st.integers(1, 8))
     preferred = draw(st.frozensets(st.integers(1, largest), max_size=3))
     return BatchPolicy(largest, preferred, draw(st.sampled_from([0.0, 5.0])))
 
 
-ITEMS = st.lists(
-    st.builds(
-        Item, st.integers(1, 12), st.sampled_from("ab"), st.sampled_from([False, False, True])
-    )
-)
-WANTED = st.lists(st.builds(Item, st.integers(1, 12), st.sampled_from("ab")))
+ROWS = st.sampled_from([1, 1, 1, 2, 2, 3, 4, 9])
+SIGNATURES = st.sampled_from("aaab")
+ITEMS = st.lists(st.builds(Item, ROWS, SIGNATURES, st.sampled_from([False, False, True])))
+WANTED = st.lists(st.builds(Item, ROWS, SIGNATURES))
 NOW = st.sampled_from([0.0, 1.0, 99.0])
 
 
@@ -211,6 +209,11 @@ def test_a_request_that_would_skip_every_preferred_size_closes_the_batch() -> No
     queue = _queue(policy, _of(3, 3))
     assert queue.due() == -inf
     assert [_rows(batch) for batch in _emptied(queue)] == [3, 3]
+
+
+def test_a_preferred_size_that_can_be_formed_leaves_out_what_would_miss_the_next() -> None:
+    policy = BatchPolicy(8, frozenset({2, 4}), max_queue_delay=2.0)
+    assert _rows(_queue(policy, _of(2, 1, 3)).pop(now=0.0)) == 2
 
 
 # -- what ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from penstock.core.request import InferenceRequest
 from penstock.hosting import bootstrap
 from penstock_backends.python import environment
 
-_AUTO_COMPLETE = "auto_complete_config"
+_SAYS_MORE = ("auto_complete_config", "penstock.model")
 
 
 class PythonBackend(Backend):
@@ -54,11 +54,11 @@ class PythonBackend(Backend):
 def _may_complete(version_path: Path) -> bool:
     """Whether any of the model's code mentions the hook; asking costs the start of a process."""
     sources = [*version_path.glob("**/*.py"), *version_path.parent.glob("*.py")]
-    return any(_AUTO_COMPLETE in path.read_text(errors="replace") for path in sources)
+    return any(word in path.read_text(errors="replace") for path in sources for word in _SAYS_MORE)
 
 
 async def _completed(config: ModelConfig, version_path: Path, python: str) -> ModelConfig:
-    header = {"config": config_to_json(config), "version_path": str(version_path)}
+    header = {"config": config_to_json(config, with_defaults=True), "version_path": str(version_path)}
     answer = await _ask(python, json.dumps(header).encode())
     if not answer:
         raise InternalError(f"Stub process '{config.name}_0_0' is not healthy.")

@@ -6,10 +6,9 @@ import json
 import socket
 from typing import Any
 
-from penstock.core.errors import InferenceError, InternalError
 from penstock.hosting.parent import die_with_parent
 from penstock_backends.python.api import install_module
-from penstock_backends.python.traceback_text import describe
+from penstock_backends.python.traceback_text import failure
 from penstock_backends.python.worker import complete_config
 
 
@@ -27,7 +26,5 @@ def _answer(header: dict[str, Any]) -> tuple[str, Any]:
     install_module()
     try:
         return "config", complete_config(header)
-    except InferenceError as error:
-        return "error", (error.code, error.message)
     except Exception as error:  # a model may raise anything
-        return "error", (InternalError.code, describe(error))
+        return "error", failure(error)

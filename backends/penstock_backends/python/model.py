@@ -11,14 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from penstock.core.errors import InternalError
+from penstock_backends.python.native_config import find_model
 
 _CLASS = "TritonPythonModel"
 
 
 def load_class(path: Path) -> type[Any]:
-    """The model's class; the version directory and the model directory become importable."""
+    """The model's class, of either form; version and model directory become importable."""
     module = _import(path)
-    found = getattr(module, _CLASS, None)
+    found = getattr(module, _CLASS, None) or find_model(module)
     if found is None:
         name = f"{path.parent.name}.{path.stem}"
         raise InternalError(f"AttributeError: module '{name}' has no attribute '{_CLASS}'")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.core.request import InferenceResponse as CoreResponse
+from penstock.core.tensor import Buffer
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock.hosting.frames import encode
 from penstock.hosting.messages import WINDOW, Kind
 from penstock_backends.python.values import InferenceResponse, TritonModelException
 
@@ -22,7 +25,9 @@ class PendingReply:
     """
 
     __slots__ = (
+        "_changed",
         "_lock",
+        "_on_cancel",
         "_room",
         "_stub",
         "cancelled",
@@ -43,27 +48,32 @@ class PendingReply:
         self._room = WINDOW
         self._stub = stub
         self._lock = threading.Lock()
+        self._changed: Callable[[], object] | None = None
+        self._on_cancel: Callable[[], object] | None = None
 
     def send(self, response: InferenceResponse | None, *, final: bool) -> None:
         """Send a response, the final flag, or both; waits for room."""
         if response is not None:
             self._wait_for_room()
-        with self._lock:
+        with self._lock:  # until it has left, so that nothing of another thread gets before it
             if self.closed:
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
                 )
+            parts = self._parts(response, final=final)  # may fail, and then nothing was sent
             self.closed = final
             self.sent += response is not None
             self._room -= response is not None
+            self._stub.send_parts(parts)
         if final:
             self._stub.forget(self.number)
+
+    def _parts(self, response: InferenceResponse | None, *, final: bool) -> list[Buffer]:
         if self.cancelled:
-            return  # nobody listens; the model may not have noticed yet
+            return []  # nobody listens; the model may not have noticed yet
         if response is None:
-            self._stub.send(Kind.END, self.number)
-        else:
-            self._stub.respond(self.number, self.core(response, final=final))
+            return encode(Kind.END, self.number)
+        return self._stub.encode_response(self.number, self.core(response, final=final))
 
     def core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:
         """The response as the server sees it, with the outputs that were asked for."""
@@ -85,6 +95,36 @@ class PendingReply:
     def taken(self, count: int) -> None:
         """The client has taken responses."""
         self._room += count
+        self._notify()
+
+    def cancel(self) -> None:
+        """The client has left."""
+        self.cancelled = True
+        if self._on_cancel is not None:
+            self._on_cancel()
+        self._notify()
+
+    # -- for code on an event loop, which the link may be read from another thread than ----------
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the event loop when the client leaves, at once if it has left."""
+        loop = asyncio.get_running_loop()
+        self._on_cancel = lambda: loop.call_soon_threadsafe(callback)
+        if self.cancelled:
+            self._on_cancel()
+
+    async def room(self) -> None:
+        """Wait until one more response may be sent."""
+        loop = asyncio.get_running_loop()
+        while self._room <= 0 and not self.cancelled:
+            event = asyncio.Event()
+            self._changed = lambda: loop.call_soon_threadsafe(event.set)  # noqa: B023
+            await event.wait()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed()
 
     def _wait_for_room(self) -> None:
         if self._room <= 0 and not self.cancelled:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,17 +64,19 @@ class Stub:
     def __init__(self, connection: socket.socket, inputs: int, outputs: int) -> None:
         self._link = BlockingLink(connection, self._receive)
         self._out = Arena(outputs)
-        self._freed: list[int] = []
+        self._freed: deque[int] = deque()
         self._exchange = Exchange(self._out, ArenaView(inputs, self._freed.append))
         self._work: deque[tuple[int, Any, memoryview]] = deque()
         self._replies: dict[int, PendingReply] = {}
         self._left: set[int] = set()
         self._latest = 0
-        self._calls: dict[int, PendingCall] = {}
+        self._calls: dict[int, weakref.ref[PendingCall]] = {}
+        self._dropped: deque[int] = deque()
         self._answers: dict[int, tuple[Any, str | None]] = {}
         self._numbers = 0
         self._numbering = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_work: Callable[[], None] | None = None
         self.executing = False
         self.model_directory = ""
         self._worker = Worker(self)
@@ -95,8 +98,7 @@ class Stub:
 
     def next_work(self) -> tuple[int, Any, memoryview]:
         """The next message that asks for work, waiting for it."""
-        self.tell_freed()
-        self._link.wait(lambda: bool(self._work))
+        self.wait(lambda: bool(self._work))
         return self._work.popleft()
 
     # -- for the worker and its replies -------------------------------------------------------
@@ -141,6 +143,7 @@ class Stub:
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Block this thread until `done()`, reading the link if nobody else does."""
+        self.tell_freed()
         self._link.wait(done)
 
     def look(self) -> None:
@@ -148,20 +151,25 @@ class Stub:
         self._link.poll()
 
     def tell_freed(self) -> None:
-        """Give blocks of the server's arena back that nobody looks at any more."""
-        if self._freed:
-            freed, self._freed[:] = list(self._freed), ()
+        """Give back what the model has let go of: blocks of the server's arena, and calls."""
+        freed: list[int] = []
+        while self._freed:  # other threads may let go meanwhile
+            freed.append(self._freed.popleft())
+        if freed:
             self._link.send(Kind.FREE, freed)
+        while self._dropped:
+            self.cancel_call(self._dropped.popleft())
 
     # -- an event loop, for models that are coroutines ----------------------------------------
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_work: Callable[[], None]) -> None:
         """Have `loop` read the link from now on, and call `on_work` when there is some."""
         self._loop = loop
+        self._on_work = on_work
 
         def readable() -> None:
             self._link.poll()
-            if self._work or self._link.closed:
+            if self._link.closed:
                 on_work()
 
         loop.add_reader(self._link.fileno(), readable)
@@ -183,8 +191,11 @@ class Stub:
         """Have the server run a request of the model's own."""
         if not self.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
+        self.tell_freed()
         number = self._number()
-        call = self._calls[number] = PendingCall(self, number)
+        call = PendingCall(self, number)
+        # A weak one: whoever drops the call, such as an iterator that was left, wants no more.
+        self._calls[number] = weakref.ref(call, lambda _: self._dropped.append(number))
         header, payload = pack_request(number, request, self._exchange)
         self._link.send(Kind.CALL, (decoupled, header), payload)
         return call
@@ -214,7 +225,7 @@ class Stub:
         return value
 
     def log(self, level: int, message: str, file: str, line: int) -> None:
-        self._link.send(Kind.LOG, (level, f"{os.path.basename(file)}:{line}", message))
+        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
 
     def _number(self) -> int:
         with self._numbering:
@@ -225,10 +236,12 @@ class Stub:
 
     def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
         handler = self._handlers.get(kind)
-        if handler is None:
-            self._work.append((kind, header, payload))
-        else:
+        if handler is not None:
             handler(header, payload)
+            return
+        self._work.append((kind, header, payload))
+        if self._loop is not None and self._on_work is not None:
+            self._loop.call_soon_threadsafe(self._on_work)  # whichever thread has read it
 
     def _taken(self, header: Any, _: memoryview) -> None:
         number, count = header
@@ -237,7 +250,7 @@ class Stub:
 
     def _cancel(self, number: Any, _: memoryview) -> None:
         if reply := self._replies.get(number):
-            reply.cancelled = True
+            reply.cancel()
         elif number > self._latest:
             self._left.add(number)  # its batch waits for its turn
 
@@ -247,20 +260,28 @@ class Stub:
 
     def _called(self, header: Any, payload: memoryview) -> None:
         number, packed = header
-        if call := self._calls.get(number):
-            response = unpack_response(packed, payload, self._exchange)
+        # In any case, so that the blocks of its tensors become free again.
+        response = unpack_response(packed, payload, self._exchange)
+        if call := self._open_call(number):
             if response.final:
-                del self._calls[number]
+                self._calls.pop(number, None)
             call.add(response)
 
     def _call_end(self, number: Any, _: memoryview) -> None:
-        if call := self._calls.pop(number, None):
+        if call := self._open_call(number):
+            del self._calls[number]
             call.end()
 
     def _call_error(self, header: Any, _: memoryview) -> None:
         number, code, message = header
-        if call := self._calls.pop(number, None):
+        if call := self._open_call(number):
+            del self._calls[number]
             call.end(error_from_code(code, message))
+
+    def _open_call(self, number: int) -> PendingCall | None:
+        """The call, unless the model has dropped it."""
+        call = self._calls.get(number)
+        return call and call()
 
     def _controlled(self, header: Any, _: memoryview) -> None:
         number, value, problem = header

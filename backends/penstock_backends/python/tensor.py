@@ -23,9 +23,9 @@ class Tensor:
         if not isinstance(numpy_array, np.ndarray):
             raise TypeError(f"Tensor '{name}' needs a numpy array, got {type(numpy_array)}")
         self._name = name
-        self._core = CoreTensor.from_numpy(
-            np.ascontiguousarray(numpy_array).reshape(numpy_array.shape)
-        )
+        if not numpy_array.flags.c_contiguous:
+            numpy_array = np.ascontiguousarray(numpy_array)
+        self._core = CoreTensor.from_numpy(numpy_array)
 
     @classmethod
     def over(cls, name: str, core: CoreTensor) -> Tensor:

@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
+from penstock.core.errors import InferenceError, InternalError
+
 _OWN = ("penstock", "penstock_backends")
 _MOST_FRAMES = 60
 """Of a recursion without end, the two ends are enough."""
@@ -27,6 +29,13 @@ def describe(error: BaseException) -> str:
     for cause in causes:
         text = f"{text.rstrip()}\n\nCaused by: {cause}"
     return text
+
+
+def failure(error: Exception) -> tuple[str, str]:
+    """Code and text with which a model that cannot be loaded is refused."""
+    if isinstance(error, InferenceError):
+        return error.code, error.message
+    return InternalError.code, describe(error)
 
 
 def _description(error: BaseException) -> str:

@@ -5,26 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.tensor import Buffer
 from penstock.hosting.frames import encode
 from penstock.hosting.messages import Kind
+from penstock.model import Model
 from penstock_backends.python.api import install_module
 from penstock_backends.python.config import ModelConfig
+from penstock_backends.python.memory_limit import limit_memory
 from penstock_backends.python.model import PythonModel, load_class
+from penstock_backends.python.native_config import completed_config
+from penstock_backends.python.native_worker import NativeWorker
+from penstock_backends.python.reentry import Reentry
 from penstock_backends.python.replies import PendingReply
 from penstock_backends.python.request import InferenceRequest
-from penstock_backends.python.traceback_text import describe
+from penstock_backends.python.traceback_text import describe, failure
 from penstock_backends.python.values import InferenceResponse
 
 if TYPE_CHECKING:
     from penstock_backends.python.stub import Stub
 
 Batch = list[tuple[PendingReply, InferenceRequest]]
+
+_RAISED = (Exception, SystemExit, asyncio.CancelledError)
+"""What a model may raise when it is asked; the last two are no reason to end the process."""
 
 
 class Worker:
@@ -36,6 +45,7 @@ class Worker:
         self._name = ""
         self._outputs: tuple[str, ...] = ()
         self._decoupled = False
+        self._running = 0
         self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
             Kind.INITIALIZE: self._initialize,
             Kind.EXECUTE: self._execute,
@@ -52,9 +62,13 @@ class Worker:
     def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
         install_module()
         try:
-            self._load(header)
+            limit_memory(config_from_json(header["config"]))
+            if issubclass(cls := self._load_class(header), Model):
+                asyncio.run(NativeWorker(self._stub, header, cls).serve())
+                return False
+            self._load(header, cls)
         except Exception as error:  # a model may raise anything
-            self._stub.send(Kind.FAILED, _failure(error))
+            self._stub.send(Kind.FAILED, failure(error))
             return True
         self._stub.send(Kind.READY, None)
         if self._model.asynchronous:
@@ -62,19 +76,24 @@ class Worker:
             return False
         return True
 
-    def _load(self, header: Mapping[str, Any]) -> None:
+    def _load_class(self, header: Mapping[str, Any]) -> type[Any]:
         path = model_file(header)
         self._name = header["name"]
         self._stub.model_directory = str(path.parent)
+        return load_class(path)
+
+    def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
         config = header["config"]
         self._outputs = tuple(output["name"] for output in config.get("output", ()))
         policy = config.get("model_transaction_policy") or {}
         self._decoupled = bool(policy.get("decoupled"))
-        self._model = PythonModel(load_class(path))
+        self._stub.reentry = Reentry(config, header["version"], self._name, self._is_running)
+        self._model = PythonModel(cls)
         self._model.initialize(_arguments(header))
         self._stub.executing = True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
+        self._stub.executing = False
         try:
             self._model.finalize()
         except Exception as error:  # the model is gone all the same
@@ -82,18 +101,32 @@ class Worker:
         return False
 
     def _probe(self, _: Any, __: memoryview) -> bool:
-        self._stub.send(Kind.HEALTH, self._ready())
+        ready = self._readiness()
+        if not isinstance(ready, bool):
+            ready = asyncio.run(self._awaited(ready))
+        self._stub.send(Kind.HEALTH, ready)
         return True
 
-    def _ready(self) -> bool:
+    def _readiness(self) -> bool | Coroutine[Any, Any, Any]:
+        """What the model says of itself, if anything; a coroutine when it needs a loop for it."""
         if not self._model.tells_readiness:
             return True
         try:
             ready = self._model.is_ready()
-            return bool(asyncio.run(ready) if asyncio.iscoroutine(ready) else ready)
-        except Exception as error:  # a model that cannot even say so is not ready
-            self._stub.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
-            return False
+        except _RAISED as error:
+            return self._not_ready(error)
+        return ready if asyncio.iscoroutine(ready) else bool(ready)
+
+    async def _awaited(self, ready: Coroutine[Any, Any, Any]) -> bool:
+        try:
+            return bool(await ready)
+        except _RAISED as error:
+            return self._not_ready(error)
+
+    def _not_ready(self, error: BaseException) -> bool:
+        """A model that cannot even say whether it is ready is not."""
+        self._stub.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+        return False
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -103,16 +136,22 @@ class Worker:
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
         parts: list[Buffer] = []
+        self._running += 1
         try:
             if batch:
                 answers = self._model.execute([request for _, request in batch])
-                parts = self._answers(batch, answers)
-        except Exception as error:  # a model may raise anything
-            parts = self._failures(batch, error)
+                self._answer(batch, answers, parts)
+        except _RAISED as error:
+            self._fail(batch, error, parts)
+        self._running -= 1
         finished = time.monotonic_ns()
         del batch
         self._stub.send_parts(encode(Kind.DONE, (number, begun, started, finished)) + parts)
         return True
+
+    def _is_running(self) -> bool:
+        """Whether the server waits for an execution to return before it gives us another."""
+        return self._running > 0
 
     def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
         batch: Batch = []
@@ -123,24 +162,22 @@ class Worker:
             batch.append((reply, InferenceRequest.received(core, reply)))
         return batch
 
-    def _answers(self, batch: Batch, answers: Any) -> list[Buffer]:
-        """The responses that `execute` returned, by position; contract PY-04 and PY-10."""
+    def _answer(self, batch: Batch, answers: Any, parts: list[Buffer]) -> None:
+        """Add the responses that `execute` returned, by position; contract PY-04 and PY-10."""
         if self._decoupled:
             if answers is not None:
                 raise InternalError(
                     f"Python model '{self._name}' is using the decoupled mode and the execute"
                     " function must return None."
                 )
-            return []
+            return
         self._check(batch, answers)
-        parts: list[Buffer] = []
         for (reply, _), response in zip(batch, answers, strict=True):
             if response is None or reply.closed:
                 continue  # it is, or will be, answered through its sender
             parts += self._stub.encode_response(reply.number, reply.core(response, final=True))
             reply.closed = True
             self._stub.forget(reply.number)
-        return parts
 
     def _check(self, batch: Batch, answers: Any) -> None:
         if not isinstance(answers, list):
@@ -160,17 +197,15 @@ class Worker:
                     f" found type '{type(response)}'."
                 )
 
-    def _failures(self, batch: Batch, error: Exception) -> list[Buffer]:
-        """The same error for every request that has no final answer yet (contract PY-09)."""
+    def _fail(self, batch: Batch, error: BaseException, parts: list[Buffer]) -> None:
+        """Add the same error for every request that has no final answer yet (contract PY-09)."""
         text = error.message if isinstance(error, InferenceError) else describe(error)
         message = f"Failed to process the request(s) for model '{self._name}', message: {text}"
-        parts: list[Buffer] = []
         for reply, _ in batch:
             if not reply.closed:
                 reply.closed = True
                 self._stub.forget(reply.number)
                 parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
-        return parts
 
     # -- coroutines ---------------------------------------------------------------------------
 
@@ -187,8 +222,14 @@ class Worker:
                     kind, header, payload = message
                     if kind == Kind.EXECUTE:
                         tasks.create_task(self._execute_coroutine(header, payload))
+                    elif kind == Kind.PROBE:
+                        tasks.create_task(self._probe_coroutine())
                     elif not self.handle(kind, header, payload):
                         return
+
+    async def _probe_coroutine(self) -> None:
+        ready = self._readiness()
+        self._stub.send(Kind.HEALTH, ready if isinstance(ready, bool) else await self._awaited(ready))
 
     async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
         number, packed = header
@@ -198,11 +239,15 @@ class Worker:
         done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
         if self._decoupled:  # the next batch may come while this one runs
             self._stub.send_parts(done)
+        self._running += not self._decoupled
+        parts: list[Buffer] = []
         try:
-            answers = await self._model.execute([request for _, request in batch])
-            parts = self._answers(batch, answers)
-        except Exception as error:  # a model may raise anything
-            parts = self._failures(batch, error)
+            if batch:
+                answers = await self._model.execute([request for _, request in batch])
+                self._answer(batch, answers, parts)
+        except _RAISED as error:
+            self._fail(batch, error, parts)
+        self._running -= not self._decoupled
         if not self._decoupled:
             done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
             parts = done + parts
@@ -214,6 +259,8 @@ def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with what the model's `auto_complete_config` says (contract AC-09)."""
     config: dict[str, Any] = header["config"]
     cls = load_class(model_file(header))
+    if issubclass(cls, Model):
+        return completed_config(cls, config)
     if not hasattr(cls, "auto_complete_config"):
         return config
     completed = cls.auto_complete_config(ModelConfig(json.dumps(config)))
@@ -244,10 +291,3 @@ def _arguments(header: Mapping[str, Any]) -> dict[str, str]:
         "model_version": str(header["version"]),
         "model_name": header["config"]["name"],
     }
-
-
-def _failure(error: Exception) -> tuple[str, str]:
-    """Code and message of what went wrong while the model was loaded."""
-    if isinstance(error, InferenceError):
-        return error.code, error.message
-    return InternalError.code, describe(error)

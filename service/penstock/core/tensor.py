@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -64,9 +63,11 @@ class DataType(StrEnum):
     @classmethod
     def from_numpy(cls, dtype: np.dtype[Any]) -> DataType:
         """The datatype that holds `dtype`; raises `ValueError` when there is none."""
+        if found := _FROM_NUMPY.get(dtype):
+            return found
         if dtype.kind in "OSU":
             return cls.BYTES
-        found = _FROM_NUMPY.get(dtype.newbyteorder("=") if dtype.kind != "b" else dtype)
+        found = _FROM_NUMPY.get(dtype.newbyteorder("="))
         if found is None:
             raise ValueError(f"numpy dtype {dtype} has no tensor datatype")
         return found
@@ -212,8 +213,6 @@ def _to_array(buffer: Buffer, datatype: DataType, shape: tuple[int, ...]) -> Arr
         array = np.empty(len(elements), dtype=np.object_)
         array[:] = elements
         return array.reshape(shape)
-    if not len(buffer) and not prod(shape):
-        return np.empty(shape, dtype=datatype.numpy)
     return np.frombuffer(buffer, dtype=datatype.numpy).reshape(shape)
 
 

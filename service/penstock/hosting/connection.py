@@ -191,7 +191,7 @@ class Connection:
         except TimeoutError:
             return "closed its link to the server"
         if status < 0:
-            return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+            return f"was killed by signal {-status}{_signal_name(-status)}"
         return f"exited with status {status}"
 
     def fail_all(self, error: InferenceError) -> None:
@@ -248,7 +248,7 @@ class Connection:
         return {
             "target": self._spec.target,
             "name": context.name,
-            "config": config_to_json(context.config),
+            "config": config_to_json(context.config, with_defaults=True),
             "version": context.version,
             "version_path": str(context.version_path),
             "kind": context.kind,
@@ -316,11 +316,21 @@ class Connection:
         self._complaint = str(complaint)
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # one of the many real-time signals
+        return ""
+
+
 def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
     if future is not None and not future.done():
         future.set_result(value)
 
 
 def _log(header: Any, _: memoryview) -> None:
-    level, name, text = header
-    logging.getLogger(name).log(level, "%s", text)
+    """Write a record of the model process to the log, as from the line that it names."""
+    level, name, path, line, text = header
+    own = logging.getLogger(name)
+    if own.isEnabledFor(level):
+        own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None))

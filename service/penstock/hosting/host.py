@@ -288,9 +288,8 @@ class _LinkHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)
-            self._loop.call_soon_threadsafe(
-                self._link.send, Kind.LOG, (record.levelno, record.name, text)
-            )
+            header = record.levelno, record.name, record.pathname, record.lineno, text
+            self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
         except RuntimeError:  # the loop is closed: nobody listens any more
             return
 

@@ -50,7 +50,7 @@ class Kind(IntEnum):
     HEALTH = 17  # bool
     METRICS = 18  # {name: value}
     UNHEALTHY = 19  # message: the backend is beyond repair, the process ends
-    LOG = 20  # (level, logger name, message)
+    LOG = 20  # (level, logger name, path, line, message)
     CALL = 21  # (call id, request): a model makes a request
     CALL_TAKEN = 22  # (call id, responses taken)
     CALL_CANCEL = 23  # call id

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.relay import as_inference_error
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import WINDOW, Kind, pack_response, unpack_request
@@ -29,11 +29,11 @@ class ModelServices(Protocol):
     async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
         """Load, unload or ask for a model."""
 
-    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
-        """Act on a metric that the named instance has made for itself."""
+    def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
+        """Act on a metric that a model process, the owner, has made for itself."""
 
-    def ended(self, instance: str) -> None:
-        """The process of the named instance is gone."""
+    def ended(self, owner: str) -> None:
+        """A model process is gone."""
 
 
 class ServedCalls:
@@ -44,6 +44,7 @@ class ServedCalls:
     ) -> None:
         self._services = services
         self._instance = context.name
+        self._owner = f"{context.name} {id(self):x}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
         self._calls: dict[int, _Call] = {}
@@ -63,7 +64,7 @@ class ServedCalls:
             call.stream.close()
         for task in self._tasks:
             task.cancel()
-        self._services.ended(self._instance)
+        self._services.ended(self._owner)
 
     def _call(self, header: Any, payload: memoryview) -> None:
         decoupled, packed = header
@@ -99,7 +100,7 @@ class ServedCalls:
         try:
             value = await self._services.control(verb, arguments)
         except Exception as error:  # whatever loading a model may raise
-            self._send(Kind.CONTROLLED, (number, None, as_inference_error(error).message))
+            self._send(Kind.CONTROLLED, (number, None, self._problem(error)))
         else:
             self._send(Kind.CONTROLLED, (number, value, None))
 
@@ -107,18 +108,22 @@ class ServedCalls:
         """Number 0 asks for no answer."""
         value, problem = None, None
         try:
-            value = self._services.metric(self._instance, operation, arguments)
-        except InferenceError as error:
-            problem = error.message
+            value = self._services.metric(self._owner, operation, arguments)
+        except Exception as error:  # whatever a library of metrics may raise
+            problem = self._problem(error)
         if number:
             self._send(Kind.CONTROLLED, (number, value, problem))
+
+    def _problem(self, error: Exception) -> str:
+        text = as_inference_error(error).message
+        return f"Failed to process the request for model '{self._instance}', message: {text}"
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def respond(self, number: int, response: Any) -> None:
+    def respond(self, number: int, response: InferenceResponse) -> None:
         """Send one response to the process."""
         header, payload = pack_response(response, self._memory.exchange)
         self._send(Kind.CALLED, (number, header), payload)
@@ -145,6 +150,7 @@ class _Call:
         self._number = number
         self._room = WINDOW
         self._done = False
+        self._moving = False
         # Not before the call is known: what is here already may be its end.
         asyncio.get_running_loop().call_soon(stream.watch, self._move)
 
@@ -154,15 +160,30 @@ class _Call:
         self._move()
 
     def _move(self) -> None:
-        if self._done:
+        if self._moving or self._done:  # called back from below, or all is said
             return
-        for response in self.stream.take(self._room):
-            self._room -= 1
-            self._calls.respond(self._number, response)
-            if response.final:
-                self._done = True
-                self._calls.forget(self._number)
-                return
-        if self.stream.exhausted:
+        self._moving = True
+        try:
+            self._send_ready()
+        except Exception as error:  # a response may be unfit to travel in any way
+            self.stream.close()
+            self._end(as_inference_error(error))
+        self._moving = False
+
+    def _send_ready(self) -> None:
+        while ready := self.stream.take(self._room):
+            for response in ready:
+                self._send(response)
+        if not self._done and self.stream.exhausted:
+            self._end(self.stream.error)
+
+    def _send(self, response: InferenceResponse) -> None:
+        self._room -= 1
+        self._calls.respond(self._number, response)
+        if response.final:
             self._done = True
-            self._calls.finish(self._number, self.stream.error)
+            self._calls.forget(self._number)
+
+    def _end(self, error: InferenceError | None) -> None:
+        self._done = True
+        self._calls.finish(self._number, error)

@@ -26,11 +26,11 @@ class LocalServices:
     def decoupled(self, name: str, version: str) -> bool:
         return self._model(name, version).config.decoupled
 
-    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
-        return self._metrics.apply(instance, operation, arguments)
+    def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
+        return self._metrics.apply(owner, operation, arguments)
 
-    def ended(self, instance: str) -> None:
-        self._metrics.remove(instance)
+    def ended(self, owner: str) -> None:
+        self._metrics.remove(owner)
 
     async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
         if verb == "load":

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from penstock.core.errors import NotFoundError
 from penstock_backends.python.config import ModelConfig
-from penstock_backends.python.traceback_text import describe
+from penstock_backends.python.traceback_text import describe, failure
 
 Write = Callable[[str], Path]
 
@@ -126,3 +127,8 @@ def test_message_that_cannot_be_made_is_no_harm() -> None:
             raise RuntimeError("no")
 
     assert describe(BadError()) == "BadError: <RuntimeError while making the message>"
+
+
+def test_refusal_has_a_code() -> None:
+    assert failure(NotFoundError("no file")) == ("NOT_FOUND", "no file")
+    assert failure(ValueError("boom")) == ("INTERNAL", "ValueError: boom")

@@ -1,0 +1,47 @@
+"""Calls of a model to itself, which would wait for ever (contract PY-16)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.core.errors import UnsupportedError
+from penstock.core.request import InferenceRequest
+
+
+class Reentry:
+    """Refuses a call that can only be answered once its caller has returned.
+
+    That is certain in one case: a model calls itself from the thread that executes, and there is
+    no other instance. `busy` tells whether the server waits for an execution to return.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], version: int, instance: str, busy: Callable[[], bool]
+    ) -> None:
+        groups = config.get("instance_group", ())
+        count = sum(group.get("count", 1) * max(len(group.get("gpus", ())), 1) for group in groups)
+        self._alone = count == 1
+        self._model = config["name"]
+        self._instance = instance
+        self._versions = {str(version)}
+        if (config.get("version_policy") or {}).get("latest") == {"num_versions": 1}:
+            self._versions.add("")
+        self._busy = busy
+
+    def refusal(self, request: InferenceRequest) -> UnsupportedError | None:
+        """Why the request must not be made, if so."""
+        if request.model_name != self._model or request.model_version not in self._versions:
+            return None
+        if not self._alone or not self._busy() or not _in_main_thread():
+            return None
+        return UnsupportedError(
+            f"model '{self._model}' calls itself while its only instance '{self._instance}'"
+            " executes: the call would wait for ever; more instances, or a call after 'execute'"
+            " has returned, could be answered"
+        )
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

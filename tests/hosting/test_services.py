@@ -1,0 +1,267 @@
+"""Requests that a model process makes of the server: answered there, in order, as there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.core.backend import InstanceContext
+from penstock.core.config import ModelConfig
+from penstock.core.errors import NotFoundError, UnsupportedError
+from penstock.core.relay import deliver
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.hosting.arena import create
+from penstock.hosting.memory import SharedMemory
+from penstock.hosting.messages import WINDOW, Kind, pack_request, unpack_response
+from penstock.hosting.services import ServedCalls
+
+Said = tuple[Kind, Any]
+
+
+class FakeServices:
+    """Gives every request a stream, by the request's id; the model `many` is decoupled."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, ResponseStream] = {}
+        self.closed: list[str] = []
+        self.over: list[str] = []
+        self.gate = asyncio.Event()
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        if request.model_name == "nope":
+            raise NotFoundError("Request for unknown model: 'nope' is not found")
+        stream = ResponseStream()
+        stream.connect(lambda: self.closed.append(request.id))
+        self.streams[request.id] = stream
+        return stream
+
+    def decoupled(self, name: str, version: str) -> bool:
+        return name == "many"
+
+    async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
+        if verb == "wait":
+            await self.gate.wait()
+        if verb == "fail":
+            raise UnsupportedError("not that")
+        return [verb, *arguments]
+
+    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
+        if operation == "fail":
+            raise ZeroDivisionError("no metric")
+        return [instance, operation, *arguments]
+
+    def ended(self, instance: str) -> None:
+        self.over.append(instance)
+
+
+class Process:
+    """The model process's side, by hand."""
+
+    def __init__(self) -> None:
+        self.services = FakeServices()
+        self.said: list[Said] = []
+        memory = SharedMemory(out=create(1 << 24), into=create(1 << 24))
+        self._exchange = memory.exchange
+        memory.open(lambda _: None)
+        self.calls = ServedCalls(self.services, context(), memory, self._hear)
+
+    def call(self, id: str, model: str = "once", *, decoupled: bool = False) -> None:
+        """Make a request; its number is the length of its id."""
+        packed, payload = pack_request(len(id), InferenceRequest(model, id=id))
+        self.tell(Kind.CALL, (decoupled, packed), b"".join(payload))
+
+    def tell(self, kind: Kind, header: Any, payload: bytes = b"") -> None:
+        self.calls.handlers[kind](header, memoryview(payload))
+
+    def heard(self, kind: Kind) -> list[Any]:
+        """The headers of the messages of one kind."""
+        return [header for said, header in self.said if said is kind]
+
+    @property
+    def numbers(self) -> list[int]:
+        """The parameters `n` of the responses that came."""
+        return [response.parameters["n"] for _, response in self.heard(Kind.CALLED)]
+
+    def _hear(self, kind: Kind, header: Any, payload: Sequence[Any] = ()) -> None:
+        if kind is Kind.CALLED:
+            number, packed = header
+            response = unpack_response(packed, memoryview(b"".join(payload)), self._exchange)
+            header = number, response
+        self.said.append((kind, header))
+
+
+def context() -> InstanceContext:
+    async def nowhere(*_: Any) -> Any:
+        raise AssertionError
+
+    return InstanceContext("m_0_0", ModelConfig(name="m"), 1, Path("/m/1"), nowhere)
+
+
+def response(number: int, *, final: bool = False) -> InferenceResponse:
+    return InferenceResponse(parameters={"n": number}, final=final)
+
+
+async def turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+# -- requests -------------------------------------------------------------------------------------
+
+
+async def test_call_is_answered() -> None:
+    process = Process()
+    process.call("x")
+    await turn()
+    tensor = Tensor.from_numpy(np.arange(3, dtype=np.int32))
+    process.services.streams["x"].send(InferenceResponse({"OUT": tensor}, final=True))
+    ((number, answer),) = process.heard(Kind.CALLED)
+    assert number == 1
+    assert answer.outputs["OUT"].numpy().tolist() == [0, 1, 2]
+    assert len(process.said) == 1
+
+
+async def test_end_without_a_response_is_told() -> None:
+    process = Process()
+    process.call("x", "many", decoupled=True)
+    process.services.streams["x"].end()
+    await turn()
+    assert process.said == [(Kind.CALL_END, 1)]
+
+
+async def test_failure_is_told() -> None:
+    process = Process()
+    process.call("x")
+    process.services.streams["x"].fail(NotFoundError("gone"))
+    await turn()
+    assert process.said == [(Kind.CALL_ERROR, (1, "NOT_FOUND", "gone"))]
+
+
+async def test_refusal_is_told_at_once() -> None:
+    process = Process()
+    process.call("x", "nope")
+    text = "Request for unknown model: 'nope' is not found"
+    assert process.said == [(Kind.CALL_ERROR, (1, "NOT_FOUND", text))]
+
+
+async def test_decoupled_model_is_only_for_calls_that_expect_it() -> None:
+    process = Process()
+    process.call("x", "many")
+    ((number, code, text),) = process.heard(Kind.CALL_ERROR)
+    assert (number, code) == (1, "INVALID_ARG")
+    assert text.startswith("Model 'many' is using the decoupled.")
+
+
+async def test_response_that_cannot_travel_ends_its_call_alone() -> None:
+    process = Process()
+    process.call("a")
+    process.call("bb")
+    await turn()
+    unfit: Any = {"n": object()}
+    process.services.streams["a"].send(InferenceResponse(parameters=unfit))
+    process.services.streams["bb"].send(response(2, final=True))
+    ((number, code, _),) = process.heard(Kind.CALL_ERROR)
+    assert (number, code) == (1, "INTERNAL")
+    assert process.services.closed == ["a"]
+    assert process.numbers == [2]
+
+
+# -- back-pressure --------------------------------------------------------------------------------
+
+
+async def test_no_more_is_sent_than_there_is_room_for() -> None:
+    process = Process()
+    process.call("x", "many", decoupled=True)
+    await turn()
+    for number in range(100):
+        process.services.streams["x"].send(response(number))
+    assert process.numbers == list(range(WINDOW))
+    process.tell(Kind.CALL_TAKEN, (1, 5))
+    assert process.numbers == list(range(WINDOW + 5))
+
+
+async def test_responses_of_an_engine_that_pushes_keep_their_order() -> None:
+    """Taking some lets others follow at once, from below."""
+    process = Process()
+    process.call("x", "many", decoupled=True)
+    engine = ResponseStream()
+    for number in range(200):
+        engine.send(response(number))
+    engine.end()
+    deliver(engine, process.services.streams["x"])
+    await turn()
+    while process.said[-1][0] is Kind.CALLED:
+        process.tell(Kind.CALL_TAKEN, (1, 3))
+    assert process.numbers == list(range(200))
+    assert process.said[-1] == (Kind.CALL_END, 1)
+
+
+# -- cancellation ---------------------------------------------------------------------------------
+
+
+async def test_cancelled_call_cancels_its_request() -> None:
+    process = Process()
+    process.call("a")
+    process.call("bb")
+    await turn()
+    process.tell(Kind.CALL_CANCEL, 1)
+    assert process.services.closed == ["a"]
+
+
+async def test_end_of_the_process_cancels_everything() -> None:
+    process = Process()
+    process.call("a")
+    process.call("bb")
+    process.tell(Kind.CONTROL, (7, "wait", []))
+    await turn()
+    process.calls.close()
+    process.services.gate.set()
+    await turn()
+    assert sorted(process.services.closed) == ["a", "bb"]
+    assert process.heard(Kind.CONTROLLED) == []
+    assert process.services.over == ["m_0_0"]
+
+
+async def test_word_about_a_call_that_is_over_is_ignored() -> None:
+    process = Process()
+    process.tell(Kind.CALL_CANCEL, 9)
+    process.tell(Kind.CALL_TAKEN, (9, 1))
+    assert process.said == []
+
+
+# -- control --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer"),
+    [("load", (7, ["load", "m"], None)), ("fail", (7, None, "not that"))],
+)
+async def test_control_is_answered(verb: str, answer: Any) -> None:
+    process = Process()
+    process.tell(Kind.CONTROL, (7, verb, ["m"]))
+    await turn()
+    assert process.said == [(Kind.CONTROLLED, answer)]
+
+
+@pytest.mark.parametrize(
+    ("number", "operation", "said"),
+    [
+        (7, "add", [(Kind.CONTROLLED, (7, ["m_0_0", "add", 1], None))]),
+        (7, "fail", [(Kind.CONTROLLED, (7, None, "ZeroDivisionError: no metric"))]),
+        (0, "add", []),
+        (0, "fail", []),
+    ],
+)
+async def test_metric_is_answered_when_that_is_wanted(
+    number: int, operation: str, said: list[Said]
+) -> None:
+    process = Process()
+    process.tell(Kind.METRIC, (number, operation, [1]))
+    assert process.said == said
