@@ -93,8 +93,7 @@ def run_python(load: Load) -> Outcome:
     return Outcome(**json.loads(done.stdout))
 
 
-async def _main(load: Load) -> dict[str, Any]:
-    message = pb.ModelInferRequest.FromString(Path(load.message_file).read_bytes())
+async def _main(load: Load, message: pb.ModelInferRequest) -> dict[str, Any]:
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
     count = min(_CONNECTIONS, load.in_flight)
     channels = [grpc.aio.insecure_channel(load.target, options=options) for _ in range(count)]
@@ -181,4 +180,6 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(_main(Load(**json.loads(sys.argv[1]))))))
+    asked = Load(**json.loads(sys.argv[1]))
+    request = pb.ModelInferRequest.FromString(Path(asked.message_file).read_bytes())
+    print(json.dumps(uvloop.run(_main(asked, request))))

@@ -48,7 +48,7 @@ def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Itera
 
 @contextmanager
 def bare_echo() -> Iterator[Server]:
-    """A `grpc.aio` server that parses a request and answers with its tensor, and does nothing else."""
+    """A `grpc.aio` server that answers a request with its tensor, and does nothing else."""
     (port,) = free_ports(1)
     with _running([sys.executable, "-m", "loadtest.bare_echo", str(port)]) as process:
         _wait_until_open(port)

@@ -7,8 +7,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 from fakes import InstallBackend
+
+# Examples take as long as a busy machine makes them; tests that hang are ended by pytest.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 @pytest.fixture

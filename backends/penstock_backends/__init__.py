@@ -1,1 +1,1 @@
-"""The built-in backends, found by entry point as a stranger's would be. Importing this costs nothing."""
+"""The built-in backends, found by entry point as a stranger's would be. Importing costs nothing."""

@@ -1,4 +1,4 @@
-"""What the server adds to generation: `tiny_llm` over `ModelStreamInfer` against its engine alone."""
+"""What the server adds to generation: `tiny_llm` over gRPC against its engine alone."""
 
 from __future__ import annotations
 

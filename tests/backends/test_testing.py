@@ -1,4 +1,4 @@
-"""The helper for authors of backends does what a server would."""
+"""What authors of backends test with does what a server would."""
 
 from __future__ import annotations
 

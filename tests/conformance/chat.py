@@ -1,6 +1,8 @@
 """A program that streams from a language model with the stock client, as a user would write it.
 
-    python chat.py HOST:PORT '[{"id": ..., "prompt": ..., "sampling": {...}, "cancel_after": N?}, ...]'
+    python chat.py HOST:PORT '[{"id": ..., "prompt": ..., "sampling": {...}}, ...]'
+
+`cancel_after` of a request cancels it after so many messages.
 
 Every request has a stream of its own, all run at once. Prints one line of JSON: by id, the text,
 the number of messages, whether the last one was flagged, and the error if there was one.

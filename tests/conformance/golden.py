@@ -169,8 +169,8 @@ def _message(request: Mapping[str, Any], message: Any) -> Any:
     return ParseDict(known, message)
 
 
-def _metadata(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(key, value) for key, value in recorded.get("metadata", ())]
+def _metadata(recorded: Mapping[str, Any]) -> tuple[tuple[str, str | bytes], ...]:
+    return tuple((key, value) for key, value in recorded.get("metadata", ()))
 
 
 def _dict(message: Any) -> Any:

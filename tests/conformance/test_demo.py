@@ -1,4 +1,4 @@
-"""The demo as its users meet it: stock clients, in processes of their own, against `penstock serve`."""
+"""The demo as its users meet it: stock clients, each in a process of its own."""
 
 from __future__ import annotations
 

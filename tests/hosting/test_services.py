@@ -31,6 +31,7 @@ class FakeServices:
     def __init__(self) -> None:
         self.streams: dict[str, ResponseStream] = {}
         self.closed: list[str] = []
+        self.owners: list[str] = []
         self.over: list[str] = []
         self.gate = asyncio.Event()
 
@@ -52,13 +53,14 @@ class FakeServices:
             raise UnsupportedError("not that")
         return [verb, *arguments]
 
-    def metric(self, instance: str, operation: str, arguments: Sequence[Any]) -> Any:
+    def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
         if operation == "fail":
             raise ZeroDivisionError("no metric")
-        return [instance, operation, *arguments]
+        self.owners.append(owner)
+        return [operation, *arguments]
 
-    def ended(self, instance: str) -> None:
-        self.over.append(instance)
+    def ended(self, owner: str) -> None:
+        self.over.append(owner)
 
 
 class Process:
@@ -226,7 +228,17 @@ async def test_end_of_the_process_cancels_everything() -> None:
     await turn()
     assert sorted(process.services.closed) == ["a", "bb"]
     assert process.heard(Kind.CONTROLLED) == []
-    assert process.services.over == ["m_0_0"]
+
+
+async def test_metrics_belong_to_one_process_until_its_end() -> None:
+    """Another process of the same instance is another owner."""
+    processes = Process(), Process()
+    for process in processes:
+        process.tell(Kind.METRIC, (0, "add", [1]))
+        process.calls.close()
+    owners = [process.services.owners for process in processes]
+    assert owners == [process.services.over for process in processes]
+    assert owners[0] != owners[1]
 
 
 async def test_word_about_a_call_that_is_over_is_ignored() -> None:
@@ -239,29 +251,34 @@ async def test_word_about_a_call_that_is_over_is_ignored() -> None:
 # -- control --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("verb", "answer"),
-    [("load", (7, ["load", "m"], None)), ("fail", (7, None, "not that"))],
-)
-async def test_control_is_answered(verb: str, answer: Any) -> None:
+async def test_control_is_answered() -> None:
     process = Process()
-    process.tell(Kind.CONTROL, (7, verb, ["m"]))
+    process.tell(Kind.CONTROL, (7, "load", ["m"]))
     await turn()
-    assert process.said == [(Kind.CONTROLLED, answer)]
+    assert process.said == [(Kind.CONTROLLED, (7, ["load", "m"], None))]
+
+
+async def test_metric_is_answered() -> None:
+    process = Process()
+    process.tell(Kind.METRIC, (7, "add", [1]))
+    assert process.said == [(Kind.CONTROLLED, (7, ["add", 1], None))]
 
 
 @pytest.mark.parametrize(
-    ("number", "operation", "said"),
-    [
-        (7, "add", [(Kind.CONTROLLED, (7, ["m_0_0", "add", 1], None))]),
-        (7, "fail", [(Kind.CONTROLLED, (7, None, "ZeroDivisionError: no metric"))]),
-        (0, "add", []),
-        (0, "fail", []),
-    ],
+    ("kind", "text"),
+    [(Kind.CONTROL, "not that"), (Kind.METRIC, "ZeroDivisionError: no metric")],
 )
-async def test_metric_is_answered_when_that_is_wanted(
-    number: int, operation: str, said: list[Said]
-) -> None:
+async def test_what_went_wrong_is_told(kind: Kind, text: str) -> None:
     process = Process()
-    process.tell(Kind.METRIC, (number, operation, [1]))
-    assert process.said == said
+    process.tell(kind, (7, "fail", []))
+    await turn()
+    ((number, value, problem),) = process.heard(Kind.CONTROLLED)
+    assert (number, value) == (7, None)
+    assert problem.endswith(text)
+
+
+@pytest.mark.parametrize("operation", ["add", "fail"])
+async def test_metric_without_a_number_wants_no_answer(operation: str) -> None:
+    process = Process()
+    process.tell(Kind.METRIC, (0, operation, [1]))
+    assert process.said == []

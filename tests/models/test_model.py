@@ -248,7 +248,7 @@ async def _read(stream: ResponseStream, patience: float) -> bool:
     return good
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0, 3), st.floats(0.1, 3)), max_size=15),
     st.booleans(),

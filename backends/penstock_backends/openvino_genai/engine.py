@@ -159,6 +159,7 @@ class Engine:
             del self._running[sequence]
             if output.finish_reason is None and sequence.handle is not None:
                 sequence.handle.cancel()  # a stop string: the engine knows nothing of it
+            sequence.handle = None
 
     # -- ends -------------------------------------------------------------------------------
 
@@ -169,6 +170,7 @@ class Engine:
                 del self._running[sequence]
                 if sequence.handle is not None:
                     sequence.handle.cancel()
+                sequence.handle = None
 
     def _live(self) -> list[TokenSequence]:
         return [*self._running, *self._waiting]

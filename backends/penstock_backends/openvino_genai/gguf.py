@@ -24,7 +24,7 @@ _SCALARS = {
     12: "<d",
 }
 _STRING, _ARRAY = 8, 9
-_LONGEST_KEY = 1 << 16
+_LONGEST = 1 << 24
 _ALIGNMENT = 32
 _BLOCKS = {
     0: (1, 4),  # F32
@@ -53,14 +53,21 @@ def read_metadata(path: Path) -> Mapping[str, Scalar]:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError("not a GGUF file")
-        _, tensors, entries = struct.unpack("<IQQ", _take(file, 20))
-        metadata = dict(_entry(file) for _ in range(entries))
-        end = max((_tensor_end(file) for _ in range(tensors)), default=0)
-        alignment = int(metadata.get("general.alignment", _ALIGNMENT))
-        start = -(-file.tell() // alignment) * alignment
-        if path.stat().st_size < start + end:
-            raise ValueError("GGUF file is cut short")
-        return metadata
+        try:
+            return _read_head(file, path.stat().st_size)
+        except OverflowError as error:  # a length that no file has
+            raise ValueError("GGUF file is damaged") from error
+
+
+def _read_head(file: BinaryIO, size: int) -> Mapping[str, Scalar]:
+    _, tensors, entries = struct.unpack("<IQQ", _take(file, 20))
+    metadata = dict(_entry(file) for _ in range(entries))
+    end = max((_tensor_end(file) for _ in range(tensors)), default=0)
+    alignment = max(1, int(metadata.get("general.alignment", _ALIGNMENT)))
+    start = -(-file.tell() // alignment) * alignment
+    if size < start + end:
+        raise ValueError("GGUF file is cut short")
+    return metadata
 
 
 def context_length(metadata: Mapping[str, Scalar]) -> int | None:
@@ -94,7 +101,7 @@ def _tensor_end(file: BinaryIO) -> int:
 
 def _scalar(file: BinaryIO, kind: int) -> Scalar:
     if kind == _STRING:
-        return _string(file, limit=None)
+        return _string(file)
     layout = _layout(kind)
     value: Scalar = struct.unpack(layout, _take(file, struct.calcsize(layout)))[0]
     return value
@@ -117,14 +124,14 @@ def _layout(kind: int) -> str:
     return _SCALARS[kind]
 
 
-def _string(file: BinaryIO, limit: int | None = _LONGEST_KEY) -> str:
+def _string(file: BinaryIO) -> str:
     (length,) = struct.unpack("<Q", _take(file, 8))
-    if limit is not None and length > limit:
-        raise ValueError("GGUF key is too long")
     return _take(file, length).decode(errors="replace")
 
 
 def _take(file: BinaryIO, size: int) -> bytes:
+    if size > _LONGEST:
+        raise ValueError("GGUF file is damaged")
     data = file.read(size)
     if len(data) != size:
         raise ValueError("GGUF file is cut short")

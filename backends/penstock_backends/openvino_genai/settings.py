@@ -17,6 +17,7 @@ BLOCK_TOKENS = 32
 
 _MODELS = ("model.gguf", "openvino_model.xml")
 _CONTEXT_OF_UNKNOWN = 2048
+_BLOCKS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,13 @@ def read_settings(version_path: Path) -> EngineSettings:
     if not tokenizer.is_file():
         raise ModelLoadError(f"no tokenizer at '{tokenizer}'")
     context, vocabulary = _facts(model)
-    given.setdefault("max_model_len", context or _CONTEXT_OF_UNKNOWN)
-    given.setdefault("num_kv_blocks", max(2048, -(-given["max_model_len"] // BLOCK_TOKENS)))
+    length = given.setdefault("max_model_len", context or _CONTEXT_OF_UNKNOWN)
+    if context is not None and length > context:
+        raise ModelLoadError(
+            f"'max_model_len' is {length} in '{version_path / FILE}', but the model was made for "
+            f"{context} tokens"
+        )
+    given.setdefault("num_kv_blocks", max(_BLOCKS, -(-length // BLOCK_TOKENS)))
     return EngineSettings(model=model, tokenizer=tokenizer, vocabulary=vocabulary, **given)
 
 

@@ -17,6 +17,7 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceRequest
 from penstock.hosting import bootstrap
 from penstock_backends.python import environment
+from penstock_backends.python.memory_limit import memory_limit
 
 _SAYS_MORE = ("auto_complete_config", "penstock.model")
 
@@ -32,7 +33,8 @@ class PythonBackend(Backend):
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> str | None:
         """The Python of the model's own environment, or what the settings say."""
-        return await environment.interpreter(config, version_path.parent) or settings.get("python")
+        own = await asyncio.to_thread(environment.interpreter, config, version_path.parent)
+        return own or settings.get("python")
 
     @classmethod
     async def complete_config(
@@ -43,6 +45,10 @@ class PythonBackend(Backend):
             return config
         python = await cls.interpreter(config, version_path, settings) or sys.executable
         return await _completed(config, version_path, python)
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        memory_limit(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         raise InternalError("models in Python are served by a process of their own")
@@ -58,7 +64,8 @@ def _may_complete(version_path: Path) -> bool:
 
 
 async def _completed(config: ModelConfig, version_path: Path, python: str) -> ModelConfig:
-    header = {"config": config_to_json(config, with_defaults=True), "version_path": str(version_path)}
+    described = config_to_json(config, with_defaults=True)
+    header = {"config": described, "version_path": str(version_path)}
     answer = await _ask(python, json.dumps(header).encode())
     if not answer:
         raise InternalError(f"Stub process '{config.name}_0_0' is not healthy.")

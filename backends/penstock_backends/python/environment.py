@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import hashlib
 import logging
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
@@ -25,18 +25,18 @@ _REQUIREMENTS = "requirements.txt"
 _COMPLETE = ".complete"
 
 
-async def interpreter(config: ModelConfig, model_path: Path) -> str | None:
+def interpreter(config: ModelConfig, model_path: Path) -> str | None:
     """The model's own Python, made ready where needed; `None` when it brings none.
 
     `EXECUTION_ENV_PATH` names a directory or an archive made by conda-pack; otherwise a
     `requirements.txt` in the model's directory asks for an environment with these packages,
-    which is made once and kept.
+    which is made once and kept. Blocks, for minutes where packages are installed.
     """
     if (value := config.parameter(_PARAMETER)) is not None:
-        return str(await _given(value, model_path))
+        return str(_given(value, model_path))
     requirements = model_path / _REQUIREMENTS
     if requirements.is_file():
-        return str(await _made(config.name, requirements))
+        return str(_made(config.name, requirements))
     return None
 
 
@@ -46,7 +46,7 @@ def cache_directory() -> Path:
     return Path(os.environ.get("PENSTOCK_CACHE") or Path(base) / "penstock") / "environments"
 
 
-async def _given(value: str, model_path: Path) -> Path:
+def _given(value: str, model_path: Path) -> Path:
     if value.startswith(_MODEL_DIRECTORY):
         value = str(model_path) + value.removeprefix(_MODEL_DIRECTORY)
     path = Path(value)
@@ -54,45 +54,45 @@ async def _given(value: str, model_path: Path) -> Path:
         return _python_in(path)
     if not path.is_file():
         raise ModelLoadError(f"{_PARAMETER} '{value}' is neither a directory nor an archive")
-    return await _unpacked(path)
+    return _unpacked(path)
 
 
-async def _unpacked(archive: Path) -> Path:
+def _unpacked(archive: Path) -> Path:
     """The environment of an archive; unpacked once for each version of the file."""
     status = archive.stat()
     key = f"{archive.resolve()} {status.st_size} {status.st_mtime_ns}"
     target = cache_directory() / f"archive-{_digest(key)}"
-    async with _making(target) as new:
+    with _making(target) as new:
         if new is not None:
             logger.info("unpacking environment '%s'", archive)
-            await asyncio.to_thread(_extract, archive, new)
+            _extract(archive, new)
             if (new / "bin" / "conda-unpack").exists():
-                await _run(str(new / "bin" / "python"), str(new / "bin" / "conda-unpack"))
+                _run(str(new / "bin" / "python"), str(new / "bin" / "conda-unpack"))
     return _python_in(target)
 
 
-async def _made(model: str, requirements: Path) -> Path:
+def _made(model: str, requirements: Path) -> Path:
     """The environment with the packages of a requirements file; installed once for each content."""
     text = requirements.read_text()
     target = cache_directory() / f"venv-{_digest(f'{sys.version} {text}')}"
-    async with _making(target) as new:
+    with _making(target) as new:
         if new is not None:
             logger.info("model '%s': creating its environment", model)
-            await _run(sys.executable, "-m", "venv", str(new))
+            _run(sys.executable, "-m", "venv", str(new))
             logger.info("model '%s': installing %s", model, requirements)
             python = str(new / "bin" / "python")
             pip = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off")
-            await _run(python, *pip, "numpy", "-r", str(requirements))
+            _run(python, *pip, "numpy", "-r", str(requirements))
             logger.info("model '%s': its environment is ready", model)
     return _python_in(target)
 
 
-@asynccontextmanager
-async def _making(target: Path) -> AsyncIterator[Path | None]:
+@contextmanager
+def _making(target: Path) -> Iterator[Path | None]:
     """The directory to fill, or `None` when it is complete; one process at a time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f"{target.name}.lock").open("w") as lock:
-        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if (target / _COMPLETE).exists():
             yield None
             return
@@ -117,26 +117,24 @@ def _python_in(directory: Path) -> Path:
     return python
 
 
-async def _run(*command: str) -> None:
+def _run(*command: str) -> None:
     """Run a command, its lines in the log; raises with its last words when it fails."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    assert process.stdout is not None
     last = ""
-    try:
-        async for line in process.stdout:
-            last = line.decode(errors="replace").rstrip() or last
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last = line.rstrip() or last
             logger.info("%s", last)
-        status = await process.wait()
-    except asyncio.CancelledError:
-        process.kill()
-        raise
-    if status:
-        raise ModelLoadError(f"'{' '.join(command)}' failed with status {status}: {last}")
+    if process.returncode:
+        text = f"'{' '.join(command)}' failed with status {process.returncode}: {last}"
+        raise ModelLoadError(text)
 
 
 def _digest(text: str) -> str:

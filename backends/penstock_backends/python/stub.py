@@ -37,6 +37,7 @@ from penstock.hosting.messages import (
 from penstock.hosting.parent import die_with_parent
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
+from penstock_backends.python.reentry import Reentry
 from penstock_backends.python.replies import PendingReply
 from penstock_backends.python.values import TritonModelException
 from penstock_backends.python.worker import Worker
@@ -78,6 +79,7 @@ class Stub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_work: Callable[[], None] | None = None
         self.executing = False
+        self.reentry: Reentry | None = None
         self.model_directory = ""
         self._worker = Worker(self)
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
@@ -194,6 +196,9 @@ class Stub:
         self.tell_freed()
         number = self._number()
         call = PendingCall(self, number)
+        if refusal := self.reentry and self.reentry.refusal(request):
+            call.end(refusal)
+            return call
         # A weak one: whoever drops the call, such as an iterator that was left, wants no more.
         self._calls[number] = weakref.ref(call, lambda _: self._dropped.append(number))
         header, payload = pack_request(number, request, self._exchange)
@@ -281,7 +286,7 @@ class Stub:
     def _open_call(self, number: int) -> PendingCall | None:
         """The call, unless the model has dropped it."""
         call = self._calls.get(number)
-        return call and call()
+        return None if call is None else call()
 
     def _controlled(self, header: Any, _: memoryview) -> None:
         number, value, problem = header

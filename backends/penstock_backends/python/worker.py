@@ -229,7 +229,9 @@ class Worker:
 
     async def _probe_coroutine(self) -> None:
         ready = self._readiness()
-        self._stub.send(Kind.HEALTH, ready if isinstance(ready, bool) else await self._awaited(ready))
+        if not isinstance(ready, bool):
+            ready = await self._awaited(ready)
+        self._stub.send(Kind.HEALTH, ready)
 
     async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
         number, packed = header

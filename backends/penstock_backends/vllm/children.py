@@ -47,7 +47,7 @@ def kill_leftovers(processes: Iterable[Process], patience: float = 2.0) -> int:
 
 
 def _is_tracker(pid: int) -> bool:
-    """Whether it is the helper that `multiprocessing` starts once and keeps to the end."""
+    """Whether it is the process that `multiprocessing` starts once and keeps to the end."""
     try:
         return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,17 @@ def test_a_file_that_is_cut_short_is_refused(file: Path, cut: int) -> None:
     short.write_bytes(file.read_bytes()[: min(cut, 250)])
     with pytest.raises(ValueError, match="GGUF"):
         read_metadata(short)
+
+
+@given(changes=st.lists(st.tuples(st.integers(4, 249), st.integers(0, 255)), min_size=1))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_file_that_is_damaged_is_read_or_refused(
+    file: Path, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(file.read_bytes())
+    for at, value in changes:
+        content[at] = value
+    damaged = file.with_name("damaged.gguf")
+    damaged.write_bytes(content)
+    with suppress(ValueError):
+        read_metadata(damaged)

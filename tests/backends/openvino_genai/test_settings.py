@@ -72,7 +72,18 @@ def test_every_key_is_taken(version: Path) -> None:
 
 
 def test_the_cache_holds_at_least_one_full_context(version: Path) -> None:
-    assert read(version, max_model_len=131072).num_kv_blocks == 4096
+    metadata: dict[str, Value] = {
+        "general.architecture": "llama",
+        "llama.context_length": 131072,
+    }
+    write_gguf(version / "model.gguf", metadata, {})
+    assert read_settings(version).num_kv_blocks == 4096
+
+
+def test_a_context_cannot_be_longer_than_the_models(version: Path) -> None:
+    assert read(version, max_model_len=4096).max_model_len == 4096
+    with pytest.raises(ModelLoadError, match=r"'max_model_len' is 4097 .* made for 4096 tokens"):
+        read(version, max_model_len=4097)
 
 
 def test_null_leaves_the_default(version: Path) -> None:
