@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from fakes import in_virtual_time
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
@@ -85,6 +86,7 @@ async def test_end_of_the_process_lets_everybody_go() -> None:
     assert len(some) == 0
 
 
+@in_virtual_time
 async def test_execution_that_takes_too_long_is_reported_once() -> None:
     late: list[bool] = []
     some = executions(limit=0.02, on_late=lambda: late.append(True))
@@ -93,6 +95,7 @@ async def test_execution_that_takes_too_long_is_reported_once() -> None:
     assert late == [True]
 
 
+@in_virtual_time
 async def test_time_of_an_execution_begins_when_the_one_before_is_done() -> None:
     late: list[bool] = []
     some = executions(ahead=2, limit=0.1, on_late=lambda: late.append(True))

@@ -97,10 +97,12 @@ async def test_signals_that_ask_to_end_do_not_end_the_reaper(group: int) -> None
     """Ctrl-C reaches the whole terminal; the reaper has to outlast the server."""
     reaper = Reaper()
     reaper.watch(group)
-    await asyncio.sleep(0.2)  # until it has started
-    assert reaper.pid is not None
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(reaper.pid, number)
+    pid = reaper.pid
+    assert pid is not None
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    await eventually(lambda: all(ignores(pid, number) for number in numbers))
+    for number in numbers:
+        os.kill(pid, number)
     reaper.close()
     assert not alive(group)
 
@@ -146,3 +148,10 @@ async def test_reaper_that_knows_nothing_has_no_process() -> None:
 def kill_and_wait(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Whether the process has said that a signal shall do nothing."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (number - 1) & 1)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +22,9 @@ from penstock_backends.python import environment
 from penstock_backends.python.memory_limit import memory_limit
 
 _SAYS_MORE = ("auto_complete_config", "penstock.model")
+
+_END_SECONDS = 10.0
+"""What a process has to end in once it has said all."""
 
 
 class PythonBackend(Backend):
@@ -66,31 +71,49 @@ def _may_complete(version_path: Path) -> bool:
 async def _completed(config: ModelConfig, version_path: Path, python: str) -> ModelConfig:
     described = config_to_json(config, with_defaults=True)
     header = {"config": described, "version_path": str(version_path)}
-    answer = await _ask(python, json.dumps(header).encode())
+    answer, status = await _ask(python, json.dumps(header).encode())
     if not answer:
-        raise InternalError(f"Stub process '{config.name}_0_0' is not healthy.")
+        raise InternalError(
+            f"model '{config.name}': the process that completes its configuration {_end_of(status)}"
+        )
     kind, value = json.loads(answer)
     if kind == "error":
         raise error_from_code(*value)
     return config_from_json(value)
 
 
-async def _ask(python: str, question: bytes) -> bytes:
-    """What the process says before it ends; empty when it ends without a word."""
+async def _ask(python: str, question: bytes) -> tuple[bytes, int]:
+    """What the process says before it ends, if anything, and its status."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = await _spawn(python, theirs.fileno())
     reader, writer = await asyncio.open_connection(sock=ours)
+    answer = b""
     try:
-        writer.write(question)
-        writer.write_eof()
-        return await reader.read()
-    except ConnectionError:
-        return b""
+        with suppress(ConnectionError):
+            writer.write(question)
+            writer.write_eof()
+            answer = await reader.read()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_SECONDS)
     finally:
         writer.close()
-        if process.returncode is None:
-            await process.wait()
+        await _kill(process)
+    assert process.returncode is not None
+    return answer, process.returncode
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """End the process, and everything that the model has started there."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _end_of(status: int) -> str:
+    if status >= 0:
+        return f"exited with status {status}"
+    return f"was killed by signal {-status} ({signal.Signals(-status).name})"
 
 
 async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:
@@ -104,6 +127,7 @@ async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:
         *packages,
         stdin=asyncio.subprocess.DEVNULL,
         pass_fds=(descriptor,),
+        start_new_session=True,
     )
 
 

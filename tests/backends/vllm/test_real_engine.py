@@ -24,9 +24,19 @@ OPTIONS = (
 )
 
 
-@pytest.mark.skipif(not PYTHON.exists(), reason=f"no vLLM environment at {PYTHON}: make vllm")
+def missing() -> str | None:
+    """Why the tests cannot run; `None` when they can."""
+    if not PYTHON.exists():
+        return f"no vLLM environment at {PYTHON}: make vllm"
+    asked = [str(PYTHON), "-c", "import vllm, pytest, pytest_asyncio"]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    return f"{PYTHON}: {done.stderr.splitlines()[-1]}" if done.returncode else None
+
+
 def test_the_backend_works_with_the_real_engine() -> None:
     faulthandler.cancel_dump_traceback_later()  # the engine alone may take minutes to start
+    if reason := missing():
+        pytest.skip(reason)
     environment = dict(
         os.environ,
         PYTHONPATH=os.pathsep.join(str(ROOT / source) for source in SOURCES),

@@ -152,6 +152,10 @@ class Client:
     def load(self, model: str, **arguments: Any) -> None:
         self.call("load_model", model_name=model, **arguments)
 
+    def begin_load(self, model: str) -> Order:
+        """As `load`, without waiting."""
+        return self._order("call", method="load_model", model_name=model)
+
     def unload(self, model: str) -> None:
         self.call("unload_model", model_name=model)
 
