@@ -147,7 +147,7 @@ async def test_serial_instance_is_busy_until_the_batch_is_done(
     puppets: Puppets, serial: ProcessInstance
 ) -> None:
     (inference,), execution = puppets.tell(serial, order("nap"))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     assert not execution.done()
     await everything(inference)
     await asyncio.wait_for(execution, PATIENCE)

@@ -63,8 +63,7 @@ async def test_killed_server_leaves_nothing_although_its_reaper_was_killed_befor
     server: Server,
 ) -> None:
     os.kill(server.reaper, signal.SIGKILL)
-    await eventually(lambda: not alive(server.reaper))
-    await asyncio.sleep(0.3)  # for the server to notice
+    await eventually(lambda: reapers_of(server.pid) not in ([], [server.reaper]))
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
 
@@ -155,3 +154,9 @@ def ignores(pid: int, number: int) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
     return bool(ignored >> (number - 1) & 1)
+
+
+def reapers_of(pid: int) -> list[int]:
+    """The children of a process that run `reap`."""
+    found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return [child for child in found if b"reap.py" in Path(f"/proc/{child}/cmdline").read_bytes()]

@@ -123,7 +123,7 @@ async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:
         "-P",
         bootstrap.__file__,
         "penstock_backends.python.completion:run",
-        *map(str, (descriptor, -1, -1)),
+        *map(str, (descriptor, os.getpid(), -1)),
         *packages,
         stdin=asyncio.subprocess.DEVNULL,
         pass_fds=(descriptor,),

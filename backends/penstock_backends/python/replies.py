@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
 from penstock.core.tensor import Tensor as CoreTensor
@@ -16,6 +17,11 @@ from penstock_backends.python.values import InferenceResponse, TritonModelExcept
 
 if TYPE_CHECKING:
     from penstock_backends.python.stub import Stub
+
+
+def printable(text: str) -> str:
+    """The text without lone surrogates, which names of files may bring and no protocol carries."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class PendingReply:
@@ -79,7 +85,8 @@ class PendingReply:
         """The response as the server sees it, with the outputs that were asked for."""
         error = response.error()
         if error is not None:
-            return CoreResponse(final=final, error=error.core)
+            message = printable(error.message())
+            return CoreResponse(final=final, error=error_from_code(error.code_name, message))
         tensors: dict[str, CoreTensor] = {}
         for tensor in response.output_tensors():
             if tensor.name() in self.outputs:

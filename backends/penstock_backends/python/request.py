@@ -42,7 +42,7 @@ class InferenceRequest:
     `decoupled=True` an iterator of responses.
     """
 
-    __slots__ = ("_core", "_flags", "_preferred", "_release", "_reply", "_tensors", "_trace")
+    __slots__ = ("_core", "_flags", "_preferred", "_reply", "_tensors", "_trace")
 
     def __init__(
         self,
@@ -74,7 +74,6 @@ class InferenceRequest:
         )
         self._flags = flags
         self._preferred = preferred_memory
-        self._release = TRITONSERVER_REQUEST_RELEASE_ALL
         self._reply: runtime.Reply | None = None
         self._trace = trace or InferenceTrace()
 
@@ -89,7 +88,6 @@ class InferenceRequest:
             | core.sequence_end * TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
         )
         request._preferred = None
-        request._release = TRITONSERVER_REQUEST_RELEASE_ALL
         request._reply = reply
         request._trace = InferenceTrace()
         return request
@@ -159,16 +157,14 @@ class InferenceRequest:
         return self._reply is not None and self._reply.is_cancelled()
 
     def set_release_flags(self, flags: int) -> None:
-        """Ask for the request to be scheduled again (iterative sequences)."""
-        known = TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-        if flags not in known:
+        """Say what becomes of the request after `execute`; so far it can only be released."""
+        if flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
+            raise TritonModelException(
+                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE needs iterative sequences, which this"
+                " version of Penstock does not support"
+            )
+        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
             raise TritonModelException(f"unknown request release flags {flags}")
-        self._release = flags
-
-    @property
-    def rescheduled(self) -> bool:
-        """Whether the model wants to see the request again."""
-        return self._release == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     # -- asking another model -----------------------------------------------------------------
 

@@ -51,7 +51,9 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     die_with_parent()
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
-    connection.set_inheritable(False)  # or the model's children would keep it open
+    # The model's children must not keep it open, neither those that it starts nor its forks.
+    connection.set_inheritable(False)
+    os.register_at_fork(after_in_child=connection.close)
     stub = Stub(connection, inputs, outputs)
     try:
         stub.serve()

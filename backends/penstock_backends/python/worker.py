@@ -22,7 +22,7 @@ from penstock_backends.python.model import PythonModel, load_class
 from penstock_backends.python.native_config import completed_config
 from penstock_backends.python.native_worker import NativeWorker
 from penstock_backends.python.reentry import Reentry
-from penstock_backends.python.replies import PendingReply
+from penstock_backends.python.replies import PendingReply, printable
 from penstock_backends.python.request import InferenceRequest
 from penstock_backends.python.traceback_text import describe, failure
 from penstock_backends.python.values import InferenceResponse
@@ -68,7 +68,8 @@ class Worker:
                 return False
             self._load(header, cls)
         except Exception as error:  # a model may raise anything
-            self._stub.send(Kind.FAILED, failure(error))
+            code, text = failure(error)
+            self._stub.send(Kind.FAILED, (code, printable(text)))
             return True
         self._stub.send(Kind.READY, None)
         if self._model.asynchronous:
@@ -200,7 +201,9 @@ class Worker:
     def _fail(self, batch: Batch, error: BaseException, parts: list[Buffer]) -> None:
         """Add the same error for every request that has no final answer yet (contract PY-09)."""
         text = error.message if isinstance(error, InferenceError) else describe(error)
-        message = f"Failed to process the request(s) for model '{self._name}', message: {text}"
+        message = (
+            f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
+        )
         for reply, _ in batch:
             if not reply.closed:
                 reply.closed = True

@@ -85,11 +85,9 @@ def test_sender_answers_the_request() -> None:
     assert (reply.sent, reply.closed) == (1, True)
 
 
-def test_request_can_come_again() -> None:
-    request = received()
-    assert not request.rescheduled
-    request.set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-    assert request.rescheduled
+def test_a_request_cannot_come_again_and_says_why() -> None:
+    with pytest.raises(TritonModelException, match="needs iterative sequences"):
+        received().set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 
 
 def test_unknown_release_flags_are_refused() -> None:

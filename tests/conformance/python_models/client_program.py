@@ -98,9 +98,16 @@ def answer(result: Any) -> tuple[Any, ...]:
         names, parameters = [o["name"] for o in response["outputs"]], response.get("parameters", {})
     else:
         names = [output.name for output in response.outputs]
-        parameters = {k: getattr(v, v.WhichOneof("parameter_choice")) for k, v in response.parameters.items()}
+        parameters = {
+            k: getattr(v, v.WhichOneof("parameter_choice")) for k, v in response.parameters.items()
+        }
     # Copies, since the arrays are views of the message, which pickle would take along each time.
     return "answer", {name: np.array(result.as_numpy(name)) for name in names}, parameters
+
+
+def value_of(choice: Any) -> Any:
+    """The value in a parameter of the protocol."""
+    return getattr(choice, choice.WhichOneof("parameter_choice"))
 
 
 def failure(error: Any) -> tuple[Any, ...]:

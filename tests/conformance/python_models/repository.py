@@ -40,7 +40,8 @@ class PythonModel:
     def _config(self, name: str) -> str:
         lines = [f'name: "{name}"', 'backend: "python"', *_tensors("input", self.inputs)]
         lines += _tensors("output", self.outputs)
-        lines += [f"instance_group [ {{ kind: KIND_CPU count: {self.instances} }} ]", self.config]
+        lines.append(f"instance_group [ {{ kind: KIND_CPU count: {self.instances} }} ]")
+        lines.append(self.config or "")
         return "\n".join(lines) + "\n"
 
 
@@ -64,5 +65,7 @@ def _tensors(kind: str, described: str) -> list[str]:
     lines = []
     for name, datatype, dims, optional in _TENSOR.findall(described):
         more = " optional: true" if optional else ""
-        lines.append(f'{kind} [ {{ name: "{name}" data_type: TYPE_{datatype} dims: [{dims}]{more} }} ]')
+        lines.append(
+            f'{kind} [ {{ name: "{name}" data_type: TYPE_{datatype} dims: [{dims}]{more} }} ]'
+        )
     return lines

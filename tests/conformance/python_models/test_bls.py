@@ -74,7 +74,8 @@ _REPEAT = """
                 values = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
                 for value in values if values.size else self.endless(sender):
                     if np.ndim(value) == 0 and value < 0:
-                        response = pb_utils.InferenceResponse(error=pb_utils.TritonError("negative"))
+                        error = pb_utils.TritonError("negative")
+                        response = pb_utils.InferenceResponse(error=error)
                     else:
                         y = pb_utils.Tensor("Y", np.atleast_1d(value))
                         response = pb_utils.InferenceResponse([y])
@@ -243,8 +244,10 @@ if x[0] <= 0:
 return answer(1 + output(ask(self.args["model_name"], x - 1).exec()))
 """
 
-_ASYNC_SELF = _SELF.replace("ask(", "await_(ask(").replace("await_(", "(await ").replace(
-    ".exec())", ".async_exec()))"
+_ASYNC_SELF = (
+    _SELF.replace("ask(", "await_(ask(")
+    .replace("await_(", "(await ")
+    .replace(".exec())", ".async_exec()))")
 )
 
 # Waits for a file, so that a test decides when it ends.
@@ -257,7 +260,9 @@ return answer(x)
 """
 
 # A coroutine that blocks its event loop with a call.
-_BLOCKED_LOOP = _HEAD + """
+_BLOCKED_LOOP = (
+    _HEAD
+    + """
     class TritonPythonModel:
         async def execute(self, requests):
             for request in requests:
@@ -268,8 +273,11 @@ _BLOCKED_LOOP = _HEAD + """
                 sender.send(answer(x), flags=flag)
             return None
 """
+)
 
-_AT_THE_WRONG_TIME = _HEAD + """
+_AT_THE_WRONG_TIME = (
+    _HEAD
+    + """
     class TritonPythonModel:
         def initialize(self, args):
             try:
@@ -281,6 +289,7 @@ _AT_THE_WRONG_TIME = _HEAD + """
             text = np.array([self.told], np.object_)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", text)]) for _ in requests]
 """
+)
 
 MODELS = {
     "negate": PythonModel(_NEGATE),
@@ -437,4 +446,3 @@ def test_only_instance_that_calls_itself_is_refused(client: Client, name: str) -
 
 def test_model_with_more_instances_may_call_itself(client: Client) -> None:
     assert client.infer("self_three", {"X": floats(2)})["Y"].tolist() == [2]
-

@@ -195,7 +195,7 @@ def test_model_loads_and_unloads_another(client: Client) -> None:
 
 
 def test_model_is_told_why_another_cannot_be_loaded(client: Client) -> None:
-    with pytest.raises(RefusedError, match="Failed to load model.*ValueError: no start"):
+    with pytest.raises(RefusedError, match=r"Failed to load model.*ValueError: no start"):
         control(client, "load", "initialize_raises")
 
 
@@ -217,14 +217,13 @@ def test_metrics_of_a_model_live_as_long_as_it_does(client: Client, server: Serv
     wait_until(lambda: "requests_seen" not in page_of(server))
 
 
-def test_finalize_is_called_and_may_fail(
-    client: Client, server: Served, repository: Path
-) -> None:
+def test_finalize_is_called_and_may_fail(client: Client, server: Served, repository: Path) -> None:
     client.load("finalize")
     client.unload("finalize")
     wait_until((repository / "finalize" / "finalized").exists)
-    told = f"finalize failed: RuntimeError: no farewell\\n\\nAt:\\n  {repository}/finalize/1/model.py(13)"
-    wait_until(lambda: told in server.log.read_text())
+    told = "finalize failed: RuntimeError: no farewell\\n\\nAt:\\n  "
+    where = f"{repository}/finalize/1/model.py(13)"
+    wait_until(lambda: told + where in server.log.read_text())
     client.load("finalize")
 
 

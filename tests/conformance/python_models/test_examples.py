@@ -411,9 +411,7 @@ MODELS = {
         _BATCH, "X:FP32[1]", "Y:FP32[1]", "max_batch_size: 4\ndynamic_batching { }"
     ),
     "endless": PythonModel(_ENDLESS, config=DECOUPLED),
-    "helpers": PythonModel(
-        config='default_model_filename: "serve_this.py"', files=_HELPERS
-    ),
+    "helpers": PythonModel(config='default_model_filename: "serve_this.py"', files=_HELPERS),
 }
 
 # -- one answer for each request ------------------------------------------------------------------
