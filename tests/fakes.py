@@ -223,6 +223,8 @@ class FakeInstance:
         self.name = name
         self.serial = serial
         self.on_available: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self.lost = False
         self.asked = 0
         self.why_unavailable = "it is away"
         self.health: bool | Exception = True
@@ -246,6 +248,13 @@ class FakeInstance:
 
     def go_away(self) -> None:
         self._available = False
+
+    def give_up(self) -> None:
+        """Be down for good, and say so."""
+        self._available = False
+        self.lost = True
+        assert self.on_lost is not None
+        self.on_lost()
 
     def release(self) -> None:
         """Let go of what is held, and hold nothing from now on."""

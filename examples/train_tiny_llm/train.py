@@ -89,7 +89,7 @@ def write_folder(folder: Path, shape: Shape, model: Llama, tokenizer: Tokenizer)
     _write_json(folder / "tokenizer_config.json", special | tokenizer_settings(shape))
     _write_json(folder / "config.json", architecture(shape))
     ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    _write_json(folder / "generation_config.json", ends | {"max_length": shape.context})
+    _write_json(folder / "generation_config.json", ends)
 
 
 def tokenizer_settings(shape: Shape) -> dict[str, object]:

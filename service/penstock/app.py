@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import uvloop
 
@@ -38,6 +40,10 @@ class StartError(Exception):
     """The server cannot start; the text is the last line that it prints."""
 
 
+class ExitTimeoutError(Exception):
+    """Models could not be ended in time, and the threads of some may go on for ever."""
+
+
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; the process's exit status."""
     tune_allocator()
@@ -45,11 +51,27 @@ def run(settings: Settings) -> int:
         _open_log(settings.logging)
         _check_repository(settings.repository)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve(settings))
+            try:
+                runner.run(serve(settings))
+            except ExitTimeoutError as late:
+                _end_process(late.__context__)
     except StartError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
+        return _refused(error)
     return 0
+
+
+def _refused(error: StartError) -> int:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _end_process(reason: BaseException | None) -> NoReturn:
+    """End it without waiting for threads; `reason` is why the server was stopped, if not asked."""
+    status = _refused(reason) if isinstance(reason, StartError) else 0
+    logging.shutdown()
+    for output in (sys.stdout, sys.stderr):
+        output.flush()
+    os._exit(status)
 
 
 def _open_log(settings: LogSettings) -> None:
@@ -66,7 +88,10 @@ def _check_repository(settings: RepositorySettings) -> None:
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until a signal. What opens last closes first; raises `StartError`."""
+    """Serve until a signal. What opens last closes first.
+
+    Raises `StartError`, and `ExitTimeoutError` when it could not be stopped in time.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
@@ -105,8 +130,10 @@ async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterato
     try:
         yield server
     finally:
-        await server.stop(settings.exit_timeout_seconds)
+        in_time = await server.stop(settings.exit_timeout_seconds)
         reaper.close()
+        if not in_time:
+            raise ExitTimeoutError
 
 
 @asynccontextmanager

@@ -212,10 +212,15 @@ async def test_process_that_dies_again_and_again_stays_down(
     puppets: Puppets, caplog: pytest.LogCaptureFixture
 ) -> None:
     instance = await puppets.start()
+    told = asyncio.Event()
+    instance.on_lost = told.set
     for _ in range(5):
         await eventually(lambda: instance.available)
+        assert not instance.lost
         kill(instance)
         await eventually(lambda: not instance.available)
+    await asyncio.wait_for(told.wait(), PATIENCE)
+    assert instance.lost
     with pytest.raises(UnavailableError, match=r"it failed 5 times in 60 s and stays down$"):
         await puppets.ask(instance, "echo")
     assert "instance 'puppet_0_0': its model process was killed" in caplog.text

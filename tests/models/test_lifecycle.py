@@ -52,6 +52,11 @@ class House:
             for _, version, status in self.lifecycle.statuses()
         }
 
+    async def unload(self, name: str = "m") -> None:
+        """Unload, and wait until that is done."""
+        await self.lifecycle.unload(name)
+        await self.lifecycle.settled()
+
     async def ask(self, name: str = "m", version: int = ANY_VERSION) -> tuple[str, list[str]]:
         """Which version answers, and what."""
         stream = self.lifecycle.find(name, version).infer(make_request("a"))
@@ -337,7 +342,7 @@ async def test_a_model_that_cannot_be_finalized_is_gone_all_the_same(
     await house.lifecycle.load("m")
     house.loader.instances[0].stop_error = OSError("device lost")
     with caplog.at_level(logging.ERROR):
-        await house.lifecycle.unload("m")
+        await house.unload()
     assert caplog.messages == ["finalizing 'm' failed"]
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
@@ -382,17 +387,18 @@ async def test_a_version_may_come_back(house: House) -> None:
 # -- unloading -----------------------------------------------------------------------------------
 
 
-async def test_unloading_refuses_at_once_and_waits_for_what_is_in_flight(house: House) -> None:
+async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is_done(
+    house: House,
+) -> None:
     house.loader.held = True
     await house.lifecycle.load("m")
     held = await house.hold_a_request()
-    unload = asyncio.ensure_future(house.lifecycle.unload("m"))
-    await turns()
+    await asyncio.wait_for(house.lifecycle.unload("m"), 1)
     assert house.states == {1: "UNLOADING"}
     assert house.refusal().message.endswith("'m' has no available versions")
     house.loader.instances[0].release()
     assert await held == ["held"]
-    await asyncio.wait_for(unload, 1)
+    await asyncio.wait_for(house.lifecycle.settled(), 1)
     assert house.states == {1: "UNAVAILABLE: unloaded"}
     assert house.loader.instances[0].stopped == 1
 
@@ -400,20 +406,19 @@ async def test_unloading_refuses_at_once_and_waits_for_what_is_in_flight(house: 
 @pytest.mark.parametrize("name", ["nope", "m"])
 async def test_unloading_what_does_not_serve_does_nothing(house: House, name: str) -> None:
     await house.lifecycle.load("m")
-    await house.lifecycle.unload("m")
-    await asyncio.wait_for(house.lifecycle.unload(name), 1)
+    await house.unload()
+    await asyncio.wait_for(house.unload(name), 1)
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
 
-async def test_unloading_a_second_time_waits_as_well(house: House) -> None:
+async def test_unloading_a_second_time_does_nothing_more(house: House) -> None:
     house.loader.held = True
     await house.lifecycle.load("m")
     await house.hold_a_request()
-    unloads = [asyncio.ensure_future(house.lifecycle.unload("m")) for _ in range(2)]
-    await turns()
-    assert not any(unload.done() for unload in unloads)
+    for _ in range(2):
+        await asyncio.wait_for(house.lifecycle.unload("m"), 1)
     house.loader.instances[0].release()
-    await asyncio.wait_for(asyncio.gather(*unloads), 1)
+    await asyncio.wait_for(house.lifecycle.settled(), 1)
     assert house.loader.instances[0].stopped == 1
 
 
@@ -422,13 +427,17 @@ async def test_unloading_does_not_wait_for_other_models(house: House) -> None:
     house.loader.held = True
     await asyncio.gather(house.lifecycle.load("m"), house.lifecycle.load("slow"))
     await house.hold_a_request("slow")
-    slow = asyncio.ensure_future(house.lifecycle.unload("slow"))
-    await turns()
-    await asyncio.wait_for(house.lifecycle.unload("m"), 1)
-    assert not slow.done()
+    await house.lifecycle.unload("slow")
+    await house.lifecycle.unload("m")
+    await until(lambda: _stopped(house) == ["m_1"])
     for instance in house.loader.instances:
         instance.release()
-    await slow
+    await house.lifecycle.settled()
+    assert _stopped(house) == ["m_1", "slow_1"]
+
+
+def _stopped(house: House) -> list[str]:
+    return sorted(instance.name for instance in house.loader.instances if instance.stopped)
 
 
 # -- one model, many callers ---------------------------------------------------------------------
@@ -459,6 +468,7 @@ async def test_an_unload_waits_for_the_load_before_it(house: House) -> None:
     assert not unload.done()
     house.loader.gate.set()
     await asyncio.gather(load, unload)
+    await house.lifecycle.settled()
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
 
@@ -466,13 +476,12 @@ async def test_a_load_waits_for_the_version_that_is_being_unloaded(house: House)
     house.loader.held = True
     await house.lifecycle.load("m")
     await house.hold_a_request()
-    unload = asyncio.ensure_future(house.lifecycle.unload("m"))
-    await turns()
+    await house.lifecycle.unload("m")
     load = asyncio.ensure_future(house.lifecycle.load("m"))
     await asyncio.sleep(0.05)
     assert (len(house.loader.instances), load.done()) == (1, False)
     house.loader.instances[0].release()
-    await asyncio.gather(unload, load)
+    await load
     assert house.states == {1: "READY"}
 
 
@@ -501,7 +510,7 @@ async def test_all_is_well_when_every_version_serves(house: House, policy: str) 
 
 async def test_a_version_that_was_unloaded_is_not_missed(house: House) -> None:
     await house.lifecycle.load("m")
-    await house.lifecycle.unload("m")
+    await house.unload()
     assert house.lifecycle.complete()
 
 
@@ -549,6 +558,20 @@ async def test_closing_unloads_everything_after_what_is_in_flight(house: House) 
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
 
+async def test_closing_waits_for_what_is_being_unloaded(house: House) -> None:
+    house.loader.held = True
+    await house.lifecycle.load("m")
+    held = await house.hold_a_request()
+    await house.lifecycle.unload("m")
+    assert house.lifecycle.busy() == 1
+    closing = asyncio.ensure_future(house.lifecycle.close())
+    await turns()
+    assert not closing.done()
+    house.loader.instances[0].release()
+    await asyncio.wait_for(closing, 1)
+    assert (await held, house.lifecycle.busy()) == (["held"], 0)
+
+
 async def test_closing_gives_up_what_is_being_loaded(house: House) -> None:
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
@@ -587,11 +610,9 @@ async def test_aborting_releases_what_serves_and_what_is_being_unloaded(house: H
     house.loader.held = True
     await asyncio.gather(house.lifecycle.load("m"), house.lifecycle.load("other"))
     await house.hold_a_request()
-    unload = asyncio.ensure_future(house.lifecycle.unload("m"))
-    await turns()
+    await house.lifecycle.unload("m")
     await asyncio.wait_for(house.lifecycle.abort(), 1)
     assert [instance.stopped for instance in house.loader.instances] == [1, 1]
-    await asyncio.wait([unload])
     for instance in house.loader.instances:
         instance.release()
     await turns()

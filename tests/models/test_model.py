@@ -69,6 +69,8 @@ class _Full:
     def schedule(self, inference: Inference) -> None:
         raise RejectedError("Exceeds maximum queue size")
 
+    def abandon(self, error: InferenceError) -> None: ...
+
     async def drain(self) -> None: ...
 
 
@@ -92,6 +94,26 @@ async def test_one_instance_that_works_is_enough() -> None:
     away, here = FakeInstance("m_0"), FakeInstance("m_1")
     away.go_away()
     assert await marks(make_model(away, here).infer(make_request("a"))) == ["a"]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bool) -> None:
+    instances = first, second = FakeInstance("m_0", held=True), FakeInstance("m_1", held=True)
+    scheduler: Scheduler = DirectScheduler(instances)
+    if batched:
+        scheduler = DynamicBatcher(BatchPolicy(8), instances)
+    model = Model(model_config(), 1, instances, scheduler, Statistics())
+    *_, waiting = [model.infer(make_request(id, rows=8)) for id in "abc"]
+    await turns()
+    first.give_up()
+    assert not waiting.ended
+    second.give_up()
+    with pytest.raises(UnavailableError, match=r"^model 'm', instance 'm_0': it is away$"):
+        await marks(waiting)
+    assert (first.batches, second.batches, model.statistics.pending) == ([["a"]], [["b"]], 0)
+    first.release()
+    second.release()
+    await asyncio.wait_for(model.stop(), 1)
 
 
 # -- readiness and numbers -----------------------------------------------------------------------
@@ -187,6 +209,17 @@ async def test_stopping_waits_for_an_execution_whose_reader_left() -> None:
     assert (stopping.done(), instance.stopped) == (False, 0)
     instance.release()
     await asyncio.wait_for(stopping, 1)
+
+
+async def test_aborting_fails_what_waits_for_an_instance() -> None:
+    instance = FakeInstance(held=True)
+    model = make_model(instance)
+    _, waiting = model.infer(make_request("a")), model.infer(make_request("b"))
+    await model.abort()
+    with pytest.raises(UnavailableError, match=r"^model 'm' is being unloaded$"):
+        await marks(waiting)
+    instance.release()
+    await turns()
 
 
 async def test_an_idle_model_stops_at_once() -> None:

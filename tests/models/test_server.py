@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ class House:
         self.server = InferenceServer(
             ServerIdentity("penstock", "1.2.3"), repository, self.lifecycle, **options
         )
+
+    async def unload(self, name: str) -> None:
+        """Unload, and wait until that is done."""
+        await self.server.unload(name)
+        await self.lifecycle.settled()
 
     async def started(self, *names: str) -> InferenceServer:
         await self.server.start(names)
@@ -177,7 +183,7 @@ async def test_a_model_that_failed_keeps_the_server_from_being_ready(house: Hous
 
 async def test_a_model_that_was_unloaded_does_not(house: House) -> None:
     server = await house.started("m", "two")
-    await server.unload("two")
+    await house.unload("two")
     assert await server.ready()
 
 
@@ -338,7 +344,7 @@ async def test_the_index_lists_every_version_with_its_state_and_reason(house: Ho
 
 async def test_the_index_can_be_limited_to_what_is_ready(house: House) -> None:
     server = await house.started("m", "two")
-    await server.unload("m")
+    await house.unload("m")
     assert await _index(server, ready_only=True) == ["two 1 READY", "two 3 READY"]
     assert (await _index(server))[0] == "m 1 UNAVAILABLE unloaded"
 
@@ -361,6 +367,24 @@ async def test_models_are_loaded_and_unloaded_by_name(house: House) -> None:
     assert await server.model_ready("m", "")
     await server.unload("m")
     assert not await server.model_ready("m", "")
+
+
+@needs_answers
+async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(house: House) -> None:
+    recorded = answers("model_control.json")
+    write_model(house.path, "slow")
+    house.loader.held = True
+    server = await house.started("slow")
+    stream = await server.infer(make_request("a", model_name="slow"))
+    await asyncio.wait_for(server.unload("slow"), 1)
+    with pytest.raises(NotFoundError) as refused:
+        await server.infer(make_request("b", model_name="slow"))
+    models = recorded["index while slow unloads"]["response"]["models"]
+    assert refused.value.message == recorded["infer while unloading"]["message"]
+    assert {"name": "slow", "version": "1", "state": "UNLOADING"} in models
+    assert "slow 1 UNLOADING" in await _index(server)
+    house.loader.instances[0].release()
+    assert await marks(stream) == ["a"]
 
 
 @needs_answers
@@ -447,7 +471,7 @@ async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     assert not stopping.done()
     house.loader.instances[0].release()
     assert await marks(stream) == ["a"]
-    await asyncio.wait_for(stopping, 1)
+    assert await asyncio.wait_for(stopping, 1)
     assert house.loader.instances[0].stopped == 1
 
 
@@ -458,7 +482,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
     server = await house.started("m")
     await server.infer(make_request("a"))
     await turns()
-    await asyncio.wait_for(server.stop(0.01), 1)
+    assert not await asyncio.wait_for(server.stop(0.01), 1)
     (instance,) = house.loader.instances
     assert instance.stopped == 1
     assert caplog.messages[-1] == "Exit timeout expired. Exiting immediately."
@@ -468,3 +492,22 @@ async def test_stopping_does_not_wait_longer_than_it_may(
 
 async def test_a_server_without_models_stops_at_once(house: House) -> None:
     await asyncio.wait_for(house.server.stop(60), 1)
+
+
+
+async def test_stopping_tells_every_second_what_it_waits_for(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.loader.held = True
+    server = await house.started("m")
+    await server.infer(make_request("a"))
+    with caplog.at_level(logging.INFO, "penstock.models.server"):
+        await server.stop(1.1)
+    house.loader.instances[0].release()
+    assert [r.message for r in caplog.records if r.name == "penstock.models.server"] == [
+        "Waiting for in-flight requests to complete.",
+        "Timeout 1: Found 1 model versions that have in-flight inferences",
+        "Timeout 0: Found 1 model versions that have in-flight inferences",
+        "Exit timeout expired. Exiting immediately.",
+    ]
+    await turns()

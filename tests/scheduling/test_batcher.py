@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fakes import FakeInstance, in_virtual_time, make_inference, make_request, marks, turns
 from penstock.core.errors import RequestCancelledError
+from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
@@ -214,6 +215,19 @@ async def test_a_request_cancelled_while_its_batch_executes_leaves_the_others_an
     assert await marks(staying.stream) == ["b"]
     with pytest.raises(RequestCancelledError):
         await marks(leaving.stream)
+
+
+async def test_abandoned_requests_fail_and_later_ones_are_batched() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(EAGER, [instance])
+    first, second = _scheduled(batcher, "ab")
+    batcher.abandon(UnavailableError("all is lost"))
+    for inference in (first, second):
+        with pytest.raises(UnavailableError, match="all is lost"):
+            await marks(inference.stream)
+    (third,) = _scheduled(batcher, "c")
+    assert await marks(third.stream) == ["c"]
+    assert instance.batches == [["c"]]
 
 
 async def test_draining_waits_for_what_executes() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fakes import FakeInstance, make_inference, marks, turns
+from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
 from penstock.scheduling.direct import DirectScheduler
@@ -88,6 +91,19 @@ async def test_requests_wait_for_an_instance_that_is_away() -> None:
     assert instance.batches == []
     instance.come_back()
     assert await marks(inference.stream) == ["a"]
+
+
+async def test_abandoned_requests_fail_and_what_executes_goes_on() -> None:
+    instance, statistics = FakeInstance(held=True), Statistics()
+    scheduler = DirectScheduler([instance])
+    first, second = _scheduled(scheduler, "ab", statistics)
+    scheduler.abandon(UnavailableError("all is lost"))
+    with pytest.raises(UnavailableError, match="all is lost"):
+        await marks(second.stream)
+    await turns()
+    instance.release()
+    assert await marks(first.stream) == ["a"]
+    assert (instance.batches, statistics.pending) == ([["a"]], 0)
 
 
 async def test_draining_waits_for_what_executes() -> None:

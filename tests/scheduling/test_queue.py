@@ -249,3 +249,10 @@ def test_a_neighbour_who_left_does_not_part_those_beside_it() -> None:
     items = [Item(1, "a"), Item(8, "b", abandoned=True), Item(1, "a")]
     (batch,) = _emptied(_queue(BatchPolicy(4), items))
     assert batch == [items[0], items[2]]
+
+
+def test_a_cleared_queue_gives_back_everything_and_is_empty() -> None:
+    items = _of(1, 2, 3)
+    queue = _queue(BatchPolicy(8), items)
+    assert queue.clear() == items
+    assert (len(queue), queue.due()) == (0, inf)

@@ -59,7 +59,8 @@ class PendingCall:
         while not self._settled():
             event = asyncio.Event()
             self._waiting = loop, event
-            await event.wait()
+            if not self._settled():  # another thread may have added before it knew whom to tell
+                await event.wait()
         return self._take()
 
     def cancel(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from penstock.hosting.messages import Kind
 from penstock.model import Context, Model
 from penstock_backends.python.logger import ServerHandler
 from penstock_backends.python.native import NativeModel, call_model
-from penstock_backends.python.replies import PendingReply
 from penstock_backends.python.traceback_text import describe, failure
 
 if TYPE_CHECKING:
@@ -28,12 +27,14 @@ class NativeWorker:
 
     def __init__(self, stub: Stub, header: Mapping[str, Any], cls: type[Model]) -> None:
         self._stub = stub
-        self._config = config_from_json(header["config"])
-        self._model = NativeModel(cls, self._config)
+        config = config_from_json(header["config"])
+        self._model = NativeModel(cls, config)
+        self._outputs = tuple(config.outputs_by_name)
+        self._decoupled = config.decoupled
         self._context = Context(
             name=header["name"],
             path=Path(header["version_path"]),
-            config=self._config,
+            config=config,
             version=header["version"],
             kind=header["kind"],
             device_id=header["device_id"],
@@ -78,22 +79,12 @@ class NativeWorker:
         """Start a batch; the next one may come at once, since requests overlap."""
         number, packed = header
         begun = time.monotonic_ns()
-        batch = self._accept(packed, payload)
+        batch = self._stub.accept(packed, payload, self._outputs, decoupled=self._decoupled)
         started = time.monotonic_ns()
         self._stub.send(Kind.DONE, (number, begun, started, started))
         await self._model.execute(batch)
         del batch
         self._stub.tell_freed()
-
-    def _accept(self, packed: Sequence[Any], payload: memoryview) -> list[tuple[PendingReply, Any]]:
-        batch: list[tuple[PendingReply, Any]] = []
-        every = tuple(self._config.outputs_by_name)
-        for number, core in self._stub.accept(packed, payload):
-            outputs = core.requested_outputs or every
-            reply = PendingReply(self._stub, number, outputs, decoupled=self._config.decoupled)
-            self._stub.expect(reply)
-            batch.append((reply, core))
-        return batch
 
     async def _probe(self, _: Any, __: memoryview) -> None:
         try:

@@ -34,8 +34,8 @@ class PendingReply:
         "_changed",
         "_lock",
         "_on_cancel",
-        "_room",
         "_stub",
+        "_taken",
         "cancelled",
         "closed",
         "decoupled",
@@ -51,15 +51,15 @@ class PendingReply:
         self.closed = False
         self.cancelled = False
         self.sent = 0
-        self._room = WINDOW
+        self._taken = 0
         self._stub = stub
         self._lock = threading.Lock()
         self._changed: Callable[[], object] | None = None
         self._on_cancel: Callable[[], object] | None = None
 
     def send(self, response: InferenceResponse | None, *, final: bool) -> None:
-        """Send a response, the final flag, or both; waits for room."""
-        if response is not None:
+        """Send a response, the final flag, or both; all but the last wait for room."""
+        if not final:
             self._wait_for_room()
         with self._lock:  # until it has left, so that nothing of another thread gets before it
             if self.closed:
@@ -69,7 +69,6 @@ class PendingReply:
             parts = self._parts(response, final=final)  # may fail, and then nothing was sent
             self.closed = final
             self.sent += response is not None
-            self._room -= response is not None
             self._stub.send_parts(parts)
         if final:
             self._stub.forget(self.number)
@@ -101,7 +100,7 @@ class PendingReply:
 
     def taken(self, count: int) -> None:
         """The client has taken responses."""
-        self._room += count
+        self._taken += count
         self._notify()
 
     def cancel(self) -> None:
@@ -123,10 +122,11 @@ class PendingReply:
     async def room(self) -> None:
         """Wait until one more response may be sent."""
         loop = asyncio.get_running_loop()
-        while self._room <= 0 and not self.cancelled:
+        while not self._may_send():
             event = asyncio.Event()
             self._changed = lambda: loop.call_soon_threadsafe(event.set)  # noqa: B023
-            await event.wait()
+            if not self._may_send():  # another thread may have heard so before it knew whom to tell
+                await event.wait()
 
     def _notify(self) -> None:
         changed, self._changed = self._changed, None
@@ -134,5 +134,8 @@ class PendingReply:
             changed()
 
     def _wait_for_room(self) -> None:
-        if self._room <= 0 and not self.cancelled:
-            self._stub.wait(lambda: self._room > 0 or self.cancelled)
+        if not self._may_send():
+            self._stub.wait(self._may_send)
+
+    def _may_send(self) -> bool:
+        return self.sent - self._taken < WINDOW or self.cancelled

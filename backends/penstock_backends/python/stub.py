@@ -57,7 +57,7 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     stub = Stub(connection, inputs, outputs)
     try:
         stub.serve()
-    except LinkClosedError:
+    except* LinkClosedError:  # in a group, when an event loop has noticed
         os.killpg(os.getpgrp(), signal.SIGKILL)  # the server is gone, and so is all of this
 
 
@@ -107,22 +107,28 @@ class Stub:
 
     # -- for the worker and its replies -------------------------------------------------------
 
-    def accept(self, packed: Sequence[Any], payload: memoryview) -> list[tuple[int, CoreRequest]]:
-        """The requests of a batch, by their numbers; without those whose client has left."""
-        requests: list[tuple[int, CoreRequest]] = []
+    def accept(
+        self, packed: Sequence[Any], payload: memoryview, outputs: Sequence[str], *, decoupled: bool
+    ) -> list[tuple[PendingReply, CoreRequest]]:
+        """The requests of a batch, and the replies owed; without those whose client has left.
+
+        `outputs` are what a request wants that names none.
+        """
+        owed: list[tuple[PendingReply, CoreRequest]] = []
         at = 0
         for one in packed:
             number, request, at = unpack_request(one, payload, at, self._exchange)
+            wanted = request.requested_outputs or outputs
+            reply = PendingReply(self, number, wanted, decoupled=decoupled)
+            # In this order, since another thread may read meanwhile that the client has left.
+            self._replies[number] = reply
             self._latest = number
             if number in self._left:
                 self._left.discard(number)
+                self.forget(number)
             else:
-                requests.append((number, request))
-        return requests
-
-    def expect(self, reply: PendingReply) -> None:
-        """The model owes an answer."""
-        self._replies[reply.number] = reply
+                owed.append((reply, request))
+        return owed
 
     def forget(self, number: int) -> None:
         """The model has answered."""
@@ -256,10 +262,12 @@ class Stub:
             reply.taken(count)
 
     def _cancel(self, number: Any, _: memoryview) -> None:
-        if reply := self._replies.get(number):
+        self._left.add(number)  # first of all: its batch may get its turn in this moment
+        reply = self._replies.pop(number, None)
+        if reply is not None:
             reply.cancel()
-        elif number > self._latest:
-            self._left.add(number)  # its batch waits for its turn
+        if reply is not None or number <= self._latest:
+            self._left.discard(number)
 
     def _free(self, offsets: Any, _: memoryview) -> None:
         for offset in offsets:
@@ -276,13 +284,13 @@ class Stub:
 
     def _call_end(self, number: Any, _: memoryview) -> None:
         if call := self._open_call(number):
-            del self._calls[number]
+            self._calls.pop(number, None)
             call.end()
 
     def _call_error(self, header: Any, _: memoryview) -> None:
         number, code, message = header
         if call := self._open_call(number):
-            del self._calls[number]
+            self._calls.pop(number, None)
             call.end(error_from_code(code, message))
 
     def _open_call(self, number: int) -> PendingCall | None:

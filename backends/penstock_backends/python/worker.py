@@ -63,14 +63,17 @@ class Worker:
         install_module()
         try:
             limit_memory(config_from_json(header["config"]))
-            if issubclass(cls := self._load_class(header), Model):
-                asyncio.run(NativeWorker(self._stub, header, cls).serve())
-                return False
-            self._load(header, cls)
+            cls = self._load_class(header)
+            native = NativeWorker(self._stub, header, cls) if issubclass(cls, Model) else None
+            if native is None:
+                self._load(header, cls)
         except Exception as error:  # a model may raise anything
             code, text = failure(error)
             self._stub.send(Kind.FAILED, (code, printable(text)))
             return True
+        if native is not None:
+            asyncio.run(native.serve())
+            return False
         self._stub.send(Kind.READY, None)
         if self._model.asynchronous:
             asyncio.run(self._serve_coroutines())
@@ -155,13 +158,8 @@ class Worker:
         return self._running > 0
 
     def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
-        batch: Batch = []
-        for number, core in self._stub.accept(packed, payload):
-            outputs = core.requested_outputs or self._outputs
-            reply = PendingReply(self._stub, number, outputs, decoupled=self._decoupled)
-            self._stub.expect(reply)
-            batch.append((reply, InferenceRequest.received(core, reply)))
-        return batch
+        owed = self._stub.accept(packed, payload, self._outputs, decoupled=self._decoupled)
+        return [(reply, InferenceRequest.received(core, reply)) for reply, core in owed]
 
     def _answer(self, batch: Batch, answers: Any, parts: list[Buffer]) -> None:
         """Add the responses that `execute` returned, by position; contract PY-04 and PY-10."""
@@ -257,6 +255,7 @@ class Worker:
             done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
             parts = done + parts
         self._stub.send_parts(parts)
+        del batch
         self._stub.tell_freed()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.demo import language_model, sentence_encoder, small_models
 
-DEMO_VERSION = 1  # counts up with every change of what is written
+DEMO_VERSION = 2  # counts up with every change of what is written
 LLM_BACKENDS = ("openvino_genai", "vllm")
 TEMPLATES = Path(__file__).with_name("assets") / "templates"
 

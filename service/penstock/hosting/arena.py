@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
@@ -35,7 +36,10 @@ def create(size: int) -> int:
 
 
 class Arena:
-    """The writer's side: blocks of powers of two, the one freed last is used first."""
+    """The writer's side: blocks of powers of two, the one freed last is used first.
+
+    Any thread may put and free.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
@@ -44,6 +48,7 @@ class Arena:
         self._end = 0
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._classes: dict[int, int] = {}
+        self._lock = threading.Lock()
 
     @property
     def used(self) -> int:
@@ -53,17 +58,19 @@ class Arena:
     def put(self, data: Buffer) -> int | None:
         """Copy `data` into a block; its offset, or `None` when there is no room."""
         size = len(data)
-        offset = self._allocate(size)
+        with self._lock:
+            offset = self._allocate(size)
         if offset is not None:
             self._bytes[offset : offset + size] = data
         return offset
 
     def free(self, offset: int) -> None:
         """The reader no longer looks at the block."""
-        order = self._classes.pop(offset)
-        self._free[order].append(offset)
-        if 1 << order > _KEEP:
-            self._memory.madvise(mmap.MADV_REMOVE, offset, 1 << order)
+        with self._lock:
+            order = self._classes.pop(offset)
+            if 1 << order > _KEEP:
+                self._memory.madvise(mmap.MADV_REMOVE, offset, 1 << order)
+            self._free[order].append(offset)
 
     def _allocate(self, size: int) -> int | None:
         order = max((size - 1).bit_length(), _SMALLEST)

@@ -247,6 +247,7 @@ class Connection:
         context = self._context
         return {
             "target": self._spec.target,
+            "serial": self._spec.serial,
             "name": context.name,
             "config": config_to_json(context.config, with_defaults=True),
             "version": context.version,

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ class Host:
         self._finished = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
+        self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
@@ -100,6 +102,8 @@ class Host:
 
     async def _initialize(self, header: dict[str, Any]) -> None:
         try:
+            if header["serial"]:  # batches may be sent ahead of their turn
+                self._turn = asyncio.Lock()
             self._backend = _load(header["target"])
             await self._backend.initialize(self._context(header))
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
@@ -140,9 +144,10 @@ class Host:
     async def _execute(
         self, number: int, requests: list[InferenceRequest], replies: list[Reply]
     ) -> None:
-        begun = time.monotonic_ns()
-        outcomes = await self._outcomes(requests)
-        done = time.monotonic_ns()
+        async with self._turn:
+            begun = time.monotonic_ns()
+            outcomes = await self._outcomes(requests)
+            done = time.monotonic_ns()
         self.send(Kind.DONE, (number, begun, begun, done))
         for reply, outcome in zip(replies, outcomes, strict=True):
             if task := deliver(outcome, reply.stream):

@@ -28,7 +28,7 @@ class Kind(IntEnum):
     """Kinds of messages; the comment gives the header."""
 
     # front to model process
-    INITIALIZE = 1  # dict: target, name, config, version, version_path, kind, device_id, settings
+    INITIALIZE = 1  # dict: target, serial, and what an instance is told about itself
     EXECUTE = 2  # (batch id, [request, ...])
     TAKEN = 3  # (request id, responses taken by the reader)
     CANCEL = 4  # request id

@@ -39,6 +39,8 @@ class ProcessInstance:
         self.name = context.name
         self.serial = spec.serial
         self.on_available: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self.lost = False
         self._spec = spec
         self._context = context
         self._statistics = statistics
@@ -120,6 +122,12 @@ class ProcessInstance:
             while delay is not None and self._connection is None:
                 await asyncio.sleep(delay)
                 delay = await self._restart()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.lost = True
+        if self.on_lost is not None:
+            self.on_lost()
 
     async def _restart(self) -> float | None:
         """Start again; the delay before the next try if this one fails, `None` otherwise."""

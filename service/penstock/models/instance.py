@@ -30,6 +30,8 @@ class ThreadInstance:
         self.name = context.name
         self.serial = backend.serial
         self.on_available: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        self.lost = False  # a thread of the server does not die
         self._backend = backend()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)

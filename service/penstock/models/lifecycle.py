@@ -73,6 +73,15 @@ class _Entry:
     def ready(self) -> dict[int, Model]:
         return {v: s.model for v, s in self.versions.items() if s.model is not None}
 
+    def latest(self) -> Model | None:
+        """The highest version that is ready; asked for every request."""
+        latest: Model | None = None
+        for status in self.versions.values():
+            model = status.model
+            if model is not None and (latest is None or model.version > latest.version):
+                latest = model
+        return latest
+
 
 @dataclass(slots=True)
 class _Attempt:
@@ -106,10 +115,10 @@ class ModelLifecycle:
         if entry is None:
             raise _unknown(NotFoundError, f"'{name}' is not found")
         if version == ANY_VERSION:
-            ready = entry.ready()
-            if not ready:
+            latest = entry.latest()
+            if latest is None:
                 raise _unknown(NotFoundError, f"'{name}' has no available versions")
-            return ready[max(ready)]
+            return latest
         status = entry.versions.get(version)
         if status is None:
             raise _unknown(NotFoundError, f"'{name}' version {version} is not found")
@@ -132,6 +141,11 @@ class ModelLifecycle:
         for name, entry in sorted(self._entries.items()):
             for version, status in sorted(entry.versions.items()):
                 yield name, version, status
+
+    def busy(self) -> int:
+        """How many model versions have requests in flight."""
+        models = {*self.models(), *self._retiring.values()}
+        return sum(model.statistics.in_flight > 0 for model in models)
 
     def known(self, name: str) -> bool:
         """Whether the model was ever loaded, or tried."""
@@ -161,18 +175,15 @@ class ModelLifecycle:
         await asyncio.shield(task)
 
     async def unload(self, name: str) -> None:
-        """Refuse new requests at once; returns when those in flight are done (M-07).
+        """Refuse new requests at once; those in flight are finished after the return (G-13).
 
-        A model that does not serve is unloaded already.
+        A model that does not serve is unloaded already; one that is being loaded is waited for.
         """
         entry = self._entries.get(name)
         if entry is None:
             return
         async with self._locks[name]:
             self._retire_all(name, entry)
-            leaving = list(entry.leaving.values())
-        if leaving:
-            await asyncio.wait(leaving)
 
     async def settled(self) -> None:
         """Wait until every version that is being unloaded is gone."""
@@ -210,11 +221,11 @@ class ModelLifecycle:
             loads = (self._load_version(attempt, version) for version in wanted)
             try:
                 await asyncio.gather(*loads, return_exceptions=True)
-            finally:
-                if len(attempt.loaded) < len(wanted):
-                    self._discard(attempt)
-            if attempt.failures:
-                raise _load_failed(name, _unavailable(attempt.failures))
+                if attempt.failures:
+                    raise _load_failed(name, _unavailable(attempt.failures))
+            except BaseException:
+                self._discard(attempt)
+                raise
             self._take_over(attempt)
             self._retire_all(name, entry, keep=wanted)
 

@@ -97,16 +97,21 @@ class ModelLoader:
 
 async def _start(instances: list[ModelInstance]) -> None:
     """Start all at once; when one fails, or the load is given up, the others are ended again."""
+    started: list[ModelInstance] = []
+
+    async def start(instance: ModelInstance) -> None:
+        await instance.start()
+        started.append(instance)
+
     try:
-        results = await asyncio.gather(*(i.start() for i in instances), return_exceptions=True)
+        results = await asyncio.gather(*map(start, instances), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
     except BaseException:
-        for instance in instances:
-            if instance.available:
-                with suppress(Exception):  # the first failure is what counts
-                    await instance.stop()
+        for instance in started:  # also those that have died since, and would be restarted
+            with suppress(Exception):  # the first failure is what counts
+                await instance.stop()
         raise
 
 
@@ -141,7 +146,7 @@ def _scheduler(config: ModelConfig, instances: list[ModelInstance]) -> Scheduler
     policy = BatchPolicy(
         max_batch_size=config.max_batch_size,
         preferred=frozenset(batching.preferred_batch_size),
-        max_queue_delay=batching.max_queue_delay_microseconds / 1e6,
+        max_queue_delay=batching.max_queue_delay,
     )
     return DynamicBatcher(policy, instances)
 

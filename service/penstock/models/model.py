@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
@@ -19,7 +19,15 @@ from penstock.scheduling import Instance, Scheduler
 
 
 class ModelInstance(Instance, Protocol):
-    """What a model sees of an instance, whether it lives on a thread or in a process."""
+    """What a model sees of an instance, whether it lives on a thread or in a process.
+
+    `lost` turns true when it is down for good, and `on_lost` is called then.
+    """
+
+    on_lost: Callable[[], None] | None
+
+    @property
+    def lost(self) -> bool: ...
 
     @property
     def why_unavailable(self) -> str: ...
@@ -52,6 +60,8 @@ class Model:
         self._scheduler = scheduler
         self._admission = Admission(config)
         self._stopping = False
+        for instance in instances:
+            instance.on_lost = self._abandon_if_lost
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; its responses come on the stream. Raises what admission refuses."""
@@ -99,6 +109,9 @@ class Model:
     async def abort(self) -> None:
         """Release the instances now, whatever they are doing."""
         self._stopping = True
+        self._scheduler.abandon(
+            UnavailableError(f"model '{self.config.name}' is being unloaded")
+        )
         await self._release()
 
     async def _release(self) -> None:
@@ -121,8 +134,15 @@ class Model:
                 " requests"
             )
         if not any(instance.available for instance in self._instances):
-            instance = self._instances[0]
-            raise UnavailableError(
-                f"model '{self.config.name}', instance '{instance.name}':"
-                f" {instance.why_unavailable}"
-            )
+            raise self._unavailable()
+
+    def _abandon_if_lost(self) -> None:
+        """When no instance will ever work again, nobody shall wait for one."""
+        if all(instance.lost for instance in self._instances):
+            self._scheduler.abandon(self._unavailable())
+
+    def _unavailable(self) -> UnavailableError:
+        instance = self._instances[0]
+        return UnavailableError(
+            f"model '{self.config.name}', instance '{instance.name}': {instance.why_unavailable}"
+        )

@@ -197,15 +197,35 @@ class InferenceServer:
         """Take no new work: the server is about to stop."""
         self._exiting = True
 
-    async def stop(self, seconds: float) -> None:
-        """Refuse new work, finish what is in flight within `seconds`, unload everything."""
+    async def stop(self, seconds: float) -> bool:
+        """Refuse new work, finish what is in flight within `seconds`, unload everything.
+
+        Answers whether that was done in time; what was not may go on in threads.
+        """
         self.refuse()
+        logger.info("Waiting for in-flight requests to complete.")
+        self._count_down(int(seconds))
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
+                ticking = tasks.create_task(self._tick(int(seconds)))
                 await self._lifecycle.close()
+                ticking.cancel()
         except TimeoutError:
             logger.error("Exit timeout expired. Exiting immediately.")
             await self._lifecycle.abort()
+            return False
+        return True
+
+    async def _tick(self, seconds: int) -> None:
+        """Tell every second what is still waited for (contract W-06)."""
+        for left in reversed(range(seconds)):
+            await asyncio.sleep(1)
+            self._count_down(left)
+
+    def _count_down(self, seconds: int) -> None:
+        busy = self._lifecycle.busy()
+        text = "Timeout %d: Found %d model versions that have in-flight inferences"
+        logger.info(text, seconds, busy)
 
     def _find(self, name: str, version: str) -> Model:
         self._refuse_when_exiting()

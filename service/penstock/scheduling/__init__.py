@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
 
 
@@ -31,6 +32,9 @@ class Scheduler(Protocol):
 
     def schedule(self, inference: Inference) -> None:
         """Take a request; its answers come on its stream. Raises what admission refuses."""
+
+    def abandon(self, error: InferenceError) -> None:
+        """Fail every request that waits for an instance."""
 
     async def drain(self) -> None:
         """Wait until no execution runs any more."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from math import inf
 
+from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.scheduling import Instance
@@ -34,6 +35,10 @@ class DynamicBatcher:
         request = inference.request
         self._queue.push(inference, inference.rows, signature(request), self._loop.time())
         self._wake_by(-inf)
+
+    def abandon(self, error: InferenceError) -> None:
+        for inference in self._queue.clear():
+            inference.fail(error)
 
     async def drain(self) -> None:
         await self._pool.drain()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.pool import InstancePool
@@ -20,6 +21,11 @@ class DirectScheduler:
     def schedule(self, inference: Inference) -> None:
         self._queue.append(inference)
         self._dispatch()
+
+    def abandon(self, error: InferenceError) -> None:
+        waiting, self._queue = self._queue, deque()
+        for inference in waiting:
+            inference.fail(error)
 
     async def drain(self) -> None:
         await self._pool.drain()

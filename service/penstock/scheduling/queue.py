@@ -88,6 +88,11 @@ class BatchQueue(Generic[T]):
         count = self._fitting() if overdue else self._preferred()[0]
         return [self._entries.popleft().item for _ in range(count)]
 
+    def clear(self) -> list[T]:
+        """Everything that waits; nothing does afterwards."""
+        entries, self._entries = self._entries, deque()
+        return [entry.item for entry in entries]
+
     def _delayed_until(self) -> float:
         return self._entries[0].since + self._policy.max_queue_delay
 

@@ -57,7 +57,7 @@ _MEETING = """
 """
 
 # Sends each element, then the final flag; negative ones as errors. Without elements it sends
-# numbers of 64 KiB until it is cancelled, and leaves a file then.
+# numbers of 64 KiB until it is cancelled; it leaves files after ten of them, and at the end.
 _REPEAT = """
     import os
     import numpy as np
@@ -66,7 +66,7 @@ _REPEAT = """
 
     class TritonPythonModel:
         def initialize(self, args):
-            self.cancelled = os.path.join(args["model_repository"], "cancelled")
+            self.directory = args["model_repository"]
 
         def execute(self, requests):
             for request in requests:
@@ -87,7 +87,9 @@ _REPEAT = """
             while not sender.is_cancelled():
                 yield np.full(1 << 14, number, np.float32)
                 number += 1
-            open(self.cancelled, "w").close()
+                if number == 10:
+                    open(os.path.join(self.directory, "ten"), "w").close()
+            open(os.path.join(self.directory, "cancelled"), "w").close()
 """
 
 # -- models that call -----------------------------------------------------------------------------
@@ -197,6 +199,17 @@ responses.cancel()
 return answer(np.array([*seen, len(list(responses))], np.float32))
 """
 
+_TAKE_NONE = """
+ten = os.path.join(os.path.dirname(self.args["model_repository"]), "repeat", "ten")
+for _ in range(20):
+    responses = ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True)
+    while not os.path.exists(ten):
+        time.sleep(0.002)
+    os.unlink(ten)
+    responses.cancel()
+return answer(x)
+"""
+
 _LEAVE_THE_LOOP = """
 for response in ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True):
     if output(response)[0] == 2:
@@ -302,6 +315,7 @@ MODELS = {
     "sum": PythonModel(_serial(_SUM)),
     "async_sum": PythonModel(_coroutine(_ASYNC_SUM)),
     "take_three": PythonModel(_serial(_TAKE_THREE)),
+    "take_none": PythonModel(_serial(_TAKE_NONE)),
     "leave_the_loop": PythonModel(_serial(_LEAVE_THE_LOOP)),
     "no_patience": PythonModel(_coroutine(_NO_PATIENCE)),
     "often": PythonModel(_serial(_OFTEN)),
@@ -419,11 +433,12 @@ def test_model_learns_that_its_caller_wants_no_more(
     assert client.infer("sum", {"X": floats(7)})["Y"].tolist() == [7]
 
 
-def test_cancelled_streams_leave_no_shared_memory_behind(client: Client, server: Served) -> None:
-    client.infer("take_three")
+def test_responses_that_come_too_late_leave_no_shared_memory_behind(
+    client: Client, server: Served, repository: Path
+) -> None:
+    (repository / "repeat" / "ten").unlink(missing_ok=True)
     before = shared_memory(server)
-    for _ in range(30):
-        client.infer("take_three")
+    client.infer("take_none")
     assert shared_memory(server) - before <= 4 << 20
 
 

@@ -1,0 +1,231 @@
+"""Everything that was asked of a running Triton server about Python models, asked of this one.
+
+Models that need what this server does not do yet are left out. What differs otherwise is listed
+below, with the reason; what differs and is not listed fails, and so does what is listed and agrees.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.golden import Case, Peer
+from recorded import answers, needs_answers, write_models
+from serving import Served, serving
+
+pytestmark = needs_answers
+
+_LEFT_OUT = {
+    "ensemble_identity",
+    "ensemble_decoupled",
+    "seq_direct",
+    "seq_oldest",
+    "identity_fp32_cache",
+    "warmup",
+    "queue_policy",
+}
+"""Ensembles, sequences, the cache, warm-up and queue policies are still to come."""
+
+_HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
+_CLASSIFICATION = "classification is still to come"
+_SHARED_MEMORY = "shared memory of clients is still to come"
+_STREAM_STATUS = "the header triton_grpc_error is still to come"
+
+_KNOWN: Mapping[str, Mapping[str, str]] = {
+    "grpc_infer_ok": {
+        "classification 100": _CLASSIFICATION,
+        "model response parameters": _HAS_PARAMETERS,
+    },
+    "grpc_infer_errors": {
+        "shm input region unknown": _SHARED_MEMORY,
+        "shm output region unknown": _SHARED_MEMORY,
+        "shm byte size wrong type": _SHARED_MEMORY,
+        "shm and raw for the same input": _SHARED_MEMORY,
+        "classification zero": _CLASSIFICATION,
+        "classification wrong type": _CLASSIFICATION,
+        "classification and shm": _CLASSIFICATION,
+    },
+    "grpc_streams": {
+        "dec_failer mode 7": _HAS_PARAMETERS,
+        "dec_failer mode 7 empty-final": _HAS_PARAMETERS,
+        "triton_grpc_error model error": _STREAM_STATUS,
+        "triton_grpc_error model error NOT_FOUND then good": _STREAM_STATUS,
+        "triton_grpc_error decoupled mid stream": _STREAM_STATUS,
+        "triton_grpc_error decoupled error then data then final": _STREAM_STATUS,
+    },
+    "http_infer_ok": {
+        "classification": _CLASSIFICATION,
+        "model response parameters": _HAS_PARAMETERS,
+    },
+    "http_generate": {
+        "failer 31 parameters": _HAS_PARAMETERS,
+        "dec_failer 7": _HAS_PARAMETERS,
+        "dec_failer 7 stream": _HAS_PARAMETERS,
+    },
+}
+
+_FILES = (
+    # Before anything is inferred, since they show how much was.
+    "grpc_metadata",
+    "model_configs",
+    "http_routes",
+    "grpc_infer_ok",
+    "grpc_infer_errors",
+    "grpc_streams",
+    "http_infer_ok",
+    "http_infer_errors",
+    "http_generate",
+)
+
+_OWN_FRAMES = "the real one also shows a frame of its own module"
+_IMPORT_FRAMES = "the real one also shows frames of the import machinery"
+_STATUS_TOLD = "here the message tells how the process ended"
+_CACHE = "the response cache is still to come"
+_ENSEMBLE = "ensembles are still to come"
+_WARM_UP = "warm-up is still to come"
+
+_KNOWN_AT_LOAD = {
+    "load auto_badkey": _OWN_FRAMES,
+    "load auto_conflict_dims": _OWN_FRAMES,
+    "load auto_conflict_dtype": _OWN_FRAMES,
+    "load auto_conflict_mbs": _OWN_FRAMES,
+    "load py_exit": _STATUS_TOLD,
+    "load py_import": _IMPORT_FRAMES,
+    "load cache_no_cache": _CACHE,
+    "config cache_no_cache": _CACHE,
+    "load ens_failed_model": _ENSEMBLE,
+    "load ens_mbs": _ENSEMBLE,
+    "config ens_mbs": _ENSEMBLE,
+    "load ens_missing_model": _ENSEMBLE,
+    "load ens_missing_version": _ENSEMBLE,
+    "load ens_self": _ENSEMBLE,
+    "load warmup_bad": _WARM_UP,
+}
+
+_KNOWN_IN_INDEX = {
+    "bad_backend": "here the reason lists the backends that are installed",
+    "cache_no_cache": _CACHE,
+    "py_exit": _STATUS_TOLD,
+    "py_import": _IMPORT_FRAMES,
+    "warmup_bad": _WARM_UP,
+    **dict.fromkeys(("auto_badkey", "auto_conflict_dims"), _OWN_FRAMES),
+    **dict.fromkeys(("auto_conflict_dtype", "auto_conflict_mbs"), _OWN_FRAMES),
+    **dict.fromkeys(("ens_bad_input", "ens_bad_output", "ens_dtype"), _ENSEMBLE),
+    **dict.fromkeys(("ens_failed_model", "ens_mbs", "ens_missing_model"), _ENSEMBLE),
+    **dict.fromkeys(("ens_missing_version", "ens_self"), _ENSEMBLE),
+}
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A server over the models that were recorded."""
+    directory = tmp_path_factory.mktemp("recorded")
+    repository = write_models("good", directory / "models")
+    for name in _LEFT_OUT:
+        shutil.rmtree(repository / name)
+    with serving(repository, directory / "log") as server:
+        yield Peer(server.grpc, server.http, repository)
+
+
+@pytest.mark.parametrize("file", _FILES)
+def test_answers_are_those_of_the_real_server(peer: Peer, file: str) -> None:
+    known = _KNOWN.get(file, {})
+    found = [Case(file, name, _without(case)) for name, case in answers(f"{file}.json").items()]
+    asked = [case for case in found if case.model not in _LEFT_OUT]
+    differing = {c.name: d for c in asked if (d := peer.difference(c)) is not None}
+    print(f"{file}: {len(asked) - len(differing)} of {len(asked)} agree")
+    unknown = {name: text for name, text in differing.items() if name not in known}
+    assert not unknown, _listed(unknown)
+    assert sorted(differing) == sorted(known), "some that are listed as different agree"
+
+
+# -- models that cannot be loaded -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models of which most cannot be loaded."""
+    repository = write_models("bad", tmp_path_factory.mktemp("bad") / "models")
+    return write_models("hang", repository)
+
+
+@pytest.fixture(scope="module")
+def loader(bad: Path) -> Iterator[Served]:
+    """A server that loads on request, and was asked for all that have no case of their own."""
+    with serving(bad, bad.parent / "log", "--model-control-mode=explicit") as server:
+        peer = Peer(server.grpc, server.http, bad)
+        loads = {name.removeprefix("load ") for name in answers("load_errors.json")}
+        for model in sorted({path.name for path in bad.iterdir()} - loads):
+            request = {"rpc": "RepositoryModelLoad", "request": {"model_name": model}, "code": "OK"}
+            peer.difference(Case("", model, request))
+        yield server
+
+
+def test_loads_fail_as_those_of_the_real_server(loader: Served, bad: Path) -> None:
+    peer = Peer(loader.grpc, loader.http, bad)
+    found = [
+        Case("", name, _placed(case, bad)) for name, case in answers("load_errors.json").items()
+    ]
+    asked = [case for case in found if case.recorded["rpc"] != "RepositoryIndex"]
+    asked = [case for case in asked if case.recorded["code"] != "DEADLINE_EXCEEDED"]
+    differing = {c.name: d for c in asked if (d := peer.difference(c)) is not None}
+    print(f"load_errors: {len(asked) - len(differing)} of {len(asked)} agree")
+    unknown = {name: text for name, text in differing.items() if name not in _KNOWN_AT_LOAD}
+    assert not unknown, _listed(unknown)
+    assert sorted(differing) == sorted(_KNOWN_AT_LOAD), "some that are listed as different agree"
+
+
+def test_index_tells_the_reasons_of_the_real_server(loader: Served, bad: Path) -> None:
+    """Once all has been loaded, so this comes last."""
+    recorded = _placed(answers("load_errors.json")["index after all"], bad)["response"]["models"]
+    names = {path.name for path in bad.iterdir()} - {"no_model_file", "filename_missing"}
+    expected = {model["name"]: model for model in recorded if model["name"] in names}
+    asked = urllib.request.Request(f"http://{loader.http}/v2/repository/index", b"{}")
+    with urllib.request.urlopen(asked, timeout=30) as reply:
+        got = {model["name"]: model for model in json.load(reply)}
+    differing = {n: f"{e}\n     {got[n]}" for n, e in expected.items() if e != got[n]}
+    print(f"index: {len(expected) - len(differing)} of {len(expected)} models agree")
+    unknown = {name: text for name, text in differing.items() if name not in _KNOWN_IN_INDEX}
+    assert not unknown, _listed(unknown)
+    assert sorted(differing) == sorted(_KNOWN_IN_INDEX), "some that are listed as different agree"
+
+
+@pytest.mark.parametrize(
+    ("model", "file"), [("no_model_file", "model.py"), ("filename_missing", "nope.py")]
+)
+def test_missing_file_is_told_where_the_real_server_hangs(
+    loader: Served, bad: Path, model: str, file: str
+) -> None:
+    url = f"http://{loader.http}/v2/repository/models/{model}/load"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30)
+    path = bad / model / "1" / file
+    assert f"model file '{path}' does not exist" in json.load(refused.value)["error"]
+
+
+def _without(value: Any) -> Any:
+    """What was recorded, without the models that were left out, where it lists models."""
+    if isinstance(value, dict):
+        return {key: _without(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without(item) for item in value if not _is_left_out(item)]
+    return value
+
+
+def _is_left_out(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("name") in _LEFT_OUT
+
+
+def _placed(recorded: Any, repository: Path) -> Any:
+    return json.loads(json.dumps(recorded).replace("$BAD_REPO", str(repository)))
+
+
+def _listed(differing: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}:\n     {text}" for name, text in differing.items())
