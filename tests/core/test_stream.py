@@ -52,6 +52,14 @@ async def test_a_final_response_ends_the_stream() -> None:
     assert stream.exhausted
 
 
+async def test_what_is_sent_is_transformed_where_that_is_asked_for() -> None:
+    stream = ResponseStream()
+    stream.transform = lambda response: make_response(mark(response) + 1, final=response.final)
+    stream.send(make_response(1))
+    stream.send(make_response(2, final=True))
+    assert await marks(stream) == [2, 3]
+
+
 async def test_the_end_without_a_final_response_wakes_the_reader() -> None:
     stream = ResponseStream()
     reading = asyncio.ensure_future(marks(stream))

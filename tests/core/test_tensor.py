@@ -243,3 +243,17 @@ def test_the_refusal_says_what_is_missing_where(buffer: bytes, text: str) -> Non
 
 def test_a_tensor_shows_what_it_is_and_not_what_it_holds() -> None:
     assert repr(Tensor(DataType.FP32, [2, 3], bytes(24))) == "Tensor(FP32, [2, 3])"
+
+
+def test_a_reshaped_tensor_shares_its_elements() -> None:
+    array = np.arange(6, dtype=np.int32)
+    over_array = Tensor.from_numpy(array).reshaped((2, 3))
+    over_buffer = Tensor(DataType.INT32, (6,), array.tobytes()).reshaped((2, 3))
+    assert np.shares_memory(over_array.numpy(), array)
+    assert over_array.shape == over_buffer.shape == (2, 3)
+    assert over_array.numpy().tolist() == over_buffer.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_reshaped_strings_stay_the_same() -> None:
+    tensor = Tensor.from_strings(["a", "bc"]).reshaped((2, 1))
+    assert tensor.numpy().tolist() == [[b"a"], [b"bc"]]

@@ -153,6 +153,16 @@ async def test_serial_instance_is_busy_until_the_batch_is_done(
     await asyncio.wait_for(execution, PATIENCE)
 
 
+async def test_serial_backend_executes_a_batch_sent_ahead_when_its_turn_comes(
+    puppets: Puppets, serial: ProcessInstance
+) -> None:
+    (first,), execution = puppets.tell(serial, order("nap"))
+    await asyncio.sleep(0)
+    execution.cancel()  # which only ends the wait for room
+    await puppets.ask(serial, "echo")
+    assert first.stream.ended
+
+
 async def test_other_instance_takes_the_next_batch_at_once(
     puppets: Puppets, instance: ProcessInstance
 ) -> None:

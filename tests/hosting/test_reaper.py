@@ -159,4 +159,12 @@ def ignores(pid: int, number: int) -> bool:
 def reapers_of(pid: int) -> list[int]:
     """The children of a process that run `reap`."""
     found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return [child for child in found if b"reap.py" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [child for child in found if b"reap.py" in command_of(child)]
+
+
+def command_of(pid: int) -> bytes:
+    """What a process runs; nothing when it has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

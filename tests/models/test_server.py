@@ -494,7 +494,6 @@ async def test_a_server_without_models_stops_at_once(house: House) -> None:
     await asyncio.wait_for(house.server.stop(60), 1)
 
 
-
 async def test_stopping_tells_every_second_what_it_waits_for(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import FakeInstance, in_virtual_time, make_inference, make_request, marks, turns
-from penstock.core.errors import RequestCancelledError
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import RequestCancelledError, UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics

@@ -14,7 +14,12 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.graph import Graph
-from penstock_backends.onnxruntime.shapes import input_reshapes, output_reshapes, reshaped
+from penstock_backends.onnxruntime.shapes import (
+    as_element,
+    as_scalar,
+    scalar_inputs,
+    scalar_outputs,
+)
 
 Feeds = dict[str, Array]
 
@@ -27,8 +32,8 @@ class TensorModel:
         self._name = config.name
         self._max_batch_size = config.max_batch_size
         self._outputs = [*config.outputs_by_name]
-        self._from_client = input_reshapes(config, graph.inputs | graph.defaults)
-        self._to_client = output_reshapes(config)
+        self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
+        self._scalar_outputs = scalar_outputs(config)
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""
@@ -45,7 +50,7 @@ class TensorModel:
 
     def _array(self, name: str, tensor: Tensor) -> Array:
         array = _strings(name, tensor) if tensor.datatype is DataType.BYTES else tensor.numpy()
-        return reshaped(array, self._from_client.get(name))
+        return as_scalar(array) if name in self._scalar_inputs else array
 
     def _answer(
         self, requests: list[InferenceRequest], feeds: list[Feeds]
@@ -53,7 +58,10 @@ class TensorModel:
         names = wanted(requests, self._outputs)
         arrays = self._graph.run(_joined(feeds), names)
         outputs = {
-            name: (self._graph.outputs[name].datatype, reshaped(array, self._to_client.get(name)))
+            name: (
+                self._graph.outputs[name].datatype,
+                as_element(array) if name in self._scalar_outputs else array,
+            )
             for name, array in zip(names, arrays, strict=True)
         }
         rows = [rows_of(request, self._max_batch_size) for request in requests]

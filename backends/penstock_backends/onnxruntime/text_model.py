@@ -16,7 +16,7 @@ from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
 from penstock_backends.onnxruntime.graph import Graph
-from penstock_backends.onnxruntime.shapes import output_reshapes, reshaped
+from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
 from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
 
 RUN_COST = 32
@@ -39,7 +39,7 @@ class TextModel:
         self._tokenizer = tokenizer
         self._input = config.input[0].name
         self._outputs = [*config.outputs_by_name]
-        self._to_client = output_reshapes(config)
+        self._scalar_outputs = scalar_outputs(config)
         # An output that is as long as the padded text cannot be put together from several runs.
         self._one_run = any(-1 in graph.outputs[name].dims[1:] for name in self._outputs)
         self._run_cost = run_cost
@@ -67,7 +67,10 @@ class TextModel:
         names = wanted(requests, self._outputs)
         arrays = self._encode(tokens, names)
         outputs = {
-            name: (self._graph.outputs[name].datatype, reshaped(array, self._to_client.get(name)))
+            name: (
+                self._graph.outputs[name].datatype,
+                as_element(array) if name in self._scalar_outputs else array,
+            )
             for name, array in zip(names, arrays, strict=True)
         }
         return responses(requests, [*map(len, texts)], outputs)

@@ -113,7 +113,8 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
 def _end_of(status: int) -> str:
     if status >= 0:
         return f"exited with status {status}"
-    return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+    named = {number.value: f" ({number.name})" for number in signal.Signals}
+    return f"was killed by signal {-status}{named.get(-status, '')}"
 
 
 async def _spawn(python: str, descriptor: int) -> asyncio.subprocess.Process:

@@ -22,7 +22,8 @@ class ResponseStream:
     the request wherever it is; the producer learns of it through `on_close`. Both sides live on
     one event loop. `on_end` is called once: with `None` after the last response was sent, with
     the error after a failure, with `RequestCancelledError` when the reader closed early.
-    `model_version` names the version that answers.
+    `model_version` names the version that answers; `transform`, if given, is applied to every
+    response that is sent.
     """
 
     __slots__ = (
@@ -36,10 +37,12 @@ class ResponseStream:
         "_responses",
         "_writer",
         "model_version",
+        "transform",
     )
 
     def __init__(self, on_end: Ended | None = None, model_version: str = "") -> None:
         self.model_version = model_version
+        self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
         self._ended = False
         self._error: InferenceError | None = None
@@ -73,6 +76,8 @@ class ResponseStream:
         """Pass a response on; a final one ends the stream. Dropped when the reader has left."""
         if self._ended:
             return
+        if self.transform is not None:
+            response = self.transform(response)
         self._responses.append(response)
         if response.final:
             self._finish(response.error)

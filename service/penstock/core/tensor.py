@@ -157,6 +157,15 @@ class Tensor:
             self._array = _to_array(self._buffer, self.datatype, self.shape)
         return self._array
 
+    def reshaped(self, shape: Sequence[int]) -> Tensor:
+        """The same elements in another shape, not copied."""
+        tensor = Tensor.__new__(Tensor)
+        tensor.datatype = self.datatype
+        tensor.shape = tuple(shape)
+        tensor._buffer = self._buffer
+        tensor._array = None if self._array is None else self._array.reshape(tensor.shape)
+        return tensor
+
     def elements(self) -> list[bytes]:
         """The elements of a BYTES tensor, flat."""
         return decode_elements(self.buffer)

@@ -51,12 +51,15 @@ class BlockingLink:
         self.send_parts(encode(kind, header, payload))
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Send messages that are encoded already, in as few writes as possible."""
+        """Send messages that are encoded already; raises `LinkClosedError` when nobody reads."""
         if not parts:
             return
-        with self._sending:
-            for part in joined(parts):
-                self._socket.sendall(part)
+        try:
+            with self._sending:
+                for part in joined(parts):
+                    self._socket.sendall(part)
+        except OSError as error:
+            raise LinkClosedError from error
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Read messages until `done()`; raises `LinkClosedError` when there are no more."""
@@ -89,10 +92,10 @@ class BlockingLink:
         finally:
             self._changed.acquire()
             self._reading = False
+            self._changed.notify_all()  # who wakes has to wait for the lock
         if count == 0:
             self._closed = True
         if count:
             # A copy, since tensors are views of it; writable, since models write to their inputs.
             for message in self._frames.feed(self._buffer[:count]):
                 self._on_message(*message)
-        self._changed.notify_all()

@@ -14,6 +14,7 @@ from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.models.admission import Admission
+from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.views import Gauge, TensorMetadata
 from penstock.scheduling import Instance, Scheduler
 
@@ -59,6 +60,8 @@ class Model:
         self._instances = instances
         self._scheduler = scheduler
         self._admission = Admission(config)
+        self._to_model = request_reshape(config)
+        self._to_client = response_reshape(config)
         self._stopping = False
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
@@ -67,7 +70,10 @@ class Model:
         """Admit a request; its responses come on the stream. Raises what admission refuses."""
         rows = self._admission.check(request)
         self._check_serving()
+        if self._to_model is not None:
+            request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version)
+        inference.stream.transform = self._to_client
         try:
             self._scheduler.schedule(inference)
         except InferenceError as error:
@@ -109,9 +115,7 @@ class Model:
     async def abort(self) -> None:
         """Release the instances now, whatever they are doing."""
         self._stopping = True
-        self._scheduler.abandon(
-            UnavailableError(f"model '{self.config.name}' is being unloaded")
-        )
+        self._scheduler.abandon(UnavailableError(f"model '{self.config.name}' is being unloaded"))
         await self._release()
 
     async def _release(self) -> None:

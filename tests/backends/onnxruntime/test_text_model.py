@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto
 
 from backends.onnxruntime import graphs
-from penstock.core.config import ModelConfig, TensorReshape
+from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     BackendNotInstalledError,
     ConfigError,
@@ -96,13 +96,6 @@ async def test_a_missing_text_fails_its_request_only(open_backend: Open, files: 
     bad, good = await backend.execute([graphs.request(), _request("red")])
     assert isinstance(bad, InvalidRequestError)
     assert graphs.tensor(good, "EMBEDDING").shape == (1, 8)
-
-
-async def test_embeddings_may_be_reshaped(open_backend: Open, files: Path) -> None:
-    output = graphs.tensor_out("EMBEDDING", DataType.FP32, 1, 8, reshape=TensorReshape((8,)))
-    backend = await open_backend(replace(graphs.text_config(), output=(output,)))
-    (vectors,) = await _vectors(backend, [_request("red", "blue")])
-    assert vectors.shape == (2, 1, 8)
 
 
 async def test_ten_thousand_words_are_cut_as_the_tokenizer_says(

@@ -15,6 +15,9 @@ from penstock_backends.python.values import InferenceResponse
 class Server:
     """The stub, as far as a reply needs it."""
 
+    def wait(self, _: object) -> None:
+        raise AssertionError("this would block")
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
@@ -35,6 +38,13 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
     await asyncio.to_thread(reply.taken, 1)  # any thread may read the link
     async with asyncio.timeout(5):
         await waiting
+
+
+def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
+    for _ in range(WINDOW):
+        reply.send(InferenceResponse([]), final=False)
+    reply.send(InferenceResponse([]), final=True)
+    assert reply.closed
 
 
 async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:

@@ -194,6 +194,13 @@ def test_model_loads_and_unloads_another(client: Client) -> None:
     assert not client.ready("guest")
 
 
+def test_model_that_unloads_itself_answers_first(client: Client) -> None:
+    assert not control(client, "unload", "control")
+    assert not client.ready("control")
+    client.load("control")
+    assert control(client, "ask", "control")
+
+
 def test_model_is_told_why_another_cannot_be_loaded(client: Client) -> None:
     with pytest.raises(RefusedError, match=r"Failed to load model.*ValueError: no start"):
         control(client, "load", "initialize_raises")

@@ -60,9 +60,9 @@ _VICTIM = """
 
         def execute(self, requests):
             answers = []
-            for request in requests:
-                what = getattr(self, request.request_id() or "pid")
-                answers.append(what(request.inputs()[0].as_numpy()))
+            for self.request in requests:
+                what = getattr(self, self.request.request_id() or "pid")
+                answers.append(what(self.request.inputs()[0].as_numpy()))
             return answers[0] if what.__name__.startswith("returns") else answers
 
         def pid(self, x):
@@ -172,6 +172,9 @@ _VICTIM = """
 
         def answers_without_tensors(self, x):
             return pb_utils.InferenceResponse([])
+
+        def reschedules(self, x):
+            self.request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 
         def takes_memory(self, x):
             return answer(np.zeros((1, int(x.flat[0])), np.float32))
@@ -478,6 +481,7 @@ _FAILURES = {
     "sends_a_text": "return list, found type '<class 'str'>'.",
     "answers_a_list": "TypeError: Tensor 'Y' needs a numpy array, got <class 'list'>" + _AT,
     "answers_dates": "numpy dtype datetime64[D] has no tensor datatype" + _AT,
+    "reschedules": "RELEASE_RESCHEDULE needs iterative sequences",
     "answers_arrays": "TypeError: expected a Tensor in output_tensors",
 }
 
