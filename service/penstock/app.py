@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +22,7 @@ from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.hosting.reaper import Reaper
+from penstock.models.devices import visible_gpus
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
@@ -30,7 +33,7 @@ from penstock.rpc.server import open_grpc
 from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.machine import MachineUsage
-from penstock.telemetry.metrics import MetricsPage
+from penstock.telemetry.metrics import MetricsPage, OwnNames
 from penstock.telemetry.tables import table
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ def run(settings: Settings) -> int:
     try:
         _open_log(settings.logging)
         _check_repository(settings.repository)
+        _check_ports(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 runner.run(serve(settings))
@@ -87,6 +91,22 @@ def _check_repository(settings: RepositorySettings) -> None:
             raise StartError(f"creating server: Internal - failed to stat file {path}")
 
 
+def _check_ports(settings: Settings) -> None:
+    """Find a taken port before models are loaded rather than after."""
+    http, grpc, metrics = settings.http, settings.grpc, settings.metrics
+    for part, reuse in ((grpc, grpc.reuse_port), (http, http.reuse_port), (metrics, False)):
+        if not part.enabled or not part.port or reuse or part.address.startswith("ipv6:"):
+            continue
+        try:
+            with socket.create_server((part.address, part.port)):
+                pass
+        except OSError as error:
+            text = f"Socket '{part.address}:{part.port}' already in use "
+            if error.errno != errno.EADDRINUSE:
+                text = f"cannot listen on {part.address}:{part.port}: {error.strerror}"
+            raise StartError(text) from error
+
+
 async def serve(settings: Settings) -> None:
     """Serve until a signal. What opens last closes first.
 
@@ -96,7 +116,7 @@ async def serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
     async with AsyncExitStack() as stack:
-        custom = CustomMetrics()
+        custom = CustomMetrics(OwnNames())
         server = await stack.enter_async_context(open_server(settings, custom))
         await _load(server, settings, stop)
         if stop.is_set():
@@ -114,7 +134,10 @@ async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterato
     )
     reaper = Reaper()
     loader = ModelLoader(
-        settings.backends.of, reaper, auto_complete=settings.repository.auto_complete_config
+        settings.backends.of,
+        reaper,
+        auto_complete=settings.repository.auto_complete_config,
+        gpus=visible_gpus(),
     )
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count

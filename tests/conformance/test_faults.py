@@ -149,3 +149,34 @@ def test_an_unsupported_field_is_refused_by_name(small: Path, tmp_path: Path) ->
     process = start(small, tmp_path / "log")
     assert process.wait(60) == 1
     assert "response_cache" in (tmp_path / "log").read_text()
+
+
+_IDLE = """
+import queue, sys, numpy as np, tritonclient.grpc as grpcclient
+answers = queue.Queue()
+client = grpcclient.InferenceServerClient(sys.argv[1])
+client.start_stream(callback=lambda result, error: answers.put((result, error)))
+inputs = [grpcclient.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+for tensor in inputs:
+    tensor.set_data_from_numpy(np.ones((1, 16), np.int32))
+client.async_stream_infer("simple", inputs)
+assert answers.get()[1] is None
+print("idle", flush=True)
+print(answers.get()[1], flush=True)
+"""
+
+
+def test_an_idle_stream_does_not_hold_the_server(small: Path, tmp_path: Path) -> None:
+    shutil.rmtree(small / "tiny_llm")
+    with serving(small, tmp_path / "log") as server:
+        command = [sys.executable, "-c", _IDLE, server.grpc]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "idle\n"
+        begun = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - begun < 10
+        assert "has stopped accepting new requests" in client.stdout.readline()
+        client.kill()
+        client.wait()
+        client.stdout.close()

@@ -46,11 +46,13 @@ async def test_nothing_of_the_servers_environment_comes_along(
     ]
 
 
-def test_installed_package_is_preferred(tmp_path: Path) -> None:
+def test_named_package_is_taken_although_one_is_installed(tmp_path: Path) -> None:
+    """Both ends of a link must be of one version, whatever the other environment has."""
     other = tmp_path / "json"
     other.mkdir()
-    (other / "__init__.py").write_text("raise AssertionError")
-    code = "import sys; from bootstrap import offer; offer(__import__('pathlib').Path(sys.argv[1]))"
+    (other / "__init__.py").write_text("NAMED = True")
+    offer = "from bootstrap import offer; offer(__import__('pathlib').Path(sys.argv[1]))"
+    code = f"import sys; {offer}; import json; assert json.NAMED"
     home = str(Path(bootstrap.__file__).parent)
     subprocess.run([sys.executable, "-c", code, str(other)], cwd=home, check=True)
 

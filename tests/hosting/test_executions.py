@@ -21,7 +21,9 @@ def executions(
     on_late: Callable[[], None] = lambda: None,
     statistics: Statistics | None = None,
 ) -> Executions:
-    return Executions(statistics or Statistics(), ahead=ahead, limit=limit, on_late=on_late)
+    return Executions(
+        statistics or Statistics(), serial=True, ahead=ahead, limit=limit, on_late=on_late
+    )
 
 
 def batch(rows: int = 1) -> list[Inference]:

@@ -68,7 +68,7 @@ async def test_python_that_is_not_there_leaves_nothing_behind(puppets: Puppets) 
     before = descriptors()
     with pytest.raises(FileNotFoundError):
         await puppets.make(python="/no/such/python").start()
-    assert descriptors() == before
+    await eventually(lambda: descriptors() == before)
 
 
 async def test_cancelled_start_ends_the_process(puppets: Puppets) -> None:

@@ -25,9 +25,13 @@ class ManualServer(InferenceServer):
     """
 
     def __init__(self) -> None:
+        self.stopped = asyncio.Event()
         self.requests: list[InferenceRequest] = []
         self.streams: dict[str, ResponseStream] = {}
         self.closed: list[str] = []
+
+    async def stopping(self) -> None:
+        await self.stopped.wait()
 
     async def decoupled(self, name: str, version: str) -> bool:
         if not name.startswith(("once", "many", "strict")):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from penstock.core.errors import InternalError, NotFoundError
+from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.conversation import Conversation
@@ -287,3 +287,25 @@ async def test_slow_reader_does_not_hold_back_requests(talk: Talk) -> None:
     await talk.answer("a", number(1))
     await talk.say(ask("many", "b"))
     assert set(talk.server.streams) == {"a", "b"}
+
+
+# -- when the server stops -------------------------------------------------------------------------
+
+
+async def test_an_idle_stream_ends_when_the_server_stops(talk: Talk) -> None:
+    await talk.say(ask("once", "a"))
+    await talk.answer("a", number(1, final=True))
+    talk.server.stopped.set()
+    with pytest.raises(UnavailableError, match="has stopped accepting new requests"):
+        await asyncio.wait_for(talk.task, PATIENCE)
+
+
+async def test_what_is_under_way_is_answered_before_the_stream_ends(talk: Talk) -> None:
+    await talk.say(ask("once", "a"))
+    talk.server.stopped.set()
+    await turns()
+    assert not talk.task.done()
+    await talk.answer("a", number(1, final=True))
+    assert len(talk.responses) == 1
+    with pytest.raises(UnavailableError):
+        await asyncio.wait_for(talk.task, PATIENCE)

@@ -55,7 +55,7 @@ def read_metadata(path: Path) -> Mapping[str, Scalar]:
             raise ValueError("not a GGUF file")
         try:
             return _read_head(file, path.stat().st_size)
-        except OverflowError as error:  # a length that no file has
+        except (OverflowError, OSError) as error:  # a length or place that no file has
             raise ValueError("GGUF file is damaged") from error
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count, pairwise
 from typing import Any
@@ -61,7 +61,7 @@ class CustomMetrics:
     loop: neither thread-safe nor waiting.
     """
 
-    def __init__(self, reserved: Collection[str] = ()) -> None:
+    def __init__(self, reserved: Container[str] = ()) -> None:
         self._reserved = reserved
         self._families: dict[str, _Family] = {}
         self._owners: dict[str, _Owner] = {}

@@ -14,10 +14,11 @@ from pathlib import Path
 
 
 def offer(directory: Path) -> None:
-    """Make the package in `directory` importable under the directory's name."""
+    """Make the package in `directory` importable under the directory's name.
+
+    Also where the environment has one of that name: both ends of the link must be of one version.
+    """
     name = directory.name
-    if importlib.util.find_spec(name) is not None:
-        return
     spec = importlib.util.spec_from_file_location(
         name, directory / "__init__.py", submodule_search_locations=[str(directory)]
     )

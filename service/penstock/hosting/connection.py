@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,7 +72,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._process: asyncio.subprocess.Process | None = None
         self._link: Link | None = None
-        self._memory: SharedMemory
+        self._memory: SharedMemory | None = None
         self._calls: ServedCalls | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -82,7 +81,11 @@ class Connection:
         self._numbers = 0
         self._inferences: dict[int, Inference] = {}
         self._executions = Executions(
-            statistics, ahead=spec.ahead, limit=spec.execution_timeout, on_late=self._late
+            statistics,
+            serial=spec.serial,
+            ahead=spec.ahead,
+            limit=spec.execution_timeout,
+            on_late=self._late,
         )
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
@@ -95,7 +98,7 @@ class Connection:
             Kind.METRICS: self._told_metrics,
             Kind.UNHEALTHY: self._unhealthy,
             Kind.LOG: _log,
-            Kind.FREE: lambda header, _: self._memory.free(header),
+            Kind.FREE: lambda header, _: self._shared.free(header),
         }
         self._services = services
 
@@ -103,6 +106,11 @@ class Connection:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def _shared(self) -> SharedMemory:
+        assert self._memory is not None
+        return self._memory
 
     async def open(self) -> None:
         """Start the process and wait until its model is loaded."""
@@ -135,12 +143,12 @@ class Connection:
         _, self._link = await self._loop.create_unix_connection(
             lambda: Link(self._receive, lambda: _settle(self._lost, None)), sock=ours
         )
-        self._memory.open(lambda freed: self._send(Kind.FREE, freed))
+        self._shared.open(lambda freed: self._send(Kind.FREE, freed))
 
     def _serve_calls(self) -> None:
         """Let the process make requests of its own."""
         if self._services is not None:
-            self._calls = ServedCalls(self._services, self._context, self._memory, self._send)
+            self._calls = ServedCalls(self._services, self._context, self._shared, self._send)
             self._handlers |= self._calls.handlers
 
     async def execute(self, batch: Sequence[Inference]) -> None:
@@ -151,7 +159,7 @@ class Connection:
         requests, payload = [], []
         for inference in batch:
             header, buffers = pack_request(
-                self._accept(inference), inference.request, self._memory.exchange
+                self._accept(inference), inference.request, self._shared.exchange
             )
             requests.append(header)
             payload += buffers
@@ -220,7 +228,8 @@ class Connection:
             self._calls.close()
         if self._link is not None:
             self._link.close()
-        self._memory.close()
+        if self._memory is not None:
+            self._memory.close()
         if self._process is None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -286,12 +295,10 @@ class Connection:
     def _response(self, header: Any, payload: memoryview) -> None:
         number, packed = header
         # In any case, so that the blocks of its tensors become free again.
-        response = unpack_response(packed, payload, self._memory.exchange)
+        response = unpack_response(packed, payload, self._shared.exchange)
         inference = self._inferences.get(number)
         if inference is None:  # it was cancelled; the process has not heard of it yet
             return
-        if not inference.compute_output_start:
-            inference.compute_output_start = time.monotonic_ns()
         if response.final:
             del self._inferences[number]
             inference.from_backend = response.error is not None

@@ -24,11 +24,13 @@ class Executions:
         self,
         statistics: Statistics,
         *,
+        serial: bool,
         ahead: int,
         limit: float | None,
         on_late: Callable[[], None],
     ) -> None:
         self._statistics = statistics
+        self._serial = serial
         self._ahead = ahead
         self._limit = limit
         self._on_late = on_late
@@ -61,7 +63,8 @@ class Executions:
         for inference in batch:
             inference.compute_start = begun
             inference.compute_input_end = input_end
-            inference.compute_output_start = output_start
+            if self._serial:  # others go on computing after `execute` has returned
+                inference.compute_output_start = output_start
         rows = sum(inference.rows for inference in batch)
         self._statistics.executed(rows, input_end - begun, output_start - input_end, 0)
         self._watch()

@@ -1,6 +1,7 @@
 """The process behind `Reaper`: reads groups until its input ends, then kills what is left.
 
-Run by path; it imports as little as possible, since it lives as long as the server.
+A group comes as `+NUMBER` and goes as `-NUMBER`, as an argument or a line. Run by path; it
+imports as little as possible, since it lives as long as the server.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def _reap(lines: list[str]) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _reap(sys.stdin.read().splitlines())
+    _reap([*sys.argv[1:], *sys.stdin.read().splitlines()])

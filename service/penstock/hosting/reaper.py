@@ -56,7 +56,9 @@ class Reaper:
         process.wait()
 
     def _start(self) -> None:
-        command = [sys.executable, "-I", "-S", reap.__file__]
+        # What it must know from its first moment is on its command line.
+        known = [f"+{group}" for group in self._groups]
+        command = [sys.executable, "-I", "-S", reap.__file__, *known]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True
@@ -65,7 +67,6 @@ class Reaper:
         self._loop = asyncio.get_running_loop()
         # It never says anything: what can be read there is its end.
         self._loop.add_reader(self._process.stdout.fileno(), self._replace)
-        self._tell("".join(f"+{group}\n" for group in self._groups))
 
     def _replace(self) -> None:
         """Somebody killed it: a new one learns all groups."""
@@ -73,10 +74,10 @@ class Reaper:
         self.close()
         self._start()
 
-    def _tell(self, lines: str) -> None:
+    def _tell(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(lines.encode())
+            self._process.stdin.write(line.encode())
         except BrokenPipeError:
             self._replace()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,17 @@ class ModelLoader:
     """Builds model versions; knows what the command line says about backends."""
 
     def __init__(
-        self, settings_of: BackendSettingsOf, reaper: Reaper, *, auto_complete: bool = True
+        self,
+        settings_of: BackendSettingsOf,
+        reaper: Reaper,
+        *,
+        auto_complete: bool = True,
+        gpus: Sequence[int] = (),
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
         self._auto_complete = auto_complete
+        self._gpus = gpus
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -71,8 +77,8 @@ class ModelLoader:
         config = files.config
         if self._auto_complete:
             config = await backend.complete_config(config, files.versions[version], settings)
-        config = normalized(config)
-        validate(config)
+        config = normalized(config, self._gpus)
+        validate(config, self._gpus)
         refuse_unsupported(config)
         backend.check_config(config)
         return config

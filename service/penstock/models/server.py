@@ -56,6 +56,7 @@ class InferenceServer:
         self._explicit_control = explicit_control
         self._strict_readiness = strict_readiness
         self._exiting = False
+        self._stopping = asyncio.Event()
         self._started = False
 
     # -- inference ----------------------------------------------------------------------------
@@ -193,9 +194,14 @@ class InferenceServer:
                 raise result
         return failures
 
+    async def stopping(self) -> None:
+        """Wait until the server takes no new work."""
+        await self._stopping.wait()
+
     def refuse(self) -> None:
         """Take no new work: the server is about to stop."""
         self._exiting = True
+        self._stopping.set()
 
     async def stop(self, seconds: float) -> bool:
         """Refuse new work, finish what is in flight within `seconds`, unload everything.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.models.server import InferenceServer
@@ -14,6 +14,8 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response, mark_final
 from penstock.rpc.context import RpcContext
 from penstock.rpc.parameters import wants_empty_final
+
+_STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
 
 
 class Conversation:
@@ -32,16 +34,36 @@ class Conversation:
         self._open: set[ResponseStream] = set()
 
     async def run(self, requests: AsyncIterator[pb.ModelInferRequest]) -> None:
-        """Serve until the client has no more requests and has all its answers (GP-20)."""
+        """Serve until the client has no more requests and has all its answers (GP-20).
+
+        When the server stops, the client gets what is under way, and then the reason (G-35).
+        """
         try:
             async with asyncio.TaskGroup() as answers:
-                async for message in requests:
-                    await self._accept(message, answers)
+                stopped = await self._read(requests, answers)
+            if stopped:
+                raise UnavailableError(_STOPPED)
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:  # a task that is cancelled before its first step closes nothing itself
             for stream in self._open:
                 stream.close()
+
+    async def _read(
+        self, requests: AsyncIterator[pb.ModelInferRequest], answers: asyncio.TaskGroup
+    ) -> bool:
+        """Take requests until the client has no more; whether the server stopped before that."""
+        stopping = asyncio.ensure_future(self._server.stopping())
+        try:
+            async with asyncio.timeout(None) as reading:
+                stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
+                async for message in requests:
+                    await self._accept(message, answers)
+        except TimeoutError:
+            return True
+        finally:
+            stopping.cancel()
+        return False
 
     async def _accept(self, message: pb.ModelInferRequest, answers: asyncio.TaskGroup) -> None:
         try:
@@ -124,3 +146,10 @@ async def _after(former: asyncio.Task[None] | None) -> None:
     """Wait for the answer before this one; its failure is not ours."""
     if former is not None and not former.done():
         await asyncio.wait([former])
+
+
+def _interrupt(reading: asyncio.Timeout, stopping: asyncio.Future[None]) -> None:
+    """Have the reading end now, unless it has ended by itself."""
+    if not stopping.cancelled():
+        with suppress(RuntimeError):
+            reading.reschedule(asyncio.get_running_loop().time())

@@ -17,6 +17,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.rpc.context import Method, Service
@@ -55,7 +56,10 @@ class GrpcioContext:
         return None if left is None else asyncio.get_running_loop().time() + left
 
     async def write(self, message: Message) -> None:
-        await self._context.write(message)
+        try:
+            await self._context.write(message)
+        except (cygrpc.ExecuteBatchError, cygrpc.InternalError) as error:
+            raise asyncio.CancelledError from error  # the client is gone; grpc is about to say so
 
 
 @asynccontextmanager

@@ -31,6 +31,25 @@ class Family:
     samples: tuple[Sample, ...]
 
 
+_OWN = (
+    "nv_inference_",
+    "nv_cache_",
+    "nv_cpu_",
+    "nv_gpu_",
+    "nv_model_",
+    "nv_pinned_",
+    "nv_energy_",
+    "penstock_",
+)
+
+
+class OwnNames:
+    """The names of metrics that are the server's own: a model's own cannot have them."""
+
+    def __contains__(self, name: object) -> bool:
+        return str(name).startswith(_OWN)
+
+
 class MetricsPage:
     """Makes the page from what `snapshot` and `gauges` say at the time."""
 
@@ -180,14 +199,15 @@ def _machine_families(machine: MachineUsage) -> Iterator[Family]:
 
 
 def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
-    """Gauges under the names that engines give them; one family a name, as the format demands."""
+    """Numbers under the names that engines give them; one family a name, as the format demands."""
     samples: dict[str, list[Sample]] = {}
     for gauge in gauges:
         name = _NO_NAME.sub("_", gauge.name)
         labels = {"model": gauge.model, "version": gauge.version}
         samples.setdefault(name, []).append((labels, gauge.value))
     for name, found in samples.items():
-        yield Family(name, "gauge", "Reported by the model's engine", tuple(found))
+        kind = "counter" if name.endswith("_total") else "gauge"
+        yield Family(name, kind, "Reported by the model's engine", tuple(found))
 
 
 def _labels(model: ModelStatistics) -> Labels:

@@ -7,7 +7,6 @@ import queue
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +93,7 @@ class Client:
             stdout=subprocess.PIPE,
         )
         self._numbers = 0
-        self._orders: defaultdict[int, Order] = defaultdict(lambda: Order(self, self._numbers))
+        self._orders: dict[int, Order] = {}
         self._reader = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Self:
