@@ -21,7 +21,7 @@ from penstock_backends.language_model import (
     read_request,
 )
 from penstock_backends.openvino_genai.engine import Engine
-from penstock_backends.openvino_genai.limits import check_lengths, check_prompt_size
+from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
 from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
 from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
@@ -93,7 +93,8 @@ class OpenVinoGenAiBackend(Backend):
         )
         check_prompt_size(len(request.prompt), self._longest_token, self._settings)
         prompt: Sequence[int] = self._tokenizer.encode(request.prompt).ids
-        check_lengths(len(prompt), sampling.max_tokens, self._settings)
+        length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
+        sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
         sequences: list[TokenSequence] = []
         answer = Answer(request, len(prompt), sampling.n)
         delivery = Delivery(answer, on_close=lambda: self._engine.cancel(sequences))

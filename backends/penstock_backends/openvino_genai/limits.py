@@ -15,8 +15,12 @@ def check_prompt_size(characters: int, longest_token: int, settings: EngineSetti
         )
 
 
-def check_lengths(prompt: int, max_tokens: int, settings: EngineSettings) -> None:
-    """Refuse a request whose tokens exceed the context or the whole KV cache."""
+def fitting_length(prompt: int, max_tokens: int, settings: EngineSettings) -> int:
+    """How many tokens to generate at most: what was asked for, or what the context has left.
+
+    Generation ends at the end of the context, as it does with vLLM, so clients of one engine can
+    talk to the other. Refuses a prompt without room for a token, and what the KV cache cannot hold.
+    """
     limit = settings.max_model_len
     if not prompt:
         raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
@@ -25,15 +29,11 @@ def check_lengths(prompt: int, max_tokens: int, settings: EngineSettings) -> Non
             f"the prompt has {prompt} tokens, but the model's context length is {limit} tokens, "
             "and at least one must be left to generate"
         )
-    if prompt + max_tokens > limit:
-        raise InvalidRequestError(
-            f"the prompt has {prompt} tokens and 'max_tokens' asks for {max_tokens} more, but the "
-            f"model's context length is {limit} tokens: 'max_tokens' can be at most "
-            f"{limit - prompt} here"
-        )
-    blocks = -(-(prompt + max_tokens) // BLOCK_TOKENS)
+    fitting = min(max_tokens, limit - prompt)
+    blocks = -(-(prompt + fitting) // BLOCK_TOKENS)
     if blocks > settings.num_kv_blocks:
         raise InvalidRequestError(
-            f"the prompt's {prompt} tokens and 'max_tokens' of {max_tokens} need {blocks} blocks "
+            f"the prompt's {prompt} tokens and 'max_tokens' of {fitting} need {blocks} blocks "
             f"of KV cache, but the engine has {settings.num_kv_blocks}"
         )
+    return fitting

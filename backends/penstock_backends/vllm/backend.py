@@ -9,9 +9,15 @@ from typing import Any, ClassVar
 
 from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError, ModelLoadError
+from penstock.core.errors import InferenceError, InvalidRequestError, ModelLoadError
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock_backends.language_model import Answer, check_face, complete_face, read_request
+from penstock_backends.language_model import (
+    Answer,
+    GenerationRequest,
+    check_face,
+    complete_face,
+    read_request,
+)
 from penstock_backends.language_model.face import IMAGE
 from penstock_backends.vllm.engine import Engine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
@@ -66,8 +72,12 @@ class VllmBackend(Backend):
     def _begin(self, request: InferenceRequest) -> Outcome:
         try:
             generation = read_request(request)
+            if not generation.prompt:
+                raise InvalidRequestError(
+                    "the prompt is empty: input 'text_input' must hold some text"
+                )
             sampling, adapter = read_sampling(
-                generation.parameters or {},
+                _asked(generation),
                 stream=generation.stream,
                 logprobs=self._engine.logprobs,
             )
@@ -89,3 +99,11 @@ class VllmBackend(Backend):
                 add_output(answer, output)
                 if answer.due:
                     yield answer.take()
+
+
+def _asked(generation: GenerationRequest) -> dict[str, Any]:
+    """The sampling parameters; vLLM sums up log probabilities only where it makes some."""
+    parameters = dict(generation.parameters or {})
+    if generation.wanted.cumulative_logprob:
+        parameters.setdefault("logprobs", 0)
+    return parameters

@@ -207,7 +207,6 @@ async def test_candidates_differ_and_stream_together(instance: RunningInstance) 
 @pytest.mark.parametrize(
     ("prompt", "sampling", "why"),
     [
-        (PROMPT, {"max_tokens": 2000}, "'max_tokens' can be at most"),
         ("word " * 2000, {}, "tokens, but the model's context length is 1024 tokens"),
         ("x" * 1_000_000, {}, "has 1000000 characters"),
         ("", {}, "the prompt is empty"),
@@ -221,6 +220,16 @@ async def test_a_request_that_cannot_be_served_says_why(
     with pytest.raises(InvalidRequestError, match=why):
         await ask(instance, prompt, **sampling)
     assert (await ask(instance, max_tokens=2)).finals[-1]
+
+
+async def test_generation_ends_with_the_context(instance: RunningInstance) -> None:
+    answered = await ask(
+        instance,
+        inputs={"return_finish_reason": True, "return_num_output_tokens": True},
+        max_tokens=2000,
+        ignore_eos=True,
+    )
+    assert answered.all("finish_reason")[-1] == ["length"]
 
 
 async def test_a_request_larger_than_the_cache_leaves_the_others_alone(

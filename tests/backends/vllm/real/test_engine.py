@@ -80,6 +80,14 @@ async def test_a_stream_is_the_whole_text_in_pieces(instance: RunningInstance) -
     ]
 
 
+async def test_log_probabilities_are_summed_without_being_asked_for_one_by_one(
+    instance: RunningInstance,
+) -> None:
+    wanted = {"return_cumulative_logprob": True}
+    replies = await ask(instance, inputs=wanted, max_tokens=4)
+    assert replies[-1]["cumulative_logprob"][0] < 0
+
+
 async def test_everything_that_can_be_asked_for(instance: RunningInstance) -> None:
     names = "finish_reason cumulative_logprob logprobs num_input_tokens num_output_tokens".split()
     wanted = {f"return_{name}": True for name in names}
@@ -127,7 +135,7 @@ async def test_structure_is_enforced(instance: RunningInstance) -> None:
         (PROMPT, {"allowed_token_ids": [999999]}, "allowed_token_ids"),
         (PROMPT, {"lora_name": "soft"}, r"LoRA soft is not supported, .* \['loud'\]"),
         ("word " * 3000, {}, "maximum context length is 1024"),
-        ("", {}, "prompt cannot be empty"),
+        ("", {}, "the prompt is empty"),
     ],
 )
 async def test_what_the_engine_refuses_leaves_it_alive(
