@@ -342,6 +342,14 @@ async def test_the_index_lists_every_version_with_its_state_and_reason(house: Ho
     ]
 
 
+async def test_a_model_that_stays_down_is_not_ready_in_the_index(house: House) -> None:
+    server = await house.started("m")
+    house.loader.instances[0].give_up()
+    (line, *_) = await _index(server)
+    assert line.startswith("m 1 UNAVAILABLE model 'm', instance ")
+    assert await _index(server, ready_only=True) == []
+
+
 async def test_the_index_can_be_limited_to_what_is_ready(house: House) -> None:
     server = await house.started("m", "two")
     await house.unload("m")

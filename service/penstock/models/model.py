@@ -140,9 +140,15 @@ class Model:
         if not any(instance.available for instance in self._instances):
             raise self._unavailable()
 
+    @property
+    def loss(self) -> str:
+        """Why no instance will ever work again; empty while one may."""
+        lost = all(instance.lost for instance in self._instances)
+        return self._unavailable().message if lost else ""
+
     def _abandon_if_lost(self) -> None:
         """When no instance will ever work again, nobody shall wait for one."""
-        if all(instance.lost for instance in self._instances):
+        if self.loss:
             self._scheduler.abandon(self._unavailable())
 
     def _unavailable(self) -> UnavailableError:

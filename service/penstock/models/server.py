@@ -16,7 +16,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
-from penstock.models.lifecycle import ModelLifecycle, State
+from penstock.models.lifecycle import ModelLifecycle, State, VersionStatus
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
 from penstock.models.views import (
@@ -153,11 +153,9 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repository and its versions; models never loaded by name alone."""
-        entries = [
-            ModelIndexEntry(name, str(version), status.state.value, status.reason)
-            for name, version, status in self._lifecycle.statuses()
-            if not ready_only or status.state is State.READY
-        ]
+        entries = [_entry(*known) for known in self._lifecycle.statuses()]
+        if ready_only:
+            entries = [entry for entry in entries if entry.state == State.READY.value]
         if not ready_only:
             names = await asyncio.to_thread(self._repository.names)
             entries += [ModelIndexEntry(n) for n in names if not self._lifecycle.known(n)]
@@ -248,3 +246,10 @@ class InferenceServer:
             raise UnavailableError(
                 "explicit model load / unload is not allowed if polling is enabled"
             )
+
+
+def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
+    """The line of a version: one whose processes stay down is not ready, whatever was loaded."""
+    if status.model is not None and (loss := status.model.loss):
+        return ModelIndexEntry(name, str(version), State.UNAVAILABLE.value, loss)
+    return ModelIndexEntry(name, str(version), status.state.value, status.reason)
