@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from urllib.parse import quote_from_bytes
 
 # Before grpc is imported: its newer listener costs a quarter more CPU a call.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _LARGEST_MESSAGE = 2**31 - 1
+_LONGEST_TEXT = 6144
 
 _COMPRESSION = {
     CompressionLevel.NONE: grpc.Compression.NoCompression,
@@ -127,7 +129,18 @@ def _parse(kind: type[Message], data: bytes) -> Message:
 async def _abort(
     context: grpc.aio.ServicerContext[Any, Any], code: StatusCode, message: str
 ) -> None:
-    await context.abort(_CODES[code.value], message)
+    await context.abort(_CODES[code.value], _sendable(message))
+
+
+def _sendable(message: str) -> str:
+    """What of a message clients can take: they refuse trailers of more than 8 KiB.
+
+    Characters beyond ASCII take up to three bytes for each of theirs on the way.
+    """
+    data = message.encode(errors="replace")
+    if len(quote_from_bytes(data)) <= _LONGEST_TEXT:
+        return data.decode()
+    return data[: _LONGEST_TEXT // 3].decode(errors="ignore") + " ... (cut; see the server's log)"
 
 
 def _listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:

@@ -506,7 +506,6 @@ def pid(client: Client, repository: Path) -> int:
     return Victim(client, repository, "victim").pid()
 
 
-@pytest.mark.xfail(reason="gRPC clients refuse trailers of more than 8 KiB")
 def test_error_of_any_length_is_told_at_least_in_part(client: Client, pid: int) -> None:
     error = client.refusal("victim", request_id="raises_at_length")
     assert error.code == "INTERNAL"
