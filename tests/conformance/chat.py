@@ -39,7 +39,6 @@ async def converse(client: Any, request: dict[str, Any]) -> dict[str, Any]:
                 tensor("stream", True, "BOOL"),
                 tensor("sampling_parameters", json.dumps(request["sampling"]).encode(), "BYTES"),
             ],
-            "enable_empty_final_response": True,
         }
 
     answers = client.stream_infer(requests())

@@ -56,7 +56,6 @@ class Kind(IntEnum):
     CALL_CANCEL = 23  # call id
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
-    COMPLETED = 26  # config: what the model has filled in
 
 
 WINDOW = 16

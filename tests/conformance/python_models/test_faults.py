@@ -372,20 +372,6 @@ def test_idle_process_that_is_killed_comes_back(client: Client, victim: Victim) 
     assert victim.pid() != former
 
 
-@pytest.mark.xfail(reason="a quick model has its next batches in hand", strict=False)
-def test_process_killed_while_it_executes_fails_that_request_only(
-    client: Client, victim: Victim
-) -> None:
-    pid = victim.pid()
-    doomed = client.begin("victim", request_id="waits")
-    wait_until(victim.path("waiting").exists)
-    queued = [client.begin("victim") for _ in range(3)]
-    client.infer("witness")  # what was asked before it is queued now
-    os.kill(pid, signal.SIGKILL)
-    assert doomed.error().message == victim.down("was killed by signal 9 (SIGKILL)")
-    assert {int(order.result()["Y"][0]) for order in queued} == {victim.pid()}
-
-
 def test_process_killed_while_it_streams_ends_the_streams_with_the_reason(
     client: Client, repository: Path
 ) -> None:
