@@ -24,9 +24,9 @@ PRIORITIES = ("P0", "P1", "P2")
 _HEAD = """\
 # Contract coverage
 
-What Triton does is written down as {total} rows in {areas} areas; a row is covered when at least one test is marked with
-its id. P0 is the core, P1 what users expect, P2 rare. Made by `tests/conformance/contract.py`; a test
-checks that it is up to date.
+What Triton does is written down as {total} rows in {areas} areas; a row is covered when at least
+one test is marked with its id. P0 is the core, P1 what users expect, P2 rare. Made by
+`tests/conformance/contract.py`; a test checks that it is up to date.
 
 | area | P0 | P1 | P2 | all |
 |---|---:|---:|---:|---:|
