@@ -14,6 +14,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.context import Metadata
 
 PATIENCE = 10.0
 
@@ -53,7 +54,10 @@ class Call:
 
     def __init__(self) -> None:
         self.metadata: Mapping[str, str] = {}
+        self.metadata_fields: Metadata = ()
         self.deadline: float | None = None
+        self.peer = "ipv4:127.0.0.1:1"
+        self.request_compressed = False
         self.responses: list[pb.ModelStreamInferResponse] = []
         self.may_write = asyncio.Event()
         self.may_write.set()
@@ -75,6 +79,23 @@ class Call:
         await self.may_write.wait()
         assert isinstance(message, pb.ModelStreamInferResponse)
         self.responses.append(message)
+
+    def write_nowait(self, message: Message) -> bool:
+        assert isinstance(message, pb.ModelStreamInferResponse)
+        self.responses.append(message)
+        return self.may_write.is_set()
+
+    async def writable(self) -> None:
+        await self.may_write.wait()
+
+    def set_initial_metadata(self, metadata: Metadata) -> None:
+        """Not looked at."""
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """Not looked at."""
+
+    def compress_responses(self, wanted: bool) -> None:
+        """Not looked at."""
 
 
 def ask(model: str, id: str, *, empty_final: bool = False) -> pb.ModelInferRequest:

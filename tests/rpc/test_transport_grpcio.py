@@ -18,7 +18,8 @@ from google.protobuf.message import Message
 
 from penstock.core.errors import NotFoundError
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.context import Method, RpcContext, Service
+from penstock.rpc.context import Method, RpcContext, Service, StatusError
+from penstock.rpc.status import StatusCode
 from penstock.rpc.transport_grpcio import open_grpcio
 from penstock.settings import CompressionLevel, GrpcSettings
 from rpc.serving import LOCAL, Client, channel_to
@@ -38,11 +39,22 @@ class Handlers:
 
     def service(self) -> Service:
         request, response = pb.ModelInferRequest, pb.ModelInferResponse
-        unary = [self.echo, self.refuse, self.fail, self.wait]
-        methods = [Method(handler.__name__, request, response, handler) for handler in unary]
-        streaming = [self.echoes, self.flood, self.refuse_late]
-        methods += [Method(h.__name__, request, response, h, streaming=True) for h in streaming]
-        return Service(NAME, methods)
+        unary = [self.echo, self.refuse, self.fail, self.wait, self.annotate, self.refuse_exactly]
+        streams = [self.echoes, self.flood, self.refuse_late, self.echo_at_once]
+        kinds = (
+            (False, False, unary),
+            (True, False, [self.concatenate]),
+            (False, True, [self.count_up]),
+            (True, True, streams),
+        )
+        return Service(
+            NAME,
+            [
+                Method(handler.__name__, request, response, handler, client, server)
+                for client, server, handlers in kinds
+                for handler in handlers
+            ],
+        )
 
     async def echo(self, request: pb.ModelInferRequest, context: RpcContext) -> Message:
         self.contexts.append(context)
@@ -61,6 +73,30 @@ class Handlers:
         finally:
             self.cancelled.set()
         raise AssertionError
+
+    async def annotate(self, request: pb.ModelInferRequest, context: RpcContext) -> Message:
+        """Metadata both ways; with an id, an error follows."""
+        self.contexts.append(context)
+        context.set_initial_metadata([("x-first", "1"), ("x-first", "2")])
+        context.set_trailing_metadata([("x-last-bin", b"\x00\xff"), ("x-last", "3")])
+        if request.id:
+            raise NotFoundError(request.id)
+        return pb.ModelInferResponse(id=context.peer)
+
+    async def refuse_exactly(self, _: pb.ModelInferRequest, __: RpcContext) -> Message:
+        raise StatusError(StatusCode.OUT_OF_RANGE, "too far", b"\x08\x0b")
+
+    async def count_up(self, request: pb.ModelInferRequest, context: RpcContext) -> None:
+        for number in range(int(request.id)):
+            await context.write(pb.ModelInferResponse(id=str(number)))
+
+    async def concatenate(self, requests: AsyncIterator[Any], _: RpcContext) -> Message:
+        return pb.ModelInferResponse(id="".join([request.id async for request in requests]))
+
+    async def echo_at_once(self, requests: AsyncIterator[Any], context: RpcContext) -> None:
+        async for request in requests:
+            if not context.write_nowait(_echoed(request)):
+                await context.writable()
 
     async def echoes(self, requests: AsyncIterator[Any], context: RpcContext) -> None:
         async for request in requests:
@@ -165,6 +201,41 @@ async def test_lost_connection_cancels_the_method(handlers: Handlers) -> None:
         assert call.cancelled()
 
 
+# -- metadata and exact errors ---------------------------------------------------------------------
+
+
+async def test_method_may_send_metadata_before_and_after(client: Client) -> None:
+    call = unary(client, "annotate")
+    await call
+    assert ("x-first", "1") in fields(await call.initial_metadata())
+    assert ("x-first", "2") in fields(await call.initial_metadata())
+    assert ("x-last-bin", b"\x00\xff") in fields(await call.trailing_metadata())
+    assert ("x-last", "3") in fields(await call.trailing_metadata())
+
+
+async def test_metadata_goes_with_an_error_too(client: Client) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await unary(client, "annotate", id="no")
+    assert ("x-first", "1") in fields(failed.value.initial_metadata())
+    assert ("x-last-bin", b"\x00\xff") in fields(failed.value.trailing_metadata())
+
+
+async def test_method_may_end_with_an_exact_status(client: Client) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await unary(client, "refuse_exactly")
+    assert failed.value.code() is grpc.StatusCode.OUT_OF_RANGE
+    assert failed.value.details() == "too far"
+    assert ("grpc-status-details-bin", b"\x08\x0b") in fields(failed.value.trailing_metadata())
+
+
+async def test_peer_and_all_metadata_are_known(client: Client, handlers: Handlers) -> None:
+    metadata: list[tuple[str, str | bytes]] = [("x-one", "1"), ("x-one", "2"), ("x-bin", b"\0")]
+    answer = await unary(client, "annotate", metadata=metadata)
+    (context,) = handlers.contexts
+    assert [field for field in context.metadata_fields if field[0][:2] == "x-"] == metadata
+    assert answer.id.startswith("ipv4:127.0.0.1:")
+
+
 # -- streams --------------------------------------------------------------------------------------
 
 
@@ -176,6 +247,34 @@ async def test_stream_goes_both_ways(client: Client) -> None:
     await call.done_writing()
     assert await call.read() is EOF
     assert await call.code() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+async def test_one_request_gets_many_responses(client: Client, count: int) -> None:
+    call = client.channel.unary_stream(
+        f"/{NAME}/count_up",
+        pb.ModelInferRequest.SerializeToString,
+        pb.ModelInferResponse.FromString,
+    )(pb.ModelInferRequest(id=str(count)))
+    assert [response.id async for response in call] == list(map(str, range(count)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+async def test_many_requests_get_one_response(client: Client, count: int) -> None:
+    call = client.channel.stream_unary(
+        f"/{NAME}/concatenate",
+        pb.ModelInferRequest.SerializeToString,
+        pb.ModelInferResponse.FromString,
+    )(pb.ModelInferRequest(id=str(number)) for number in range(count))
+    assert (await call).id == "".join(map(str, range(count)))
+
+
+async def test_responses_can_be_written_without_waiting(client: Client) -> None:
+    call = stream(client, "echo_at_once")
+    for number in range(100):
+        await call.write(pb.ModelInferRequest(id=str(number)))
+    await call.done_writing()
+    assert [response.id async for response in call] == list(map(str, range(100)))
 
 
 async def test_error_ends_a_stream_after_what_was_written(client: Client) -> None:
@@ -353,6 +452,11 @@ def stream(client: Client, name: str) -> Any:
         pb.ModelInferRequest.SerializeToString,
         pb.ModelInferResponse.FromString,
     )(None)
+
+
+def fields(metadata: Any) -> list[tuple[str, str | bytes]]:
+    """Metadata as a client of grpc gets it, as a list."""
+    return list(metadata)
 
 
 async def finish(call: Any) -> None:

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from penstock.rpc.status import StatusCode
+
+Metadata = Sequence[tuple[str, str | bytes]]
+"""Fields in order; keys in lower case. Those that end in `-bin` have bytes, others ASCII text."""
+
+
+class StatusError(Exception):
+    """Ends a call with just this status, where no error of the core says it.
+
+    `details` is a serialized `google.rpc.Status`, empty for none; clients get it with the status.
+    """
+
+    def __init__(self, code: StatusCode, message: str = "", details: bytes = b"") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
 
 class RpcContext(Protocol):
     """One call, as a transport shows it to the method that serves it.
 
-    A method ends its call with an error by raising an `InferenceError`; the transport maps it to
-    a status (`rpc.status`). When the client cancels, or its deadline passes, the transport
-    cancels the method.
+    A method ends its call with an error by raising an `InferenceError`, which the transport maps
+    to a status (`rpc.status`), or a `StatusError`. When the client cancels, or its deadline
+    passes, the transport cancels the method.
     """
 
     @property
@@ -22,30 +40,61 @@ class RpcContext(Protocol):
         """The request's text metadata; keys in lower case, the last of equal keys wins."""
 
     @property
+    def metadata_fields(self) -> Metadata:
+        """All of the request's metadata, in order."""
+
+    @property
     def deadline(self) -> float | None:
         """When the client stops waiting, on the event loop's clock; `None` for never."""
+
+    @property
+    def peer(self) -> str:
+        """Who calls: `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
+
+    @property
+    def request_compressed(self) -> bool | None:
+        """Whether the last request message came compressed; `None` if this is not known."""
+
+    def set_initial_metadata(self, metadata: Metadata) -> None:
+        """What to send before the first response; has no effect after that."""
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """What to send with the status."""
+
+    def compress_responses(self, wanted: bool) -> None:
+        """Whether to compress the responses from now on, if the client can take that."""
 
     async def write(self, message: Message) -> None:
         """Send one response message; returns when the transport can take another."""
 
+    def write_nowait(self, message: Message) -> bool:
+        """Send one response message; whether the transport can take another without waiting.
 
+        Who goes on after `False` without `writable()` lets responses pile up.
+        """
+
+    async def writable(self) -> None:
+        """Wait until the transport can take another message."""
+
+
+Handler = Callable[[Any, RpcContext], Awaitable[Message | None]]
 Unary = Callable[[Any, RpcContext], Awaitable[Message]]
-Streaming = Callable[[AsyncIterator[Any], RpcContext], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """One RPC: its name and messages, and the function that serves it.
 
-    A unary `handler` takes a request and returns the response. A streaming one takes an iterator
-    of requests and writes its responses to the context.
+    The `handler` takes a request, or, with `client_streaming`, an iterator of requests. It returns
+    the response, or, with `server_streaming`, writes its responses to the context.
     """
 
     name: str
     request: type[Message]
     response: type[Message]
-    handler: Unary | Streaming
-    streaming: bool = False
+    handler: Handler
+    client_streaming: bool = False
+    server_streaming: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,8 @@ class InferenceServicer:
             pb.ModelInferRequest,
             pb.ModelStreamInferResponse,
             self.ModelStreamInfer,
-            streaming=True,
+            client_streaming=True,
+            server_streaming=True,
         )
         return Service(NAME, [*methods, stream])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote
 
 # Before grpc is imported: its newer listener costs a quarter more CPU a call.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
-from penstock.rpc.context import Method, Service
+from penstock.rpc.context import Metadata, Method, Service, StatusError
 from penstock.rpc.status import StatusCode, status_code
 from penstock.settings import CompressionLevel, GrpcSettings, KeepaliveSettings, TlsSettings
 
@@ -38,30 +38,104 @@ _COMPRESSION = {
     CompressionLevel.HIGH: grpc.Compression.Gzip,
 }
 
+_KINDS: dict[tuple[bool, bool], Callable[..., Any]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+"""By whether requests and responses are streams."""
+
 Call = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 class GrpcioContext:
     """`RpcContext` over a servicer context of `grpc.aio`."""
 
+    request_compressed: bool | None = None
+
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
+        self._initial: Metadata | None = None
+        self._waiting: deque[Message] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._compress = True
+        self._closed = False
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        pairs = self._context.invocation_metadata() or ()
-        return {key: value for key, value in pairs if isinstance(value, str)}
+        return {key: value for key, value in self.metadata_fields if isinstance(value, str)}
+
+    @property
+    def metadata_fields(self) -> Metadata:
+        return tuple((key, value) for key, value in self._context.invocation_metadata() or ())
 
     @property
     def deadline(self) -> float | None:
         left = self._context.time_remaining()
         return None if left is None else asyncio.get_running_loop().time() + left
 
+    @property
+    def peer(self) -> str:
+        return "" if self._closed else unquote(self._context.peer())  # else grpc would crash
+
+    def set_initial_metadata(self, metadata: Metadata) -> None:
+        self._initial = metadata
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._context.set_trailing_metadata(tuple(metadata))
+
+    def compress_responses(self, wanted: bool) -> None:
+        if wanted and self._initial is None:
+            self._context.set_compression(grpc.Compression.Gzip)
+        self._compress = wanted
+
     async def write(self, message: Message) -> None:
+        await self.writable()
+        await self._send(message)
+
+    def write_nowait(self, message: Message) -> bool:
+        self._waiting.append(message)
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._send_waiting())
+        return False
+
+    async def writable(self) -> None:
+        if self._writer is not None:
+            await asyncio.shield(self._writer)
+
+    async def flush(self) -> None:
+        """All that was written goes out, and the initial metadata, if there is any."""
+        await self.writable()
+        await self._prepare()
+
+    def close(self) -> None:
+        """The method has ended: nothing more can be sent."""
+        self._closed = True
+        if self._writer is not None:
+            self._writer.cancel()
+
+    async def _send_waiting(self) -> None:
+        try:
+            while self._waiting:
+                await self._send(self._waiting.popleft())
+        finally:
+            self._writer = None
+
+    async def _send(self, message: Message) -> None:
+        await self._prepare()
         try:
             await self._context.write(message)
         except (cygrpc.ExecuteBatchError, cygrpc.InternalError) as error:
             raise asyncio.CancelledError from error  # the client is gone; grpc is about to say so
+
+    async def _prepare(self) -> None:
+        """What has to come before the next message."""
+        if self._initial is not None:
+            metadata, self._initial = self._initial, None
+            await self._context.send_initial_metadata(tuple(metadata))
+        if not self._compress:
+            self._context.disable_next_message_compression()
 
 
 @asynccontextmanager
@@ -87,11 +161,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
 
 
 def _handler(method: Method) -> Any:
-    make = (
-        grpc.stream_stream_rpc_method_handler
-        if method.streaming
-        else grpc.unary_unary_rpc_method_handler
-    )
+    make = _KINDS[method.client_streaming, method.server_streaming]
     # Requests come as bytes, since grpc calls those that cannot be parsed a fault of ours.
     return make(_guarded(method), response_serializer=method.response.SerializeToString)
 
@@ -99,19 +169,34 @@ def _handler(method: Method) -> Any:
 def _guarded(method: Method) -> Call:
     """The method's handler, with errors mapped to a status."""
 
-    parsed = partial(_messages if method.streaming else _parse, method.request)
-
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        ours = GrpcioContext(context)
         try:
-            return await method.handler(parsed(request), GrpcioContext(context))
+            return await _answer(method, request, ours)
         except InferenceError as error:
-            await _abort(context, status_code(error), error.message)
+            failure = StatusError(status_code(error), error.message)
+        except StatusError as error:
+            failure = error
         except Exception:  # a fault of ours must end as a status, and be seen in the log
             logger.exception("%s failed", method.name)
-            await _abort(context, StatusCode.INTERNAL, "internal error; see the server's log")
-        return None
+            failure = StatusError(StatusCode.INTERNAL, "internal error; see the server's log")
+        finally:
+            ours.close()
+        return await _abort(context, failure)
 
     return call
+
+
+async def _answer(method: Method, request: Any, context: GrpcioContext) -> Any:
+    """Run the handler; its response or error, after all that it wrote has gone out."""
+    try:
+        parsed = (_messages if method.client_streaming else _parse)(method.request, request)
+        response = await method.handler(parsed, context)
+    except Exception:
+        await context.flush()
+        raise
+    await context.flush()
+    return response
 
 
 async def _messages(kind: type[Message], stream: AsyncIterator[bytes]) -> AsyncIterator[Message]:
@@ -126,10 +211,11 @@ def _parse(kind: type[Message], data: bytes) -> Message:
         raise InternalError("Unable to parse request") from error
 
 
-async def _abort(
-    context: grpc.aio.ServicerContext[Any, Any], code: StatusCode, message: str
-) -> None:
-    await context.abort(_CODES[code.value], _sendable(message))
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], failure: StatusError) -> None:
+    trailing = tuple(context.trailing_metadata() or ())
+    if failure.details:
+        trailing += (("grpc-status-details-bin", failure.details),)
+    await context.abort(_CODES[failure.code.value], _sendable(failure.message), trailing)
 
 
 def _sendable(message: str) -> str:
