@@ -24,6 +24,7 @@ from penstock.hosting.reaper import Reaper
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles
+from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler
 
 Arguments = ParamSpec("Arguments")
@@ -237,6 +238,7 @@ class FakeInstance:
         self.most_running = 0
         self._available = True
         self._seconds = seconds
+        self._tasks: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Event()
         if not held:
             self._gate.set()
@@ -266,18 +268,24 @@ class FakeInstance:
         assert self.on_available is not None
         self.on_available()
 
-    async def execute(self, batch: Sequence[Inference]) -> None:
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         self.batches.append([inference.request.id for inference in batch])
         self.began.append(asyncio.get_running_loop().time())
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         for inference in batch:
             inference.started(time.monotonic_ns())
+        task = asyncio.ensure_future(self._answer(batch, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         await self._gate.wait()
         await asyncio.sleep(self._seconds)
         for inference in batch:
             answer(inference)
         self.running -= 1
+        done()
 
     async def start(self) -> None:
         pass
@@ -347,6 +355,13 @@ def write_model(
     (root / name / "config.pbtxt").write_text(f'backend: "fake" {config}')
     for version in versions:
         (root / name / str(version)).mkdir(exist_ok=True)
+
+
+async def execute(instance: Instance, batch: Sequence[Inference]) -> None:
+    """Have a batch executed, and wait until the next may come."""
+    done = asyncio.Event()
+    instance.execute(batch, done.set)
+    await done.wait()
 
 
 def answer(inference: Inference) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import penstock
+from fakes import execute
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig
 from penstock.core.inference import Inference
@@ -71,7 +72,7 @@ class Puppets:
             run=_nowhere,
             settings=settings,
         )
-        instance = ProcessInstance(spec, context, self.statistics, self.reaper)
+        instance = ProcessInstance(spec, context, self.reaper)
         self._made.append(instance)
         return instance
 
@@ -86,7 +87,7 @@ class Puppets:
     ) -> tuple[list[Inference], asyncio.Task[None]]:
         """Have a batch executed; its inferences, and the end of its execution."""
         batch = [Inference(request, 1, self.statistics) for request in requests]
-        return batch, asyncio.ensure_future(instance.execute(batch))
+        return batch, asyncio.ensure_future(execute(instance, batch))
 
     def begin(self, instance: ProcessInstance, do: str, **parameters: ParameterValue) -> Inference:
         """Have one request executed; its responses are on the inference's stream."""

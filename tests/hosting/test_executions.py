@@ -19,72 +19,70 @@ def executions(
     ahead: int = 1,
     limit: float | None = None,
     on_late: Callable[[], None] = lambda: None,
-    statistics: Statistics | None = None,
+    *,
+    serial: bool = True,
 ) -> Executions:
-    return Executions(
-        statistics or Statistics(), serial=True, ahead=ahead, limit=limit, on_late=on_late
-    )
+    return Executions(serial=serial, ahead=ahead, limit=limit, on_late=on_late)
 
 
-def batch(rows: int = 1) -> list[Inference]:
-    return [Inference(InferenceRequest("m"), rows, Statistics())]
+def batch(rows: int = 1, statistics: Statistics | None = None) -> list[Inference]:
+    return [Inference(InferenceRequest("m"), rows, statistics or Statistics())]
 
 
-async def has_room(executions: Executions) -> bool:
-    waiting = asyncio.ensure_future(executions.room())
-    await asyncio.sleep(0)
-    done = waiting.done()
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    return done
+class Room:
+    """How often a process was said to have room for another batch."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def nothing() -> None:
+    pass
 
 
 async def test_one_batch_at_a_time() -> None:
-    some = executions()
-    assert await has_room(some)
-    some.sent(1, batch())
-    assert not await has_room(some)
+    some, room = executions(), Room()
+    some.sent(1, batch(), room)
+    assert room.count == 0
     some.done(1, 0, 0, SLOW)
-    assert await has_room(some)
+    assert room.count == 1
 
 
-async def test_waiting_ends_when_the_batch_is_done() -> None:
-    some = executions()
-    some.sent(1, batch())
-    waiting = asyncio.ensure_future(some.room())
-    await asyncio.sleep(0)
-    some.done(1, 0, 0, SLOW)
-    await asyncio.wait_for(waiting, 1)
+async def test_a_backend_that_is_not_serial_always_has_room() -> None:
+    some, room = executions(serial=False), Room()
+    for number in range(3):
+        some.sent(number, batch(), room)
+    assert room.count == 3
 
 
 async def test_quick_executions_let_the_next_batch_come_early() -> None:
-    some = executions(ahead=2)
-    some.sent(1, batch())
-    assert not await has_room(some)
+    some, room = executions(ahead=2), Room()
+    some.sent(1, batch(), room)
     some.done(1, 0, 0, QUICK)
-    some.sent(2, batch())
-    assert await has_room(some)
-    some.sent(3, batch())
-    assert not await has_room(some)
+    some.sent(2, batch(), room)
+    assert room.count == 2
+    some.sent(3, batch(), room)
+    assert room.count == 2
 
 
 async def test_slow_execution_ends_the_hurry() -> None:
-    some = executions(ahead=2)
-    some.sent(1, batch())
+    some, room = executions(ahead=2), Room()
+    some.sent(1, batch(), room)
     some.done(1, 0, 0, QUICK)
-    some.sent(2, batch())
+    some.sent(2, batch(), nothing)
     some.done(2, 0, 0, SLOW)
-    some.sent(3, batch())
-    assert not await has_room(some)
+    some.sent(3, batch(), room)
+    assert room.count == 1
 
 
 async def test_end_of_the_process_lets_everybody_go() -> None:
-    some = executions()
-    some.sent(1, batch())
-    waiting = asyncio.ensure_future(some.room())
-    await asyncio.sleep(0)
+    some, room = executions(), Room()
+    some.sent(1, batch(), room)
     some.clear()
-    await asyncio.wait_for(waiting, 1)
+    assert room.count == 1
     assert len(some) == 0
 
 
@@ -92,7 +90,7 @@ async def test_end_of_the_process_lets_everybody_go() -> None:
 async def test_execution_that_takes_too_long_is_reported_once() -> None:
     late: list[bool] = []
     some = executions(limit=0.02, on_late=lambda: late.append(True))
-    some.sent(1, batch())
+    some.sent(1, batch(), nothing)
     await asyncio.sleep(0.1)
     assert late == [True]
 
@@ -101,8 +99,8 @@ async def test_execution_that_takes_too_long_is_reported_once() -> None:
 async def test_time_of_an_execution_begins_when_the_one_before_is_done() -> None:
     late: list[bool] = []
     some = executions(ahead=2, limit=0.1, on_late=lambda: late.append(True))
-    some.sent(1, batch())
-    some.sent(2, batch())
+    some.sent(1, batch(), nothing)
+    some.sent(2, batch(), nothing)
     await asyncio.sleep(0.06)
     some.done(1, 0, 0, QUICK)
     await asyncio.sleep(0.06)
@@ -114,16 +112,17 @@ async def test_time_of_an_execution_begins_when_the_one_before_is_done() -> None
 
 async def test_executions_are_counted_with_their_times() -> None:
     statistics = Statistics()
-    some = executions(statistics=statistics)
-    some.sent(1, batch(rows=3) + batch(rows=2))
+    some = executions()
+    some.sent(1, batch(3, statistics) + batch(2, statistics), nothing)
     some.done(1, 1000, 1100, 1500)
     assert statistics.execution_count == 1
     counted = statistics.batches[5]
     assert (counted.compute_input.ns, counted.compute_infer.ns) == (100, 400)
 
 
-async def test_batch_that_is_not_known_counts_nothing() -> None:
+async def test_batch_that_is_not_known_changes_nothing() -> None:
     """The process was ended while it said so."""
-    statistics = Statistics()
-    executions(statistics=statistics).done(9, 0, 0, QUICK)
-    assert statistics.execution_count == 0
+    some, room = executions(), Room()
+    some.sent(1, batch(), room)
+    some.done(9, 0, 0, QUICK)
+    assert (len(some), room.count) == (1, 0)

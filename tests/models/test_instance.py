@@ -15,6 +15,7 @@ from fakes import (
     FakeBackend,
     Script,
     Tokens,
+    execute,
     make_inference,
     make_response,
     marks,
@@ -40,16 +41,14 @@ async def _nowhere(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
     raise AssertionError("the instance has a thread of its own")
 
 
-def _instance(backend: type[Backend], statistics: Statistics | None = None) -> ThreadInstance:
+def _instance(backend: type[Backend]) -> ThreadInstance:
     context = InstanceContext("m_0", model_config(), 1, Path("/m/1"), _nowhere)
-    return ThreadInstance(backend, context, statistics or Statistics())
+    return ThreadInstance(backend, context)
 
 
 @asynccontextmanager
-async def _started(
-    script: Script, statistics: Statistics | None = None
-) -> AsyncIterator[ThreadInstance]:
-    instance = _instance(script.backend, statistics)
+async def _started(script: Script) -> AsyncIterator[ThreadInstance]:
+    instance = _instance(script.backend)
     await instance.start()
     yield instance
     await instance.stop()
@@ -60,8 +59,8 @@ async def _execute(
 ) -> list[Inference]:
     """Requests after an execution by an instance of the script's backend."""
     batch = [make_inference(id, statistics=statistics) for id in ids]
-    async with _started(script, statistics) as instance:
-        await instance.execute(batch)
+    async with _started(script) as instance:
+        await execute(instance, batch)
     return batch
 
 
@@ -91,7 +90,7 @@ async def test_a_batch_may_be_answered_in_every_way_at_once() -> None:
     }
     async with _started(Script(lambda request: outcomes[request.id])) as instance:
         batch = [make_inference(id) for id in "abcde"]
-        await instance.execute(batch)
+        await execute(instance, batch)
         one, refused, tokens, stream, odd = batch
         assert await marks(one.stream) == ["a"]
         assert await marks(tokens.stream) == [0, 1]
@@ -142,7 +141,7 @@ async def test_an_instance_that_failed_a_batch_takes_the_next() -> None:
     script = Script(outcomes=lambda requests: None if requests[0].id == "a" else ["x"])
     async with _started(script) as instance:
         for id in "ab":
-            await instance.execute([make_inference(id)])
+            await execute(instance, [make_inference(id)])
     assert script.batches == [["a"], ["b"]]
 
 
@@ -150,7 +149,7 @@ async def test_an_execution_returns_before_its_streams_end() -> None:
     end = asyncio.Event()
     async with _started(Script(lambda _: Tokens(end=end).generate())) as instance:
         inference = make_inference()
-        await asyncio.wait_for(instance.execute([inference]), 1)
+        await asyncio.wait_for(execute(instance, [inference]), 1)
         assert not inference.stream.ended
         end.set()
         assert await marks(inference.stream) == []
@@ -181,8 +180,8 @@ async def test_a_reader_that_leaves_while_its_batch_executes_leaves_the_others_a
     script, statistics = Script(), Statistics()
     script.gate.clear()
     leaving, staying = (make_inference(id, statistics=statistics) for id in "ab")
-    async with _started(script, statistics) as instance:
-        executing = asyncio.ensure_future(instance.execute([leaving, staying]))
+    async with _started(script) as instance:
+        executing = asyncio.ensure_future(execute(instance, [leaving, staying]))
         await turns()
         leaving.stream.close()
         script.gate.set()
@@ -197,7 +196,7 @@ async def test_a_stream_for_a_reader_that_left_meanwhile_never_begins() -> None:
     script = Script(lambda _: tokens.generate())
     script.gate.clear()
     async with _started(script) as instance:
-        executing = asyncio.ensure_future(instance.execute([inference]))
+        executing = asyncio.ensure_future(execute(instance, [inference]))
         await turns()
         inference.stream.close()
         script.gate.set()
@@ -211,7 +210,7 @@ async def test_an_engines_stream_for_a_reader_that_left_meanwhile_is_closed() ->
     script = Script(lambda _: engine)
     script.gate.clear()
     async with _started(script) as instance:
-        executing = asyncio.ensure_future(instance.execute([inference]))
+        executing = asyncio.ensure_future(execute(instance, [inference]))
         await turns()
         inference.stream.close()
         script.gate.set()
@@ -224,7 +223,7 @@ async def test_a_reader_that_leaves_a_stream_ends_the_generation_and_no_other() 
     tokens = {id: Tokens(1, end=end) for id in "ab"}
     async with _started(Script(lambda request: tokens[request.id].generate())) as instance:
         leaving, staying = make_inference("a"), make_inference("b")
-        await instance.execute([leaving, staying])
+        await execute(instance, [leaving, staying])
         await anext(leaving.stream)
         leaving.stream.close()
         await turns()
@@ -238,8 +237,11 @@ async def test_a_reader_that_leaves_a_stream_ends_the_generation_and_no_other() 
 
 async def test_an_execution_is_counted_by_its_rows() -> None:
     statistics = Statistics()
-    async with _started(Script(), statistics) as instance:
-        await instance.execute([make_inference("a", 3), make_inference("b", 2)])
+    async with _started(Script()) as instance:
+        batch = [
+            make_inference(id, rows, statistics=statistics) for id, rows in (("a", 3), ("b", 2))
+        ]
+        await execute(instance, batch)
     assert (statistics.execution_count, list(statistics.batches)) == (1, [5])
     assert statistics.batches[5].compute_infer.ns > 0
 
@@ -252,22 +254,24 @@ async def test_an_execution_that_failed_is_counted_as_an_execution_only() -> Non
     assert statistics.failures == {FailureReason.BACKEND: 2}
 
 
-@pytest.mark.parametrize("tokens", [Tokens(2), Tokens(0)])
-async def test_a_stream_is_one_success_when_it_has_ended(tokens: Tokens) -> None:
-    statistics = Statistics()
-    async with _started(Script(lambda _: tokens.generate()), statistics) as instance:
+@pytest.mark.parametrize("count", [2, 0])
+async def test_a_stream_is_one_success_when_it_has_ended(count: int) -> None:
+    statistics, end = Statistics(), asyncio.Event()
+    tokens = Tokens(count, end=end)
+    async with _started(Script(lambda _: tokens.generate())) as instance:
         inference = make_inference(statistics=statistics)
-        await instance.execute([inference])
+        await execute(instance, [inference])
         assert statistics.success.count == 0
+        end.set()
         await marks(inference.stream)
     assert (statistics.success.count, statistics.fail.count) == (1, 0)
 
 
 async def test_a_stream_that_breaks_is_one_failure_of_the_backend() -> None:
     statistics, tokens = Statistics(), Tokens(2, error=OSError("gone"))
-    async with _started(Script(lambda _: tokens.generate()), statistics) as instance:
+    async with _started(Script(lambda _: tokens.generate())) as instance:
         inference = make_inference(statistics=statistics)
-        await instance.execute([inference])
+        await execute(instance, [inference])
         await _failure(inference)
     assert statistics.failures == {FailureReason.BACKEND: 1}
     assert statistics.success.count == 0
@@ -319,7 +323,7 @@ async def test_a_backend_may_use_its_thread_until_it_is_finalized() -> None:
 async def test_stopping_cancels_streams_that_go_on() -> None:
     tokens, inference = Tokens(1, end=asyncio.Event()), make_inference()
     async with _started(Script(lambda _: tokens.generate())) as instance:
-        await instance.execute([inference])
+        await execute(instance, [inference])
         await anext(inference.stream)
     assert tokens.closed
     assert type(await _failure(inference)) is RequestCancelledError
@@ -328,7 +332,7 @@ async def test_stopping_cancels_streams_that_go_on() -> None:
 async def test_stopping_leaves_a_slow_reader_what_was_sent() -> None:
     inference = make_inference()
     async with _started(Script(lambda _: Tokens(5).generate())) as instance:
-        await instance.execute([inference])
+        await execute(instance, [inference])
         await turns(20)
     assert await marks(inference.stream) == [0, 1, 2, 3, 4]
 
@@ -347,7 +351,7 @@ async def test_stopping_waits_for_a_generator_that_is_cleaning_up() -> None:
     instance = _instance(Script(lambda _: generate()).backend)
     inference = make_inference()
     await instance.start()
-    await instance.execute([inference])
+    await execute(instance, [inference])
     await turns()
     stopping = asyncio.ensure_future(instance.stop())
     await turns()

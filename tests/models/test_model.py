@@ -292,7 +292,7 @@ async def test_whatever_becomes_of_requests_the_counters_are_exact_and_all_is_qu
 ) -> None:
     statistics = Statistics()
     context = InstanceContext("m_0", model_config(), 1, Path("/m/1"), run=_nowhere)
-    instance = ThreadInstance(Script(outcomes=_outcomes).backend, context, statistics)
+    instance = ThreadInstance(Script(outcomes=_outcomes).backend, context)
     await instance.start()
     model = Model(model_config(), 1, [instance], _scheduler(instance, batched), statistics)
 

@@ -72,7 +72,7 @@ class Identity:
         """What a client gets back who sends 0, 1, ... in this shape."""
         backend, statistics = Script(self.answer).backend, Statistics()
         context = InstanceContext("m_0", self.config, 1, Path("/m/1"), run=_nowhere)
-        instance = ThreadInstance(backend, context, statistics)
+        instance = ThreadInstance(backend, context)
         await instance.start()
         model = Model(self.config, 1, [instance], DirectScheduler([instance]), statistics)
         tensor = Tensor.from_numpy(np.arange(np.prod(shape), dtype=np.int32).reshape(shape))

@@ -194,16 +194,6 @@ async def test_a_request_cancelled_while_all_are_busy_never_reaches_an_instance(
     assert instance.batches == [["a"], ["c"]]
 
 
-async def test_a_request_cancelled_between_decision_and_execution_is_left_out() -> None:
-    instance, statistics = FakeInstance(), Statistics()
-    leaving, staying = _scheduled(DynamicBatcher(EAGER, [instance]), "ab", statistics)
-    await asyncio.sleep(0)  # the batch is decided, its execution not begun
-    leaving.stream.close()
-    assert await marks(staying.stream) == ["b"]
-    assert instance.batches == [["b"]]
-    assert statistics.pending == statistics.in_flight == 0
-
-
 async def test_a_request_cancelled_while_its_batch_executes_leaves_the_others_answered() -> None:
     instance, statistics = FakeInstance(held=True), Statistics()
     leaving, staying = _scheduled(DynamicBatcher(EAGER, [instance]), "ab", statistics)

@@ -75,14 +75,6 @@ async def test_a_request_cancelled_while_it_executes_frees_the_instance_in_the_e
     assert await marks(second.stream) == ["b"]
 
 
-async def test_a_request_cancelled_in_the_turn_it_came_never_reaches_an_instance() -> None:
-    instance = FakeInstance()
-    first, second = _scheduled(DirectScheduler([instance]), "ab")
-    first.stream.close()
-    assert await marks(second.stream) == ["b"]
-    assert instance.batches == [["b"]]
-
-
 async def test_requests_wait_for_an_instance_that_is_away() -> None:
     instance = FakeInstance()
     instance.go_away()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from fakes import FakeInstance, make_inference, marks, turns
-from penstock.core.statistics import Statistics
+from penstock.core.inference import Inference
 from penstock.scheduling.pool import InstancePool
 
 
@@ -17,6 +18,13 @@ class Calls:
 
     def __call__(self) -> None:
         self.count += 1
+
+
+class Immediate(FakeInstance):
+    """Has room for the next batch at once."""
+
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        done()
 
 
 def _pool(*instances: FakeInstance) -> InstancePool:
@@ -82,25 +90,21 @@ async def test_the_scheduler_hears_of_every_execution_that_is_done() -> None:
     assert calls.count == 1
 
 
-async def test_a_request_that_left_before_its_execution_began_is_left_out() -> None:
-    instance, statistics = FakeInstance(), Statistics()
-    pool = _pool(instance)
-    leaving, staying = (make_inference(id, statistics=statistics) for id in ("a", "b"))
-    pool.run(instance, [leaving, staying])
-    leaving.stream.close()
-    assert await marks(staying.stream) == ["b"]
-    assert instance.batches == [["b"]]
-    assert statistics.pending == statistics.in_flight == 0
-
-
-async def test_a_batch_that_everybody_left_is_not_executed() -> None:
+async def test_an_execution_begins_at_once() -> None:
     instance = FakeInstance()
-    pool, inference = _pool(instance), make_inference()
-    pool.run(instance, [inference])
-    inference.stream.close()
+    pool = _pool(instance)
+    pool.run(instance, [make_inference("a")])
+    assert instance.batches == [["a"]]
     await pool.drain()
-    assert instance.batches == []
+
+
+async def test_who_starts_an_execution_is_not_told_that_the_next_may_come_at_once() -> None:
+    """It goes on starting by itself; being called back, each would nest in the one before."""
+    instance, calls = Immediate(), Calls()
+    pool = InstancePool([instance], calls)
+    pool.run(instance, [make_inference()])
     assert pool.idle() is instance
+    assert calls.count == 0
 
 
 async def test_a_caller_that_leaves_does_not_break_off_an_execution() -> None:

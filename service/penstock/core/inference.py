@@ -23,7 +23,6 @@ class Inference:
     """
 
     __slots__ = (
-        "_statistics",
         "compute_end",
         "compute_input_end",
         "compute_output_start",
@@ -32,6 +31,7 @@ class Inference:
         "request",
         "rows",
         "start",
+        "statistics",
         "stream",
     )
 
@@ -45,7 +45,7 @@ class Inference:
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
-        self._statistics = statistics
+        self.statistics = statistics
         statistics.entered()
 
     @property
@@ -56,7 +56,7 @@ class Inference:
     def started(self, now: int) -> None:
         """An instance has taken the request."""
         self.compute_start = now
-        self._statistics.pending -= 1
+        self.statistics.pending -= 1
 
     def fail(self, error: InferenceError, *, from_backend: bool = False) -> None:
         """Answer with an error; `from_backend` when the model itself raised it."""
@@ -64,7 +64,7 @@ class Inference:
         self.stream.fail(error)
 
     def _ended(self, error: InferenceError | None) -> None:
-        statistics = self._statistics
+        statistics = self.statistics
         if not self.compute_start:
             statistics.pending -= 1
         now = time.monotonic_ns()
@@ -76,7 +76,7 @@ class Inference:
         statistics.left()
 
     def _succeeded(self, now: int) -> None:
-        statistics = self._statistics
+        statistics = self.statistics
         begun = self.compute_start or now
         output_start = self.compute_output_start or now
         input_end = self.compute_input_end or begun

@@ -18,7 +18,6 @@ from penstock.core.backend import InstanceContext
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
 from penstock.hosting import bootstrap
 from penstock.hosting.arena import create
 from penstock.hosting.executions import Executions
@@ -60,14 +59,12 @@ class Connection:
         self,
         spec: ProcessSpec,
         context: InstanceContext,
-        statistics: Statistics,
         reaper: Reaper,
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
         self._spec = spec
         self._context = context
-        self._statistics = statistics
         self._reaper = reaper
         self._loop = asyncio.get_running_loop()
         self._process: asyncio.subprocess.Process | None = None
@@ -81,7 +78,6 @@ class Connection:
         self._numbers = 0
         self._inferences: dict[int, Inference] = {}
         self._executions = Executions(
-            statistics,
             serial=spec.serial,
             ahead=spec.ahead,
             limit=spec.execution_timeout,
@@ -151,8 +147,8 @@ class Connection:
             self._calls = ServedCalls(self._services, self._context, self._shared, self._send)
             self._handlers |= self._calls.handlers
 
-    async def execute(self, batch: Sequence[Inference]) -> None:
-        """Send a batch; a serial backend is waited for."""
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        """Send a batch; `done` is called when the process may have another."""
         assert self._link is not None
         self._numbers += 1
         number = self._numbers
@@ -163,10 +159,8 @@ class Connection:
             )
             requests.append(header)
             payload += buffers
-        self._executions.sent(number, batch)
         self._link.send(Kind.EXECUTE, (number, requests), payload)
-        if self._spec.serial:
-            await self._executions.room()
+        self._executions.sent(number, batch, done)
 
     def _late(self) -> None:
         """An execution has had its time: end the process, which is seen as any other end."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 
 from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
 
 _QUICK = 300_000
 """Nanoseconds of an execution below which waking the process costs more than running it."""
@@ -22,37 +22,36 @@ class Executions:
 
     def __init__(
         self,
-        statistics: Statistics,
         *,
         serial: bool,
         ahead: int,
         limit: float | None,
         on_late: Callable[[], None],
     ) -> None:
-        self._statistics = statistics
         self._serial = serial
-        self._ahead = ahead
+        self._ahead = ahead if serial else inf
         self._limit = limit
         self._on_late = on_late
         self._open: dict[int, Sequence[Inference]] = {}
         self._quick = False
-        self._room: asyncio.Future[None] | None = None
+        self._on_room: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def sent(self, number: int, batch: Sequence[Inference]) -> None:
-        """The process has been given a batch."""
+    def sent(self, number: int, batch: Sequence[Inference], on_room: Callable[[], None]) -> None:
+        """The process has been given a batch; `on_room` is called once it may have another."""
         self._open[number] = batch
         if len(self._open) == 1:
             self._watch()
+        self._on_room = on_room
+        self._make_room()
 
-    async def room(self) -> None:
-        """Wait until the process may have another batch."""
-        while len(self._open) >= (self._ahead if self._quick else 1):
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+    @property
+    def _allowed(self) -> float:
+        """Batches that the process may have at once."""
+        return self._ahead if self._quick or not self._serial else 1
 
     def done(self, number: int, begun: int, input_end: int, output_start: int) -> None:
         """The process has executed a batch; times are from `time.monotonic_ns`, which it shares."""
@@ -66,7 +65,7 @@ class Executions:
             if self._serial:  # others go on computing after `execute` has returned
                 inference.compute_output_start = output_start
         rows = sum(inference.rows for inference in batch)
-        self._statistics.executed(rows, input_end - begun, output_start - input_end, 0)
+        batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, 0)
         self._watch()
         self._make_room()
 
@@ -77,8 +76,10 @@ class Executions:
         self._make_room()
 
     def _make_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        on_room = self._on_room
+        if on_room is not None and len(self._open) < self._allowed:
+            self._on_room = None
+            on_room()
 
     def _watch(self) -> None:
         """Give the execution that is first now its time."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
 from penstock.hosting.connection import Connection, ProcessSpec
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
@@ -32,7 +31,6 @@ class ProcessInstance:
         self,
         spec: ProcessSpec,
         context: InstanceContext,
-        statistics: Statistics,
         reaper: Reaper,
         services: ModelServices | None = None,
     ) -> None:
@@ -43,7 +41,6 @@ class ProcessInstance:
         self.lost = False
         self._spec = spec
         self._context = context
-        self._statistics = statistics
         self._reaper = reaper
         self._services = services
         self._policy = RestartPolicy()
@@ -70,7 +67,8 @@ class ProcessInstance:
         self._connection = await self._connect()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
-    async def execute(self, batch: Sequence[Inference]) -> None:
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        """Start answering a batch; `done` is called when the next may come."""
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
@@ -78,8 +76,9 @@ class ProcessInstance:
         if connection is None:
             for inference in batch:
                 inference.fail(self._unavailable())
+            done()
             return
-        await connection.execute(batch)
+        connection.execute(batch, done)
 
     async def healthy(self) -> bool:
         """Whether the process lives and its backend says that it can serve."""
@@ -100,9 +99,7 @@ class ProcessInstance:
             await connection.stop()
 
     async def _connect(self) -> Connection:
-        connection = Connection(
-            self._spec, self._context, self._statistics, self._reaper, self._services
-        )
+        connection = Connection(self._spec, self._context, self._reaper, self._services)
         try:
             await connection.open()
         except BaseException:

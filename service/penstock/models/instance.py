@@ -15,7 +15,6 @@ from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.errors import InternalError
 from penstock.core.inference import Inference
 from penstock.core.relay import as_inference_error, deliver
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 
 logger = logging.getLogger(__name__)
@@ -24,9 +23,7 @@ logger = logging.getLogger(__name__)
 class ThreadInstance:
     """Runs batches on a backend that lives here and releases the GIL while it computes."""
 
-    def __init__(
-        self, backend: type[Backend], context: InstanceContext, statistics: Statistics
-    ) -> None:
+    def __init__(self, backend: type[Backend], context: InstanceContext) -> None:
         self.name = context.name
         self.serial = backend.serial
         self.on_available: Callable[[], None] | None = None
@@ -35,7 +32,7 @@ class ThreadInstance:
         self._backend = backend()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
-        self._statistics = statistics
+        self._executing: set[asyncio.Task[None]] = set()
         self._streams: dict[asyncio.Task[None], ResponseStream] = {}
         self._ready = False
 
@@ -57,13 +54,28 @@ class ThreadInstance:
             raise
         self._ready = True
 
-    async def execute(self, batch: Sequence[Inference]) -> None:
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        """Start answering a batch; `done` is called when the next may come."""
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
-        outcomes = await self._outcomes(batch)
+        task = asyncio.get_running_loop().create_task(self._execute(batch, now, done))
+        self._executing.add(task)
+        task.add_done_callback(self._executing.discard)
+
+    async def _execute(
+        self, batch: Sequence[Inference], begun: int, done: Callable[[], None]
+    ) -> None:
+        try:
+            self._answer_all(batch, await self._outcomes(batch), begun)
+        finally:
+            done()
+
+    def _answer_all(
+        self, batch: Sequence[Inference], outcomes: Sequence[Outcome], begun: int
+    ) -> None:
         end = time.monotonic_ns()
-        self._statistics.executed(sum(i.rows for i in batch), 0, end - now, 0)
+        batch[0].statistics.executed(sum(i.rows for i in batch), 0, end - begun, 0)
         for inference, outcome in zip(batch, outcomes, strict=True):
             inference.compute_output_start = inference.compute_end = end
             self._answer(inference, outcome)

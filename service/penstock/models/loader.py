@@ -59,12 +59,11 @@ class ModelLoader:
         settings = self._settings_of(files.config.backend)
         backend = await asyncio.to_thread(find_backend, files.config.backend)
         config = await self._complete(backend, files, version, settings)
-        statistics = Statistics()
         path = files.versions[version]
-        make = await self._maker(backend, config, path, statistics)
+        make = await self._maker(backend, config, path)
         instances = [make(c) for c in _contexts(config, version, path, settings)]
         await _start(instances)
-        return Model(config, version, instances, _scheduler(config, instances), statistics)
+        return Model(config, version, instances, _scheduler(config, instances), Statistics())
 
     async def _complete(
         self,
@@ -84,18 +83,16 @@ class ModelLoader:
         return config
 
     async def _maker(
-        self, backend: type[Backend], config: ModelConfig, path: Path, statistics: Statistics
+        self, backend: type[Backend], config: ModelConfig, path: Path
     ) -> Callable[[InstanceContext], ModelInstance]:
         """What makes an instance where the model wants its instances to live."""
         host = config.parameter("penstock.host") or backend.host
         if host == "thread" and backend.host == "thread":
-            return lambda context: ThreadInstance(backend, context, statistics)
+            return lambda context: ThreadInstance(backend, context)
         if host == "process":
             settings = self._settings_of(config.backend)
             spec = _process_spec(backend, config, await backend.interpreter(config, path, settings))
-            return lambda context: ProcessInstance(
-                spec, context, statistics, self._reaper, self.services
-            )
+            return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         raise ConfigError(
             f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
         )

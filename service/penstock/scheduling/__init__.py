@@ -23,8 +23,11 @@ class Instance(Protocol):
     @property
     def available(self) -> bool: ...
 
-    async def execute(self, batch: Sequence[Inference]) -> None:
-        """Answer every inference of the batch; never raises. Returns when the next may come."""
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        """Start answering every inference of the batch; never raises.
+
+        `done` is called once, when the next batch may come: perhaps before this returns.
+        """
 
 
 class Scheduler(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from penstock.core.inference import Inference
 from penstock.scheduling import Instance
@@ -15,7 +16,9 @@ class InstancePool:
     def __init__(self, instances: Sequence[Instance], on_idle: Callable[[], None]) -> None:
         self._instances = list(instances)
         self._busy: set[Instance] = set()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._starting = False
+        self._drained: asyncio.Event | None = None
         self._on_idle = on_idle
         self._next = 0
         for instance in self._instances:
@@ -27,30 +30,36 @@ class InstancePool:
         for offset in range(count):
             at = (self._next + offset) % count
             instance = self._instances[at]
-            if instance.available and instance not in self._busy:
+            if self.is_idle(instance):
                 self._next = at + 1
                 return instance
         return None
 
+    def is_idle(self, instance: Instance) -> bool:
+        """Whether this instance can take a batch now."""
+        return instance.available and instance not in self._busy
+
     def run(self, instance: Instance, batch: Sequence[Inference]) -> None:
-        """Start an execution. The pool owns it: a caller that leaves cannot break it off."""
+        """Start an execution, now. A caller that leaves cannot break it off."""
         if instance.serial:
             self._busy.add(instance)
-        task = asyncio.get_running_loop().create_task(self._execute(instance, batch))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-
-    async def _execute(self, instance: Instance, batch: Sequence[Inference]) -> None:
-        # Some may have left between the decision and this task's first step.
-        wanted = [inference for inference in batch if not inference.abandoned]
+        self._running += 1
+        self._starting = True
         try:
-            if wanted:
-                await instance.execute(wanted)
+            instance.execute(batch, partial(self._done, instance))
         finally:
-            self._busy.discard(instance)
+            self._starting = False
+
+    def _done(self, instance: Instance) -> None:
+        self._busy.discard(instance)
+        self._running -= 1
+        if not self._running and self._drained is not None:
+            self._drained.set()
+        if not self._starting:  # who starts executions goes on doing so without being told
             self._on_idle()
 
     async def drain(self) -> None:
         """Wait until no execution runs."""
         while self._running:
-            await asyncio.wait(self._running)
+            self._drained = asyncio.Event()
+            await self._drained.wait()
