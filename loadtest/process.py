@@ -33,6 +33,10 @@ class Server:
         """CPU time of the server and every process below it, so far."""
         return sum(_cpu_seconds(pid) for pid in _family(self.pid))
 
+    def own_cpu_seconds(self) -> float:
+        """CPU time of the server's first process alone, so far."""
+        return _cpu_seconds(self.pid)
+
 
 @contextmanager
 def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
@@ -42,6 +46,17 @@ def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Itera
     command += [f"--grpc-port={grpc_port}", f"--http-port={http_port}"]
     command += [f"--metrics-port={metrics_port}", "--log-info=false", *arguments]
     with _running(command) as process:
+        _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
+        yield Server(process.pid, grpc_port, http_port)
+
+
+@contextmanager
+def peer(command: Sequence[str], repository: Path, timeout: float = 120.0) -> Iterator[Server]:
+    """Another server that takes the real one's options, over the same model repository."""
+    grpc_port, http_port, metrics_port = free_ports(3)
+    options = [f"--model-repository={repository}", f"--grpc-port={grpc_port}"]
+    options += [f"--http-port={http_port}", f"--metrics-port={metrics_port}", "--log-info=false"]
+    with _running([*command, *options]) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
         yield Server(process.pid, grpc_port, http_port)
 
