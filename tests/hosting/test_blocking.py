@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,3 +135,34 @@ def test_payload_may_be_written_to(ends: Ends) -> None:
     ends.say(1, None, b"abc")
     link.wait(lambda: bool(written))
     assert written == [b"Xbc"]
+
+
+def received(ends: Ends, seconds: float) -> list[tuple[int, Any]]:
+    """What the other end has within so many seconds of its first byte being waited for."""
+    ends.other.settimeout(seconds)
+    try:
+        data = ends.other.recv(1 << 16)
+    except TimeoutError:
+        return []
+    return [(kind, header) for kind, header, _ in FrameReader().feed(data)]
+
+
+def test_held_messages_leave_before_the_next_one_in_one_write(ends: Ends) -> None:
+    ends.link.hold_parts(encode(1, "first"))
+    ends.link.send(2, "second")
+    assert received(ends, 5) == [(1, "first"), (2, "second")]
+
+
+def test_held_messages_leave_before_the_link_is_waited_for(ends: Ends) -> None:
+    ends.link.hold_parts(encode(1, "held"))
+    ends.say(9, "go on")
+    ends.link.wait(lambda: bool(ends.messages))
+    assert received(ends, 5) == [(1, "held")]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.2])
+def test_held_messages_leave_though_nothing_follows(ends: Ends, pause: float) -> None:
+    for number in range(3):  # also after a rest in which nobody looked any more
+        ends.link.hold_parts(encode(1, number))
+        assert received(ends, 5) == [(1, number)]
+        time.sleep(pause)

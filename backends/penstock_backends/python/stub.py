@@ -138,9 +138,21 @@ class Stub:
         """Say something to the server."""
         self._link.send(kind, header, payload)
 
-    def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Say several things, encoded already, in one write."""
-        self._link.send_parts(parts)
+    def send_parts(self, parts: Sequence[Buffer], *, hurry: bool = True) -> None:
+        """Say several things, encoded already, in one write; without hurry together with more.
+
+        They wait only while there is work at hand whose answers will follow.
+        """
+        if hurry or not self._work:
+            self._link.send_parts(parts)
+        else:
+            self._link.hold_parts(parts)
+
+    def pack_response(self, response: CoreResponse, payload: list[Buffer]) -> Any:
+        """A response's header; the bytes of its tensors are added to `payload`."""
+        header, buffers = pack_response(response, self._exchange)
+        payload += buffers
+        return header
 
     def encode_response(self, number: int, response: CoreResponse) -> list[Buffer]:
         """A response, ready to be written."""

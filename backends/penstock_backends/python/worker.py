@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,18 @@ Batch = list[tuple[PendingReply, InferenceRequest]]
 
 _RAISED = (Exception, SystemExit, asyncio.CancelledError)
 """What a model may raise when it is asked; the last two are no reason to end the process."""
+
+
+_QUICK = 100_000
+"""Nanoseconds of an execution below which its answers wait for those of the next."""
+
+
+@dataclass(slots=True)
+class _Answers:
+    """Responses of one batch, packed: their headers, and the bytes of their tensors."""
+
+    headers: list[tuple[int, Any]] = field(default_factory=list)
+    payload: list[Buffer] = field(default_factory=list)
 
 
 class Worker:
@@ -139,18 +152,20 @@ class Worker:
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
-        parts: list[Buffer] = []
+        answers, failures = _Answers(), list[Buffer]()
         self._running += 1
         try:
             if batch:
-                answers = self._model.execute([request for _, request in batch])
-                self._answer(batch, answers, parts)
+                returned = self._model.execute([request for _, request in batch])
+                self._answer(batch, returned, answers)
         except _RAISED as error:
-            self._fail(batch, error, parts)
+            failures = self._failures(batch, error)
         self._running -= 1
         finished = time.monotonic_ns()
         del batch
-        self._stub.send_parts(encode(Kind.DONE, (number, begun, started, finished)) + parts)
+        header = (number, begun, started, finished, answers.headers)
+        parts = encode(Kind.EXECUTED, header, answers.payload) + failures
+        self._stub.send_parts(parts, hurry=finished - begun > _QUICK)
         return True
 
     def _is_running(self) -> bool:
@@ -161,20 +176,21 @@ class Worker:
         owed = self._stub.accept(packed, payload, self._outputs, decoupled=self._decoupled)
         return [(reply, InferenceRequest.received(core, reply)) for reply, core in owed]
 
-    def _answer(self, batch: Batch, answers: Any, parts: list[Buffer]) -> None:
+    def _answer(self, batch: Batch, returned: Any, answers: _Answers) -> None:
         """Add the responses that `execute` returned, by position; contract PY-04 and PY-10."""
         if self._decoupled:
-            if answers is not None:
+            if returned is not None:
                 raise InternalError(
                     f"Python model '{self._name}' is using the decoupled mode and the execute"
                     " function must return None."
                 )
             return
-        self._check(batch, answers)
-        for (reply, _), response in zip(batch, answers, strict=True):
+        self._check(batch, returned)
+        for (reply, _), response in zip(batch, returned, strict=True):
             if response is None or reply.closed:
                 continue  # it is, or will be, answered through its sender
-            parts += self._stub.encode_response(reply.number, reply.core(response, final=True))
+            packed = self._stub.pack_response(reply.core(response, final=True), answers.payload)
+            answers.headers.append((reply.number, packed))
             reply.closed = True
             self._stub.forget(reply.number)
 
@@ -196,17 +212,19 @@ class Worker:
                     f" found type '{type(response)}'."
                 )
 
-    def _fail(self, batch: Batch, error: BaseException, parts: list[Buffer]) -> None:
-        """Add the same error for every request that has no final answer yet (contract PY-09)."""
+    def _failures(self, batch: Batch, error: BaseException) -> list[Buffer]:
+        """The same error for every request that has no final answer yet (contract PY-09)."""
         text = error.message if isinstance(error, InferenceError) else describe(error)
         message = (
             f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
         )
+        parts: list[Buffer] = []
         for reply, _ in batch:
             if not reply.closed:
                 reply.closed = True
                 self._stub.forget(reply.number)
                 parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
+        return parts
 
     # -- coroutines ---------------------------------------------------------------------------
 
@@ -239,21 +257,20 @@ class Worker:
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
-        done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
         if self._decoupled:  # the next batch may come while this one runs
-            self._stub.send_parts(done)
+            self._stub.send(Kind.DONE, (number, begun, started, time.monotonic_ns()))
         self._running += not self._decoupled
-        parts: list[Buffer] = []
+        answers, parts = _Answers(), list[Buffer]()
         try:
             if batch:
-                answers = await self._model.execute([request for _, request in batch])
-                self._answer(batch, answers, parts)
+                returned = await self._model.execute([request for _, request in batch])
+                self._answer(batch, returned, answers)
         except _RAISED as error:
-            self._fail(batch, error, parts)
+            parts = self._failures(batch, error)
         self._running -= not self._decoupled
         if not self._decoupled:
-            done = encode(Kind.DONE, (number, begun, started, time.monotonic_ns()))
-            parts = done + parts
+            header = (number, begun, started, time.monotonic_ns(), answers.headers)
+            parts = encode(Kind.EXECUTED, header, answers.payload) + parts
         self._stub.send_parts(parts)
         del batch
         self._stub.tell_freed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ from penstock.core.tensor import Buffer
 from penstock.hosting.frames import FrameReader, encode, joined
 
 _READ = 256 * 1024
+_HOLD = 0.001
+"""Seconds that a held message may wait, at most, for others to leave with it."""
+_IDLE_TURNS = 50
+"""Turns without a held message after which nobody looks for late ones any more."""
 
 
 class LinkClosedError(Exception):
@@ -33,6 +38,9 @@ class BlockingLink:
         self._frames = FrameReader()
         self._buffer = bytearray(_READ)
         self._sending = threading.Lock()
+        self._held: list[Buffer] = []
+        self._holding = threading.Event()
+        self._watcher: threading.Thread | None = None
         self._changed = threading.Condition(threading.RLock())
         self._reading = False
         self._closed = False
@@ -52,19 +60,37 @@ class BlockingLink:
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
         """Send messages that are encoded already; raises `LinkClosedError` when nobody reads."""
-        if not parts:
+        if not parts and not self._held:
             return
         try:
             with self._sending:
+                if self._held:
+                    self._held += parts
+                    parts, self._held = self._held, []
                 for part in joined(parts):
                     self._socket.sendall(part)
         except OSError as error:
             raise LinkClosedError from error
 
+    def hold_parts(self, parts: Sequence[Buffer]) -> None:
+        """Send messages together with what is sent next, or on its own when that takes long.
+
+        A write that wakes the server costs more than a quick execution.
+        """
+        with self._sending:
+            self._held += parts
+        if not self._holding.is_set():
+            self._holding.set()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, daemon=True)
+                self._watcher.start()
+
     def wait(self, done: Callable[[], bool]) -> None:
         """Read messages until `done()`; raises `LinkClosedError` when there are no more."""
         with self._changed:
             while not done():
+                if self._held:
+                    self.send_parts(())
                 if self._closed:
                     raise LinkClosedError
                 if self._reading:
@@ -77,6 +103,25 @@ class BlockingLink:
         with self._changed:
             if not self._reading:
                 self._read(block=False)
+
+    def _watch(self) -> None:
+        """See that nothing is held for long, whatever the thread that holds it does."""
+        while True:
+            self._holding.wait()
+            idle, before = 0, self._held
+            while idle < _IDLE_TURNS:
+                time.sleep(_HOLD)
+                held = self._held
+                idle = 0 if held else idle + 1
+                if held and held is before:
+                    try:
+                        self.send_parts(())
+                    except LinkClosedError:
+                        return  # whoever waits for the next message sees it too
+                before = held
+            self._holding.clear()
+            if self._held:  # since the last look
+                self._holding.set()
 
     def _read(self, *, block: bool) -> None:
         """Read once, with the lock released, and handle what came."""

@@ -18,12 +18,18 @@ from penstock.core.backend import InstanceContext
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.inference import Inference
+from penstock.core.request import InferenceResponse
 from penstock.hosting import bootstrap
 from penstock.hosting.arena import create
 from penstock.hosting.executions import Executions
 from penstock.hosting.link import Link
 from penstock.hosting.memory import ARENA_SIZE, SharedMemory
-from penstock.hosting.messages import Kind, pack_request, unpack_response
+from penstock.hosting.messages import (
+    Kind,
+    pack_request,
+    unpack_next_response,
+    unpack_response,
+)
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices, ServedCalls
 
@@ -90,6 +96,7 @@ class Connection:
             Kind.END: self._end,
             Kind.ERROR: self._error,
             Kind.DONE: lambda header, _: self._executions.done(*header),
+            Kind.EXECUTED: self._executed,
             Kind.HEALTH: self._told_health,
             Kind.METRICS: self._told_metrics,
             Kind.UNHEALTHY: self._unhealthy,
@@ -286,10 +293,20 @@ class Connection:
         if not self._ready.done():
             self._ready.set_exception(error_from_code(*header))
 
+    def _executed(self, header: Any, payload: memoryview) -> None:
+        *done, answers = header
+        self._executions.done(*done)
+        exchange, at = self._shared.exchange, 0
+        for number, packed in answers:
+            response, at = unpack_next_response(packed, payload, at, exchange)
+            self._pass_on(number, response)
+
     def _response(self, header: Any, payload: memoryview) -> None:
         number, packed = header
-        # In any case, so that the blocks of its tensors become free again.
-        response = unpack_response(packed, payload, self._shared.exchange)
+        self._pass_on(number, unpack_response(packed, payload, self._shared.exchange))
+
+    def _pass_on(self, number: int, response: InferenceResponse) -> None:
+        # Unpacked in any case, so that the blocks of its tensors become free again.
         inference = self._inferences.get(number)
         if inference is None:  # it was cancelled; the process has not heard of it yet
             return

@@ -8,15 +8,15 @@ from math import inf
 
 from penstock.core.inference import Inference
 
-_QUICK = 300_000
-"""Nanoseconds of an execution below which waking the process costs more than running it."""
+_AHEAD = 300_000
+"""Nanoseconds of executions that a process may have waiting; waking it costs as much as some."""
 
 
 class Executions:
     """Says when the next batch may be sent, and counts those that are done.
 
-    A process gets one batch at a time. Only while its executions are quick it may have up to
-    `ahead`: then it finds the next one without being woken for it. An execution longer than
+    A process gets one batch at a time. Only while its executions are quick it may have more, up
+    to `ahead`: then it finds the next one without being woken for it. An execution longer than
     `limit` seconds is reported to `on_late`, once.
     """
 
@@ -29,11 +29,11 @@ class Executions:
         on_late: Callable[[], None],
     ) -> None:
         self._serial = serial
-        self._ahead = ahead if serial else inf
+        self._ahead = ahead
         self._limit = limit
         self._on_late = on_late
         self._open: dict[int, Sequence[Inference]] = {}
-        self._quick = False
+        self._window: float = 1 if serial else inf
         self._on_room: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -48,17 +48,11 @@ class Executions:
         self._on_room = on_room
         self._make_room()
 
-    @property
-    def _allowed(self) -> float:
-        """Batches that the process may have at once."""
-        return self._ahead if self._quick or not self._serial else 1
-
     def done(self, number: int, begun: int, input_end: int, output_start: int) -> None:
         """The process has executed a batch; times are from `time.monotonic_ns`, which it shares."""
         batch = self._open.pop(number, None)
         if batch is None:
             return
-        self._quick = output_start - begun < _QUICK
         for inference in batch:
             inference.compute_start = begun
             inference.compute_input_end = input_end
@@ -67,7 +61,14 @@ class Executions:
         rows = sum(inference.rows for inference in batch)
         batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, 0)
         self._watch()
+        if self._serial:
+            self._resize(output_start - begun)
         self._make_room()
+
+    def _resize(self, duration: int) -> None:
+        """A slow execution closes the window at once, quick ones open it step by step."""
+        fitting = _AHEAD // max(duration, 1)
+        self._window = max(1, min(fitting, self._window + 1, self._ahead))
 
     def clear(self) -> None:
         """The process is gone."""
@@ -77,7 +78,7 @@ class Executions:
 
     def _make_room(self) -> None:
         on_room = self._on_room
-        if on_room is not None and len(self._open) < self._allowed:
+        if on_room is not None and len(self._open) < self._window:
             self._on_room = None
             on_room()
 

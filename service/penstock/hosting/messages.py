@@ -56,6 +56,7 @@ class Kind(IntEnum):
     CALL_CANCEL = 23  # call id
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
+    EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
 
 
 WINDOW = 16
@@ -106,9 +107,17 @@ def unpack_response(
     header: Any, payload: memoryview, exchange: Exchange = INLINE
 ) -> InferenceResponse:
     """The response that `pack_response` packed."""
+    return unpack_next_response(header, payload, 0, exchange)[0]
+
+
+def unpack_next_response(
+    header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
+) -> tuple[InferenceResponse, int]:
+    """One of several responses, and where the next one's tensors begin in the payload."""
     specs, parameters, final, error = header
-    outputs, _ = exchange.unpack(specs, payload)
-    return InferenceResponse(outputs, parameters, final, error and error_from_code(*error))
+    outputs, at = exchange.unpack(specs, payload, at)
+    error = error and error_from_code(*error)
+    return InferenceResponse(outputs, parameters, final, error), at
 
 
 _VALUES = (bool, int, float, str)

@@ -29,7 +29,7 @@ from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.queue import BatchPolicy
 
-_AHEAD = 4
+_AHEAD = 16
 """Batches that a lone instance of a quick model may have at once."""
 
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
