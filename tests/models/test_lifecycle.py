@@ -19,8 +19,9 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.request import ANY_VERSION
-from penstock.models.lifecycle import ModelLifecycle, State, VersionStatus
+from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.repository import ModelRepository
+from penstock.models.states import State, VersionStatus
 
 ALL = "version_policy { all { } }"
 

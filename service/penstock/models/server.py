@@ -16,9 +16,10 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
-from penstock.models.lifecycle import ModelLifecycle, State, VersionStatus
+from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
+from penstock.models.states import State, VersionStatus
 from penstock.models.views import (
     Gauge,
     ModelIndexEntry,
@@ -174,23 +175,15 @@ class InferenceServer:
         """Unload a model (explicit control only)."""
         self._refuse_when_exiting()
         self._refuse_without_control()
-        await self._lifecycle.unload(name)
+        await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     # -- start and end ------------------------------------------------------------------------
 
     async def start(self, names: Iterable[str]) -> list[InferenceError]:
         """Load models; the server serves afterwards. Answers with what went wrong."""
-        results = await asyncio.gather(
-            *(self._lifecycle.load(name) for name in names), return_exceptions=True
-        )
+        failures = await self._lifecycle.load_all(names)
         self._started = True
-        failures: list[InferenceError] = []
-        for result in results:
-            if isinstance(result, InferenceError):
-                failures.append(result)
-            elif isinstance(result, BaseException):
-                raise result
-        return failures
+        return list(failures.values())
 
     async def stopping(self) -> None:
         """Wait until the server takes no new work."""

@@ -37,8 +37,8 @@ class LocalServices:
             name, config, files = arguments
             return await self._load(name, config, files)
         if verb == "unload":
-            name, _ = arguments
-            return await self._lifecycle.unload(name)
+            name, dependents = arguments
+            return await self._lifecycle.unload(name, unload_dependents=bool(dependents))
         if verb == "ready":
             return await self._ready(*arguments)
         raise UnsupportedError(f"a model process asked for '{verb}', which is unknown")

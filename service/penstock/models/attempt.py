@@ -1,0 +1,101 @@
+"""`Attempt`: one load of a model, and what became of the versions that it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.core.errors import InferenceError
+from penstock.core.relay import as_inference_error
+from penstock.models.model import Model
+from penstock.models.repository import ModelFiles
+from penstock.models.retirement import Retirement
+from penstock.models.states import UNLOADED, State, Versions, VersionStatus
+
+logger = logging.getLogger(__name__)
+
+MakeModel = Callable[[ModelFiles, int], Awaitable[Model]]
+
+
+class Attempt:
+    """Loads versions of a model beside those that serve. All of them take over, or none does."""
+
+    def __init__(self, files: ModelFiles, versions: Versions, retirement: Retirement) -> None:
+        self._files = files
+        self._versions = versions
+        self._retirement = retirement
+        self._loaded: dict[int, Model] = {}
+        self._failures: dict[int, InferenceError] = {}
+
+    async def run(self, wanted: Sequence[int], make: MakeModel) -> str:
+        """Load the versions `wanted`, which serve afterwards, alone; answers why not all could."""
+        try:
+            loads = (self._load(version, make) for version in wanted)
+            await asyncio.gather(*loads, return_exceptions=True)
+        except BaseException:
+            self._discard()
+            raise
+        if self._failures:
+            self._discard()
+            return unavailable(self._failures)
+        self._take_over()
+        self._retirement.unload(self._files.name, self._versions, keep=wanted)
+        return ""
+
+    async def _load(self, version: int, make: MakeModel) -> None:
+        """Load one version; what serves goes on serving meanwhile."""
+        if version in self._versions.leaving:
+            await asyncio.wait([self._versions.leaving[version]])
+        status = self._versions.statuses.setdefault(version, VersionStatus())
+        if status.model is None:
+            status.move(State.LOADING)
+        logger.info("loading: %s:%s", self._files.name, version)
+        try:
+            self._loaded[version] = await make(self._files, version)
+        except BaseException as error:  # a backend may raise anything, and a load may be given up
+            failure = self._failures[version] = as_inference_error(error)
+            reason = f"{word(failure)}: {failure.message}"
+            logger.error("failed to load '%s' version %s: %s", self._files.name, version, reason)
+            if status.model is None:
+                status.move(State.UNAVAILABLE, reason)
+            if not isinstance(error, Exception):
+                raise
+
+    def _take_over(self) -> None:
+        """Let new models serve in place of what served before."""
+        for version, model in self._loaded.items():
+            status = self._versions.statuses[version]
+            former = status.model
+            status.move(State.READY, model=model)
+            logger.info("successfully loaded '%s'", self._files.name)
+            if former is not None:
+                self._retirement.retire(former)
+
+    def _discard(self) -> None:
+        """Give up the new models, since not all of their load were made."""
+        for version, model in self._loaded.items():
+            status = self._versions.statuses[version]
+            if status.model is None:
+                status.move(State.UNAVAILABLE, UNLOADED)
+            self._retirement.retire(model)
+
+
+_WORDS = {
+    "INVALID_ARG": "Invalid argument",
+    "NOT_FOUND": "Not found",
+    "ALREADY_EXISTS": "Already exists",
+}
+
+
+def word(error: InferenceError) -> str:
+    """The name of the error's code as the real server writes it in texts."""
+    return _WORDS.get(error.code, error.code.capitalize())
+
+
+def unavailable(failures: dict[int, InferenceError]) -> str:
+    """Which versions could not be loaded, and why."""
+    return "".join(
+        f"version {version} is at UNAVAILABLE state: {word(error)}: {error.message};"
+        for version, error in sorted(failures.items())
+    )

@@ -1,0 +1,88 @@
+"""`Loading`: models brought up behind those that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from penstock.core.errors import InferenceError
+from penstock.models.attempt import Attempt
+from penstock.models.catalog import ModelCatalog
+from penstock.models.dependencies import Dependencies, Failure
+from penstock.models.loader import ModelLoader
+from penstock.models.model import Model
+from penstock.models.repository import ModelFiles, versions_to_load
+from penstock.models.retirement import Retirement
+
+logger = logging.getLogger(__name__)
+
+
+class Loading:
+    """One load: of models that were asked for, what they need, and the ensembles above them.
+
+    Models load side by side; an ensemble waits for its own parts only. Each is tried once.
+    """
+
+    def __init__(
+        self,
+        catalog: ModelCatalog,
+        dependencies: Dependencies,
+        loader: ModelLoader,
+        retirement: Retirement,
+        slots: asyncio.Semaphore,
+    ) -> None:
+        self._catalog = catalog
+        self._dependencies = dependencies
+        self._loader = loader
+        self._retirement = retirement
+        self._slots = slots
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.failures: dict[str, Failure] = {}
+
+    async def run(self, names: Iterable[str]) -> None:
+        """Load models whose order is that of `Dependencies.ordered`; `failures` tells the rest."""
+        for name in names:
+            needed = [self._tasks[n] for n in self._dependencies[name].needs if n in self._tasks]
+            work = self._bring_up(name, needed)
+            self._tasks[name] = asyncio.get_running_loop().create_task(work)
+        await asyncio.gather(*self._tasks.values())
+
+    def check(self, name: str) -> bool:
+        """Whether an ensemble can serve with what is loaded; one that cannot does not any more."""
+        needs = self._dependencies[name].needs
+        ready = {need: self._catalog.served(need).keys() for need in needs}
+        problem = self._dependencies.defect(name) or self._dependencies.unmet(
+            name, ready, self.failures
+        )
+        if problem:
+            logger.error("Invalid argument: %s", problem)
+            self.failures[name] = Failure(problem, invalid=True)
+            self._retirement.unload(name, self._catalog.versions(name))
+        return not problem
+
+    async def _bring_up(self, name: str, needed: Sequence[asyncio.Task[None]]) -> None:
+        if needed:
+            await asyncio.wait(needed)
+        if (not self._dependencies[name].needs or self.check(name)) and (
+            reason := await self._try(name)
+        ):
+            self.failures[name] = Failure(reason)
+
+    async def _try(self, name: str) -> str:
+        """Load one model; answers why it could not be."""
+        node = self._dependencies[name]
+        versions = self._catalog.add(name)
+        try:
+            wanted = versions_to_load(node.files, node.files.config.version_policy)
+        except InferenceError as error:
+            return error.message
+        attempt = Attempt(node.files, versions, self._retirement)
+        reason = await attempt.run(list(wanted), self._make)
+        if reason and node.needs:  # what served is made of parts that may be on their way out
+            self._retirement.unload(name, versions)
+        return reason
+
+    async def _make(self, files: ModelFiles, version: int) -> Model:
+        async with self._slots:
+            return await self._loader.load(files, version)
