@@ -374,3 +374,23 @@ def sent(*responses: InferenceResponse) -> ResponseStream:
     for response in responses:
         stream.send(response)
     return stream
+
+
+class KeptLog:
+    """`LogControl` that only keeps the settings."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {
+            "log_file": "",
+            "log_info": True,
+            "log_warning": True,
+            "log_error": True,
+            "log_verbose_level": 0,
+            "log_format": "default",
+        }
+
+    def current(self) -> dict[str, Any]:
+        return self.values
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        self.values |= values

@@ -22,15 +22,23 @@ from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.hosting.reaper import Reaper
+from penstock.models import trace_settings
 from penstock.models.devices import visible_gpus
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity
 from penstock.models.services import LocalServices
+from penstock.models.trace_settings import TraceControl
 from penstock.models.views import ModelIndexEntry
 from penstock.rpc.server import open_grpc
-from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
+from penstock.settings import (
+    LogSettings,
+    ModelControlMode,
+    RepositorySettings,
+    Settings,
+    TraceSettings,
+)
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
@@ -149,6 +157,8 @@ async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterato
         lifecycle,
         explicit_control=settings.repository.control_mode is ModelControlMode.EXPLICIT,
         strict_readiness=settings.repository.strict_readiness,
+        trace=TraceControl(_trace_settings(settings.trace)),
+        log=server_log.ServerLog(settings.logging),
     )
     try:
         yield server
@@ -157,6 +167,17 @@ async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterato
         reaper.close()
         if not in_time:
             raise ExitTimeoutError
+
+
+def _trace_settings(settings: TraceSettings) -> trace_settings.TraceSettings:
+    """What the start says of traces."""
+    return trace_settings.TraceSettings(
+        levels=settings.levels,
+        rate=settings.rate,
+        count=settings.count,
+        log_frequency=settings.log_frequency,
+        file=settings.file,
+    )
 
 
 @asynccontextmanager

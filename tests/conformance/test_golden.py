@@ -34,13 +34,10 @@ _LEFT_OUT = {
 """Ensembles, sequences, the cache, warm-up and queue policies are still to come."""
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
-_CLASSIFICATION = "classification is still to come"
 _SHARED_MEMORY = "shared memory of clients is still to come"
-_STREAM_STATUS = "the header triton_grpc_error is still to come"
 
 _KNOWN: Mapping[str, Mapping[str, str]] = {
     "grpc_infer_ok": {
-        "classification 100": _CLASSIFICATION,
         "model response parameters": _HAS_PARAMETERS,
     },
     "grpc_infer_errors": {
@@ -48,20 +45,12 @@ _KNOWN: Mapping[str, Mapping[str, str]] = {
         "shm output region unknown": _SHARED_MEMORY,
         "shm byte size wrong type": _SHARED_MEMORY,
         "shm and raw for the same input": _SHARED_MEMORY,
-        "classification zero": _CLASSIFICATION,
-        "classification wrong type": _CLASSIFICATION,
-        "classification and shm": _CLASSIFICATION,
     },
     "grpc_streams": {
         "dec_failer mode 7": _HAS_PARAMETERS,
         "dec_failer mode 7 empty-final": _HAS_PARAMETERS,
-        "triton_grpc_error model error": _STREAM_STATUS,
-        "triton_grpc_error model error NOT_FOUND then good": _STREAM_STATUS,
-        "triton_grpc_error decoupled mid stream": _STREAM_STATUS,
-        "triton_grpc_error decoupled error then data then final": _STREAM_STATUS,
     },
     "http_infer_ok": {
-        "classification": _CLASSIFICATION,
         "model response parameters": _HAS_PARAMETERS,
     },
     "http_generate": {

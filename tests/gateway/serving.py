@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -33,12 +34,12 @@ LOCAL = HttpSettings(address="127.0.0.1", port=0)
 
 @asynccontextmanager
 async def serving(
-    repository: Path, models: Iterable[str], *, lenient: bool = False
+    repository: Path, models: Iterable[str], *, lenient: bool = False, **options: Any
 ) -> AsyncIterator[InferenceServer]:
     """A server with these models of a repository; when `lenient`, with those that load."""
     files, reaper = ModelRepository([repository]), Reaper()
     lifecycle = ModelLifecycle(files, ModelLoader(lambda _: {}, reaper))
-    server = InferenceServer(ServerIdentity("triton", "2.51.0"), files, lifecycle)
+    server = InferenceServer(ServerIdentity("triton", "2.51.0"), files, lifecycle, **options)
     try:
         failures = await server.start(models)
         if failures and not lenient:

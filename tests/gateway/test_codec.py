@@ -151,11 +151,38 @@ def test_parameters_that_cannot_be_are_refused(
         _decode({"inputs": [], "parameters": parameters})
 
 
-@pytest.mark.parametrize("parameters", [{"classification": 3}, {"shared_memory_region": "r"}])
-def test_what_outputs_cannot_do_yet_is_refused_by_name(parameters: dict[str, Any]) -> None:
-    (name,) = parameters
-    with pytest.raises(UnsupportedError, match=f"parameter '{name}' of output 'OUT'"):
-        _decode({"inputs": [], "outputs": [{"name": "OUT", "parameters": parameters}]})
+def test_what_outputs_cannot_do_yet_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="'shared_memory_region' of output 'OUT'"):
+        _decode_output({"shared_memory_region": "r"})
+
+
+@pytest.mark.contract("GP-10")
+@pytest.mark.parametrize(("given", "classes"), [(3, {"OUT": 3}), (0, {})])
+def test_an_output_may_be_wanted_as_classes(given: int, classes: dict[str, int]) -> None:
+    request, _ = _decode_output({"classification": given})
+    assert request.classes == classes
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        (
+            {"classification": "2"},
+            "^Unable to set 'classification': attempt to access JSON non-uns",
+        ),
+        (
+            {"classification": 0, "shared_memory_region": "r"},
+            "^Output can't set both 'shared_memory_region' and 'classification'$",
+        ),
+    ],
+)
+def test_classes_that_cannot_be_are_refused(parameters: dict[str, Any], text: str) -> None:
+    with pytest.raises(InferenceError, match=text):
+        _decode_output(parameters)
+
+
+def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, OutputForm]:
+    return _decode({"inputs": [], "outputs": [{"name": "OUT", "parameters": parameters}]})
 
 
 def test_shared_memory_of_an_input_is_refused_by_name() -> None:

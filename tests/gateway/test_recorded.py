@@ -23,7 +23,6 @@ _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", 
 _ELSEWHERE = {
     "ready": "needs all models to be supported",
     "index POST": "lists all models",
-    "classification": "classification is not supported yet",
     "binary: bytes malformed": "is found before the model runs, and so told as JSON",
 }
 """Answers that are not the gateway's to give, and whose they are."""

@@ -115,9 +115,6 @@ async def test_restricted_features_need_their_header(
 @pytest.mark.parametrize(
     ("method", "path", "feature"),
     [
-        ("GET", "/v2/trace/setting", "trace settings"),
-        ("POST", "/v2/models/m/trace/setting", "trace settings"),
-        ("GET", "/v2/logging", "log settings"),
         ("GET", "/v2/systemsharedmemory/status", "system shared memory"),
         ("POST", "/v2/systemsharedmemory/region/r/register", "system shared memory"),
         ("GET", "/v2/cudasharedmemory/region/r/status", "cuda shared memory"),

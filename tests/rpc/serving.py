@@ -78,13 +78,13 @@ class Client:
 
 @asynccontextmanager
 async def open_models(
-    repository: Path, *, explicit: bool = False
+    repository: Path, *, explicit: bool = False, **options: Any
 ) -> AsyncIterator[InferenceServer]:
     """A server over a model repository; with explicit control nothing is loaded yet."""
     files, reaper = ModelRepository([repository]), Reaper()
     lifecycle = ModelLifecycle(files, ModelLoader(lambda _: {}, reaper))
     identity = ServerIdentity("triton", "1.2.3")
-    server = InferenceServer(identity, files, lifecycle, explicit_control=explicit)
+    server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
     try:
         for failure in await server.start(() if explicit else files.names()):
             raise failure

@@ -18,9 +18,10 @@ from rpc.manual import PATIENCE, Call, ManualServer, ask, finals, number, number
 class Talk:
     """A conversation that is going on."""
 
-    def __init__(self) -> None:
+    def __init__(self, **metadata: str) -> None:
         self.server = ManualServer()
         self.call = Call()
+        self.call.metadata = metadata
         conversation = Conversation(self.server, self.call)
         self.task = asyncio.ensure_future(conversation.run(self.call.requests()))
 
@@ -48,6 +49,15 @@ class Talk:
 @pytest_asyncio.fixture
 async def talk() -> AsyncIterator[Talk]:
     talk = Talk()
+    yield talk
+    talk.task.cancel()
+    await asyncio.wait([talk.task])
+
+
+@pytest_asyncio.fixture
+async def strict_talk() -> AsyncIterator[Talk]:
+    """A conversation whose client wants the first error as the status of the call."""
+    talk = Talk(triton_grpc_error="true")
     yield talk
     talk.task.cancel()
     await asyncio.wait([talk.task])
@@ -309,3 +319,41 @@ async def test_what_is_under_way_is_answered_before_the_stream_ends(talk: Talk) 
     assert len(talk.responses) == 1
     with pytest.raises(UnavailableError):
         await asyncio.wait_for(talk.task, PATIENCE)
+
+
+# -- errors as the status of the call -------------------------------------------------------------
+
+
+@pytest.mark.contract("GP-19")
+async def test_first_error_ends_the_call_and_cancels_the_other_requests(strict_talk: Talk) -> None:
+    talk = strict_talk
+    await talk.say(ask("many", "other"), ask("many", "bad"))
+    await talk.answer("bad", number(1), InferenceResponse(error=NotFoundError("not there")))
+    with pytest.raises(NotFoundError, match=r"^not there$"):
+        await asyncio.wait_for(talk.task, PATIENCE)
+    assert numbers(talk.responses) == [("bad", 1)]
+    assert sorted(talk.server.closed) == ["bad", "other"]
+
+
+@pytest.mark.contract("GP-19")
+async def test_failure_of_a_request_ends_the_call(strict_talk: Talk) -> None:
+    await strict_talk.say(ask("once", "bad"), ask("once", "good"))
+    strict_talk.server.streams["bad"].fail(InternalError("broken"))
+    with pytest.raises(InternalError, match=r"^broken$"):
+        await asyncio.wait_for(strict_talk.task, PATIENCE)
+    assert strict_talk.server.closed == ["good"]
+
+
+@pytest.mark.contract("GP-19")
+async def test_refusal_ends_the_call(strict_talk: Talk) -> None:
+    await strict_talk.say(ask("many", "other"), ask("nope", "bad"))
+    with pytest.raises(NotFoundError, match="'nope' is not found"):
+        await asyncio.wait_for(strict_talk.task, PATIENCE)
+    assert strict_talk.server.closed == ["other"]
+
+
+async def test_error_text_with_half_a_surrogate_pair_is_told(talk: Talk) -> None:
+    await talk.say(ask("once", "bad"))
+    talk.server.streams["bad"].fail(InternalError("\ud800!"))
+    await turns()
+    assert talk.responses[0].error_message == "?!"

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core import errors
 from penstock.core.errors import InferenceError
-from penstock.rpc.status import StatusCode, status_code
+from penstock.rpc.status import StatusCode, clean, status_code
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,8 @@ def test_codes_are_those_of_grpc() -> None:
     assert {code.name: code.value for code in StatusCode} == {
         code.name: code.value[0] for code in grpc.StatusCode
     }
+
+
+@pytest.mark.parametrize(("text", "cleaned"), [("plain", "plain"), ("ü \ud800", "ü ?")])
+def test_half_a_surrogate_pair_becomes_a_question_mark(text: str, cleaned: str) -> None:
+    assert clean(text) == cleaned

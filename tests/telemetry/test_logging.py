@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.settings import LogSettings
-from penstock.telemetry.logging import configure, log_table
+from penstock.telemetry.logging import ServerLog, configure, log_table
 
 Capture = pytest.CaptureFixture[str]
 logger = logging.getLogger("penstock.test")
@@ -159,3 +159,16 @@ def test_settings_can_change_while_running(capsys: Capture) -> None:
     configure(LogSettings())
     logger.info("b")
     assert messages(capsys.readouterr().out) == ['"b"']
+
+
+@pytest.mark.contract("L-06")
+def test_settings_act_when_they_are_changed(capsys: Capture) -> None:
+    log = ServerLog(LogSettings(info=False))
+    log.change({"log_info": True, "log_verbose_level": 1, "log_format": "ISO8601"})
+    logger.debug("detail")
+    assert re.fullmatch(r'\d{4}-\S+Z I \S+ \S+ "detail"\n', capsys.readouterr().out)
+    log.change({"log_info": False})
+    logger.info("hidden")
+    assert capsys.readouterr().out == ""
+    assert log.current()["log_verbose_level"] == 1
+    assert next(iter(log.current())) == "log_file"

@@ -14,6 +14,7 @@ Parameters = Mapping[str, ParameterValue]
 
 _NO_TENSORS: Mapping[str, Tensor] = {}
 _NO_PARAMETERS: Parameters = {}
+_NO_CLASSES: Mapping[str, int] = {}
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 ANY_VERSION = -1
@@ -26,7 +27,8 @@ class InferenceRequest:
 
     `requested_outputs` empty means all. `correlation_id` 0 or empty means no sequence. `timeout`
     is in microseconds, 0 for none; `priority` 0 is the model's default level. `deadline` is on the
-    event loop's clock, in seconds: after it nobody waits for the answer.
+    event loop's clock, in seconds: after it nobody waits for the answer. `classes` says of which
+    outputs the client wants that many classes in place of the values.
     """
 
     model_name: str
@@ -41,6 +43,7 @@ class InferenceRequest:
     sequence_start: bool = False
     sequence_end: bool = False
     deadline: float | None = None
+    classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from penstock.core.errors import InferenceError, RequestCancelledError
+from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceResponse
 
 HIGH_WATER = 16
@@ -183,3 +183,13 @@ class ResponseStream:
     def _wake_writer(self) -> None:
         if self._writer is not None and not self._writer.done():
             self._writer.set_result(None)
+
+
+async def only(stream: ResponseStream) -> InferenceResponse:
+    """The one response of a stream (G-34); raises when it has an error or is not the only one."""
+    responses = [response async for response in stream]
+    if len(responses) != 1:
+        raise InternalError(f"expected a single response, got {len(responses)}")
+    if responses[0].error is not None:
+        raise responses[0].error
+    return responses[0]

@@ -12,6 +12,7 @@ from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.replies import PLAIN
 from penstock.gateway.repository import RepositoryEndpoints
 from penstock.gateway.router import Handler, Route, Router, Target
+from penstock.gateway.settings import SettingsEndpoints
 from penstock.models.server import InferenceServer
 from penstock.settings import Feature, HttpSettings
 
@@ -30,6 +31,7 @@ def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:
         *_server_routes(server),
         *_model_routes(server),
         *_repository_routes(server, settings.max_input_size),
+        *_settings_routes(server, settings.max_input_size),
         *_coming_routes(),
     ]
     return Router(routes, settings.restrictions)
@@ -76,14 +78,18 @@ def _repository_routes(server: InferenceServer, limit: int) -> list[Route]:
     ]
 
 
+def _settings_routes(server: InferenceServer, limit: int) -> list[Route]:
+    settings = SettingsEndpoints(server, limit)
+    return [
+        Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
+        Route(f"{_MODEL}/trace/setting", _BOTH, settings.trace, Feature.TRACE),
+        Route("/v2/logging", _BOTH, settings.log, Feature.LOGGING),
+    ]
+
+
 def _coming_routes() -> list[Route]:
     """What the protocol has and this server has not yet."""
-    trace, log = _not_yet("changing trace settings"), _not_yet("changing log settings")
-    routes = [
-        Route("/v2/trace/setting", _BOTH, trace, Feature.TRACE),
-        Route(f"{_MODEL}/trace/setting", _BOTH, trace, Feature.TRACE),
-        Route("/v2/logging", _BOTH, log, Feature.LOGGING),
-    ]
+    routes: list[Route] = []
     for kind in ("system", "cuda"):
         handler = _not_yet(f"{kind} shared memory")
         path = f"/v2/{kind}sharedmemory(?:/region/[^/]+)?"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.errors import UnsupportedError
+from penstock.core.errors import InvalidRequestError, UnsupportedError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer, Tensor
 from penstock.gateway.inputs import InputReader
@@ -56,7 +56,7 @@ def decode_request(
     parameters = read_parameters(json)
     reader = InputReader(model, request_id, memoryview(body)[header_length:], limit)
     inputs = reader.read(as_list(required(json, "inputs"), unable("inputs")))
-    outputs = _requested_outputs(json)
+    outputs, classes = _requested_outputs(json)
     request = InferenceRequest(
         model_name=model,
         model_version=version,
@@ -64,6 +64,7 @@ def decode_request(
         inputs=inputs,
         requested_outputs=tuple(outputs),
         parameters=parameters.custom,
+        classes=classes,
         **parameters.fields,
     )
     return request, OutputForm(parameters.binary_output, outputs)
@@ -102,30 +103,37 @@ def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Ma
     return {name: tensor for name, tensor in response.outputs.items() if name in wanted}
 
 
-def _requested_outputs(json: Any) -> dict[str, bool]:
-    """The outputs that the request names, and whether each shall be binary."""
+def _requested_outputs(json: Any) -> tuple[dict[str, bool], dict[str, int]]:
+    """The outputs that the request names and whether each shall be binary; classes of some."""
     outputs: dict[str, bool] = {}
+    classes: dict[str, int] = {}
     given = member(json, "outputs")
     for item in [] if given is ABSENT else as_list(given, unable("outputs")):
         name = as_string(required(item, "name"), unable("name"))
         parameters = member(item, "parameters")
-        _refuse_unsupported(name, parameters)
+        if count := _class_count(name, parameters):
+            classes.setdefault(name, count)
         binary = member(parameters, "binary_data")
         binary = binary is not ABSENT and as_bool(binary, unable("binary_data"))
         outputs.setdefault(name, binary)
-    return outputs
+    return outputs, classes
 
 
-def _refuse_unsupported(name: str, parameters: Any) -> None:
+def _class_count(name: str, parameters: Any) -> int:
+    """How many classes an output's parameters ask for; 0 for its values."""
     classes = member(parameters, "classification")
-    if classes is not ABSENT and as_unsigned(classes, "Unable to set 'classification': "):
-        raise UnsupportedError(
-            f"parameter 'classification' of output '{name}' is not supported yet"
-        )
+    count = 0
+    if classes is not ABSENT:
+        count = as_unsigned(classes, "Unable to set 'classification': ")
     if member(parameters, "shared_memory_region") is not ABSENT:
+        if classes is not ABSENT:
+            raise InvalidRequestError(
+                "Output can't set both 'shared_memory_region' and 'classification'"
+            )
         raise UnsupportedError(
             f"parameter 'shared_memory_region' of output '{name}' is not supported yet"
         )
+    return count
 
 
 def _described(name: str, tensor: Tensor, **content: Any) -> dict[str, Any]:

@@ -7,12 +7,11 @@ from starlette.types import ASGIApp
 
 from penstock.core.errors import (
     InferenceError,
-    InternalError,
     InvalidRequestError,
     UnsupportedError,
 )
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.stream import ResponseStream
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import only
 from penstock.gateway.body import (
     can_decompress,
     chosen_encoding,
@@ -59,7 +58,7 @@ class InferEndpoint:
         except InferenceError as error:
             return refusal(error, JSON)
         async with closing(stream, request.receive):
-            response = await _only(stream)
+            response = await only(stream)
         encoded = encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
@@ -74,16 +73,6 @@ class InferEndpoint:
         if not body and request.headers.get("content-encoding", "identity") != "identity":
             raise InvalidRequestError("unable to decompress the request body")
         return inference, OutputForm(binary=True)
-
-
-async def _only(stream: ResponseStream) -> InferenceResponse:
-    """The one response of a stream; raises when it carries an error or is not the only one."""
-    responses = [response async for response in stream]
-    if len(responses) != 1:
-        raise InternalError(f"expected a single response, got {len(responses)}")
-    if responses[0].error is not None:
-        raise responses[0].error
-    return responses[0]
 
 
 async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:

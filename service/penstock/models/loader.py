@@ -19,6 +19,7 @@ from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
 from penstock.models.instance import ThreadInstance
+from penstock.models.labels import read_labels
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.repository import ModelFiles
@@ -60,10 +61,12 @@ class ModelLoader:
         backend = await asyncio.to_thread(find_backend, files.config.backend)
         config = await self._complete(backend, files, version, settings)
         path = files.versions[version]
+        labels = await asyncio.to_thread(read_labels, config, files.path)
         make = await self._maker(backend, config, path)
         instances = [make(c) for c in _contexts(config, version, path, settings)]
         await _start(instances)
-        return Model(config, version, instances, _scheduler(config, instances), Statistics())
+        scheduler = _scheduler(config, instances)
+        return Model(config, version, instances, scheduler, Statistics(), labels)
 
     async def _complete(
         self,

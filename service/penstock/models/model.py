@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.inference import Inference
@@ -52,6 +53,7 @@ class Model:
         instances: Sequence[ModelInstance],
         scheduler: Scheduler,
         statistics: Statistics,
+        labels: Mapping[str, Sequence[bytes]] | None = None,
     ) -> None:
         self.config = config
         self.version = version
@@ -62,6 +64,7 @@ class Model:
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
+        self._classifier = Classifier(config.max_batch_size > 0, labels or {})
         self._stopping = False
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
@@ -74,6 +77,9 @@ class Model:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version)
         inference.stream.transform = self._to_client
+        if request.classes:
+            classes = self._classifier.transform(request.classes, self._to_client)
+            inference.stream.transform = classes
         try:
             self._scheduler.schedule(inference)
         except InferenceError as error:

@@ -17,9 +17,11 @@ from penstock.core.errors import (
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.log_control import LogControl, LogValues, checked
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
 from penstock.models.states import State, VersionStatus
+from penstock.models.trace_settings import Texts, TraceControl
 from penstock.models.views import (
     Gauge,
     ModelIndexEntry,
@@ -50,12 +52,16 @@ class InferenceServer:
         *,
         explicit_control: bool = False,
         strict_readiness: bool = True,
+        trace: TraceControl | None = None,
+        log: LogControl | None = None,
     ) -> None:
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle
         self._explicit_control = explicit_control
         self._strict_readiness = strict_readiness
+        self._trace = trace or TraceControl()
+        self._log = log
         self._exiting = False
         self._stopping = asyncio.Event()
         self._started = False
@@ -176,6 +182,25 @@ class InferenceServer:
         self._refuse_when_exiting()
         self._refuse_without_control()
         await self._lifecycle.unload(name, unload_dependents=unload_dependents)
+
+    # -- settings -----------------------------------------------------------------------------
+
+    async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:
+        """What is traced of a model, or of all; after `changes`, where there are any (G-20)."""
+        if model and not await self.model_ready(model, ""):
+            raise InvalidRequestError(f"Request for unknown model : {model}")
+        if changes:
+            self._trace.change(changes, model)
+            logger.info("trace settings of %s: %s", model or "all models", dict(changes))
+        return self._trace.current(model).texts()
+
+    async def log_settings(self, changes: LogValues | None = None) -> LogValues:
+        """How the server logs; after `changes`, where there are any (G-21)."""
+        if self._log is None:
+            raise UnsupportedError("this server's log has no settings")
+        if changes:
+            self._log.change(checked(changes))
+        return self._log.current()
 
     # -- start and end ------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from penstock.core.errors import InternalError, InvalidRequestError, Unsupported
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.parameters import FINAL, split_parameters
+from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 
@@ -44,14 +44,16 @@ def decode_request(
 ) -> InferenceRequest:
     """The request of a message; raises `InvalidRequestError` for what no model would take."""
     fields, custom = split_parameters(message.parameters)
+    outputs, classes = _decode_outputs(message.outputs)
     return InferenceRequest(
         model_name=message.model_name,
         model_version=message.model_version,
         id=message.id,
         inputs=_decode_inputs(message),
-        requested_outputs=tuple(_decode_outputs(message.outputs)),
+        requested_outputs=outputs,
         parameters=custom,
         deadline=deadline,
+        classes=classes,
         **fields,
     )
 
@@ -93,14 +95,23 @@ def _encode_parameters(
 
 def _decode_outputs(
     outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor],
-) -> Iterator[str]:
+) -> tuple[tuple[str, ...], Mapping[str, int]]:
+    """The names of the outputs, and how many classes are wanted of which (GP-10)."""
+    classes: dict[str, int] = {}
     for output in outputs:
-        for key in ("classification", "shared_memory_region"):
-            if key in output.parameters:
-                raise UnsupportedError(
-                    f"parameter '{key}' of output '{output.name}' is not supported yet"
+        if not output.parameters:
+            continue
+        if CLASSIFICATION in output.parameters:
+            classes.setdefault(output.name, class_count(output.parameters[CLASSIFICATION]))
+        if "shared_memory_region" in output.parameters:
+            if CLASSIFICATION in output.parameters:
+                raise InvalidRequestError(
+                    "output can't set both 'shared_memory_region' and 'classification'"
                 )
-        yield output.name
+            raise UnsupportedError(
+                f"parameter 'shared_memory_region' of output '{output.name}' is not supported yet"
+            )
+    return tuple(output.name for output in outputs), classes
 
 
 def _decode_inputs(message: pb.ModelInferRequest) -> dict[str, Tensor]:

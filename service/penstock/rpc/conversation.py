@@ -14,7 +14,9 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response, mark_final
 from penstock.rpc.context import RpcContext
 from penstock.rpc.parameters import wants_empty_final
+from penstock.rpc.status import clean
 
+_STRICT = "triton_grpc_error"
 _STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
 
 
@@ -23,12 +25,14 @@ class Conversation:
 
     Requests are admitted in the order they came. Responses of models that answer once are
     written in that order too (GP-16); those of decoupled models as they are made. An error is
-    told in-band, and the stream lives on (GP-18).
+    told in-band, and the stream lives on (GP-18), unless the client asked for statuses: then the
+    first error ends the stream, and with it everything that is under way (GP-19).
     """
 
     def __init__(self, server: InferenceServer, context: RpcContext) -> None:
         self._server = server
         self._context = context
+        self._strict = context.metadata.get(_STRICT) == "true"
         self._writing = asyncio.Lock()
         self._former: asyncio.Task[None] | None = None
         self._open: set[ResponseStream] = set()
@@ -71,12 +75,14 @@ class Conversation:
             request = decode_request(message, self._context.deadline)
             stream = await self._server.infer(request)
         except InferenceError as error:
-            refusal = pb.ModelStreamInferResponse(error_message=error.message)
+            if self._strict:
+                raise
+            refusal = pb.ModelStreamInferResponse(error_message=clean(error.message))
             refusal.infer_response.id = message.id
             self._former = answers.create_task(self._refuse(refusal, self._former))
             return
         self._open.add(stream)
-        answer = _Answer(request, stream, wants_empty_final(message.parameters))
+        answer = _Answer(request, stream, wants_empty_final(message.parameters), self._strict)
         if decoupled:
             answers.create_task(self._relay(answer, None))
         else:
@@ -107,20 +113,23 @@ class _Answer:
     """The responses to one request, as messages."""
 
     def __init__(
-        self, request: InferenceRequest, stream: ResponseStream, empty_final: bool
+        self, request: InferenceRequest, stream: ResponseStream, empty_final: bool, strict: bool
     ) -> None:
         self.stream = stream
         self._request = request
         self._empty_final = empty_final
+        self._strict = strict
 
     async def messages(self) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
-        """Every message that the client shall see."""
+        """Every message that the client shall see; raises errors if they shall end the stream."""
         final = False
         try:
             async for response in self.stream:
                 final = response.final
                 yield self._message(response)
         except InferenceError as error:
+            if self._strict:
+                raise
             yield self._message(InferenceResponse(error=error, final=True))
             return
         if not final and self._empty_final:
@@ -128,8 +137,10 @@ class _Answer:
 
     def _message(self, response: InferenceResponse) -> pb.ModelStreamInferResponse:
         if response.error is not None:
+            if self._strict:
+                raise response.error
             message = self._bare(response.final)
-            message.error_message = response.error.message
+            message.error_message = clean(response.error.message)
             return message
         reply = encode_response(self._request, self.stream.model_version, response)
         mark_final(reply, response.final)

@@ -11,6 +11,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 FINAL = "triton_final_response"
+CLASSIFICATION = "classification"
 
 _CUSTOM_KINDS = ("bool_param", "int64_param", "string_param", "double_param")
 _LONGEST_CORRELATION_ID = 128
@@ -38,9 +39,13 @@ def wants_empty_final(parameters: Mapping[str, pb.InferParameter]) -> bool:
     return EMPTY_FINAL in parameters and parameters[EMPTY_FINAL].bool_param
 
 
-def positive_int(parameter: pb.InferParameter) -> int | None:
-    """The value of an `int64_param` above zero, otherwise `None`."""
-    return parameter.int64_param if parameter.int64_param > 0 else None
+def class_count(parameter: pb.InferParameter) -> int:
+    """How many classes an output's parameter asks for (GP-10)."""
+    if parameter.WhichOneof("parameter_choice") != "int64_param":
+        raise _wrong_type(CLASSIFICATION, "int64_param")
+    if parameter.int64_param <= 0:
+        raise InvalidRequestError(f"invalid value for '{CLASSIFICATION}' parameter, expected >= 0")
+    return parameter.int64_param
 
 
 def _check_reserved(key: str, parameter: pb.InferParameter) -> None:

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 
 from google.protobuf.message import Message
 
-from penstock.core.errors import InternalError, UnsupportedError
-from penstock.core.request import InferenceResponse
-from penstock.core.stream import ResponseStream
+from penstock.core.errors import UnsupportedError
+from penstock.core.stream import only
 from penstock.models.config_file import config_to_message
 from penstock.models.server import InferenceServer
 from penstock.models.views import TensorMetadata
@@ -16,7 +15,9 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response
 from penstock.rpc.context import Method, RpcContext, Service, Unary
 from penstock.rpc.conversation import Conversation
+from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.statistics import encode_statistics
+from penstock.rpc.status import clean
 
 NAME = "inference.GRPCInferenceService"
 
@@ -27,8 +28,6 @@ _NOT_YET = (
     "CudaSharedMemoryStatus",
     "CudaSharedMemoryRegister",
     "CudaSharedMemoryUnregister",
-    "TraceSetting",
-    "LogSettings",
 )
 
 
@@ -52,6 +51,8 @@ class InferenceServicer:
             self.RepositoryIndex,
             self.RepositoryModelLoad,
             self.RepositoryModelUnload,
+            self.TraceSetting,
+            self.LogSettings,
         ]
         methods = [_method(handler.__name__, handler) for handler in unary]
         methods += [_method(name, _not_yet(name)) for name in _NOT_YET]
@@ -76,7 +77,7 @@ class InferenceServicer:
         request = decode_request(message, context.deadline)
         stream = await self._server.infer(request)
         try:
-            response = await _only(stream)
+            response = await only(stream)
         finally:
             stream.close()
         return encode_response(request, stream.model_version, response)
@@ -130,7 +131,7 @@ class InferenceServicer:
         return pb.RepositoryIndexResponse(
             models=[
                 pb.RepositoryIndexResponse.ModelIndex(
-                    name=e.name, version=e.version, state=e.state, reason=e.reason
+                    name=e.name, version=e.version, state=e.state, reason=clean(e.reason)
                 )
                 for e in entries
             ]
@@ -157,15 +158,14 @@ class InferenceServicer:
         )
         return pb.RepositoryModelUnloadResponse()
 
+    # -- settings -----------------------------------------------------------------------------
 
-async def _only(stream: ResponseStream) -> InferenceResponse:
-    """The one response of a stream; raises when it carries an error or is not the only one."""
-    responses = [response async for response in stream]
-    if len(responses) != 1:
-        raise InternalError(f"expected a single response, got {len(responses)}")
-    if responses[0].error is not None:
-        raise responses[0].error
-    return responses[0]
+    async def TraceSetting(self, message: pb.TraceSettingRequest, _: RpcContext) -> Message:
+        changes = decode_trace(message)
+        return encode_trace(await self._server.trace_settings(message.model_name, changes))
+
+    async def LogSettings(self, message: pb.LogSettingsRequest, _: RpcContext) -> Message:
+        return encode_log(await self._server.log_settings(decode_log(message.settings)))
 
 
 def _tensors(tensors: Iterable[TensorMetadata]) -> list[pb.ModelMetadataResponse.TensorMetadata]:

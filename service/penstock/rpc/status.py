@@ -53,3 +53,8 @@ def status_code(error: InferenceError) -> StatusCode:
     """The code of the nearest known class of `error` (contract G-31)."""
     known = (_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
     return next(known, StatusCode.UNKNOWN)
+
+
+def clean(text: str) -> str:
+    """`text` as protobuf takes it: half surrogate pairs, which are no characters, as `?`."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -9,12 +9,25 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
+from typing import Any
 
 from penstock.settings import LogSettings
 
 _OWN = ("penstock", "penstock_backends")
+
+_NAMES = {
+    "log_file": "file",
+    "log_info": "info",
+    "log_warning": "warning",
+    "log_error": "error",
+    "log_verbose_level": "verbose",
+    "log_format": "format",
+}
+"""Settings by the names of the protocol, in the order in which it tells them."""
 
 
 def configure(settings: LogSettings) -> None:
@@ -33,6 +46,23 @@ def configure(settings: LogSettings) -> None:
     root.setLevel(INFO if settings.verbose else WARNING)
     for name in _OWN:
         logging.getLogger(name).setLevel(max(1, DEBUG + 1 - settings.verbose))
+
+
+class ServerLog:
+    """The log of this server, whose settings clients may change (contract L-06)."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        self._settings = settings
+
+    def current(self) -> Mapping[str, bool | int | str]:
+        """Every setting by the name that clients know."""
+        return {name: getattr(self._settings, field) for name, field in _NAMES.items()}
+
+    def change(self, values: Mapping[str, bool | int | str]) -> None:
+        """Log as these say from now on."""
+        fields: dict[str, Any] = {_NAMES[name]: value for name, value in values.items()}
+        self._settings = replace(self._settings, **fields)
+        configure(self._settings)
 
 
 def log_table(logger: logging.Logger, table: str) -> None:

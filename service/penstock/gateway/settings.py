@@ -1,0 +1,75 @@
+"""Trace and log settings over HTTP (contract H-11, H-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.gateway.body import read_body
+from penstock.gateway.json_fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
+from penstock.gateway.json_text import parse
+from penstock.gateway.replies import json_reply
+from penstock.gateway.router import Target
+from penstock.models.log_control import LogValues
+from penstock.models.server import InferenceServer
+from penstock.models.trace_settings import Texts
+
+_TRACE = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency")
+
+_LOG: dict[str, Callable[[Any], bool | int | str]] = {
+    "log_file": lambda _: "",  # refused whatever it is
+    "log_info": as_bool,
+    "log_warning": as_bool,
+    "log_error": as_bool,
+    "log_verbose_level": as_unsigned,
+    "log_format": as_string,
+}
+
+
+class SettingsEndpoints:
+    """Answers `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
+
+    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+        self._server = server
+        self._limit = max_input_size
+
+    async def trace(self, request: Request, target: Target) -> ASGIApp:
+        settings = await self._server.trace_settings(target.model)
+        if request.method == "POST":
+            changes = _trace_changes(parse(await read_body(request, self._limit)))
+            settings = await self._server.trace_settings(target.model, changes)
+        lists = ("trace_level",)
+        return json_reply({k: list(v) if k in lists else v[0] for k, v in settings.items()})
+
+    async def log(self, request: Request, _: Target) -> ASGIApp:
+        changes: LogValues = {}
+        if request.method == "POST":
+            changes = _log_changes(parse(await read_body(request, self._limit)))
+        return json_reply(dict(await self._server.log_settings(changes)))
+
+
+def _trace_changes(json: Any) -> Texts:
+    """What is set to what; an empty list is for what is to be cleared."""
+    given = {name: member(json, name) for name in _TRACE}
+    return {name: _texts(name, value) for name, value in given.items() if value is not ABSENT}
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if value is None or name == "trace_file":  # which is refused whatever it is
+        return []
+    if name == "trace_level":
+        return [as_string(level) for level in as_list(value)]
+    return [as_string(value)]
+
+
+def _log_changes(json: Any) -> LogValues:
+    """What is set to what; `null` changes nothing."""
+    given = {name: member(json, name) for name in _LOG}
+    return {
+        name: _LOG[name](value)
+        for name, value in given.items()
+        if value is not ABSENT and (value is not None or name == "log_file")
+    }

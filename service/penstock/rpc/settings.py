@@ -1,0 +1,53 @@
+"""Trace and log settings as messages (contract G-20, G-21)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.core.errors import InvalidRequestError
+from penstock.models.log_control import LogValues
+from penstock.models.trace_settings import Texts
+from penstock.protocol import grpc_service_pb2 as pb
+
+_KINDS = {
+    "log_file": ("string_param", "string"),
+    "log_info": ("bool_param", "boolean"),
+    "log_warning": ("bool_param", "boolean"),
+    "log_error": ("bool_param", "boolean"),
+    "log_verbose_level": ("uint32_param", "int32"),
+    "log_format": ("string_param", "string"),
+}
+"""By setting: the field that holds it, and what texts call its type."""
+
+
+def decode_trace(message: pb.TraceSettingRequest) -> Texts:
+    """What a message changes; an empty list is for a setting to be cleared."""
+    return {name: list(setting.value) for name, setting in message.settings.items()}
+
+
+def encode_trace(texts: Texts) -> pb.TraceSettingResponse:
+    """The message with all settings."""
+    message = pb.TraceSettingResponse()
+    for name, values in texts.items():
+        message.settings[name].value.extend(values)
+    return message
+
+
+def decode_log(settings: Mapping[str, pb.LogSettingsRequest.SettingValue]) -> LogValues:
+    """What a message changes; settings that nobody knows are passed over."""
+    values: dict[str, bool | int | str] = {}
+    for name, (field, kind) in _KINDS.items():
+        if name not in settings:
+            continue
+        if settings[name].WhichOneof("parameter_choice") != field and name != "log_file":
+            raise InvalidRequestError(f"expect {kind} for '{name}'")
+        values[name] = getattr(settings[name], field)
+    return values
+
+
+def encode_log(values: LogValues) -> pb.LogSettingsResponse:
+    """The message with all settings."""
+    message = pb.LogSettingsResponse()
+    for name, value in values.items():
+        setattr(message.settings[name], _KINDS[name][0], value)
+    return message

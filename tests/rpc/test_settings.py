@@ -1,0 +1,114 @@
+"""Trace and log settings over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from fakes import KeptLog
+from penstock.models.trace_settings import TraceControl, TraceSettings
+from penstock.protocol import grpc_service_pb2 as pb
+from rpc.serving import Client, connected, open_models, write_models
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    trace = TraceControl(TraceSettings(file="t.json"))
+    async with (
+        open_models(write_models(tmp_path), trace=trace, log=KeptLog()) as server,
+        connected(server) as client,
+    ):
+        yield client
+
+
+def traced(model: str = "", **settings: list[str]) -> pb.TraceSettingRequest:
+    message = pb.TraceSettingRequest(model_name=model)
+    for name, values in settings.items():
+        message.settings[name].value.extend(values)
+    return message
+
+
+def values(answer: pb.TraceSettingResponse) -> dict[str, list[str]]:
+    return {name: list(setting.value) for name, setting in answer.settings.items()}
+
+
+def logged(**settings: Any) -> pb.LogSettingsRequest:
+    fields = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+    message = pb.LogSettingsRequest()
+    for name, value in settings.items():
+        setattr(message.settings[name], fields[type(value)], value)
+    return message
+
+
+@pytest.mark.contract("G-20", "X-13")
+async def test_trace_settings_are_kept_for_all_and_for_a_model(client: Client) -> None:
+    await client.call("TraceSetting", traced(trace_level=["TIMESTAMPS"], trace_rate=["5"]))
+    of_model = await client.call("TraceSetting", traced("identity", trace_rate=["7"]))
+    for_all = await client.call("TraceSetting")
+    assert values(of_model) == {**values(for_all), "trace_rate": ["7"]}
+    assert values(for_all) == {
+        "trace_level": ["TIMESTAMPS"],
+        "trace_rate": ["5"],
+        "trace_count": ["-1"],
+        "log_frequency": ["0"],
+        "trace_file": ["t.json"],
+        "trace_mode": ["triton"],
+    }
+
+
+@pytest.mark.contract("X-14")
+async def test_trace_settings_of_an_unknown_model_are_refused(client: Client) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.call("TraceSetting", traced("nope"))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.details() == "Request for unknown model : nope"
+
+
+@pytest.mark.contract("G-21", "X-15")
+async def test_log_settings_are_kept(client: Client) -> None:
+    changes = logged(log_info=False, log_verbose_level=2, log_format="ISO8601", unknown=True)
+    answer = await client.call("LogSettings", changes)
+    told = {
+        name: getattr(v, str(v.WhichOneof("parameter_choice")))
+        for name, v in answer.settings.items()
+    }
+    assert told == {
+        "log_file": "",
+        "log_info": False,
+        "log_warning": True,
+        "log_error": True,
+        "log_verbose_level": 2,
+        "log_format": "ISO8601",
+    }
+
+
+@pytest.mark.contract("X-15")
+@pytest.mark.parametrize(
+    ("settings", "code", "text"),
+    [
+        ({"log_info": 1}, "INVALID_ARGUMENT", "expect boolean for 'log_info'"),
+        ({"log_verbose_level": "1"}, "INVALID_ARGUMENT", "expect int32 for 'log_verbose_level'"),
+        ({"log_format": True}, "INVALID_ARGUMENT", "expect string for 'log_format'"),
+        ({"log_format": "x"}, "INVALID_ARGUMENT", "invalid argument for log_format, got: x"),
+        (
+            {"log_file": True},
+            "UNIMPLEMENTED",
+            "log file location can not be updated through network protocol",
+        ),
+    ],
+)
+async def test_log_settings_that_cannot_be_are_refused(
+    client: Client, settings: dict[str, Any], code: str, text: str
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.call("LogSettings", logged(**settings))
+    assert (refused.value.code().name, refused.value.details()) == (code, text)
+
+
+async def test_a_level_too_high_wraps_around_to_none(client: Client) -> None:
+    answer = await client.call("LogSettings", logged(log_verbose_level=2**32 - 1))
+    assert answer.settings["log_verbose_level"].uint32_param == 0
