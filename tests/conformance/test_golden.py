@@ -28,10 +28,9 @@ _LEFT_OUT = {
     "seq_direct",
     "seq_oldest",
     "identity_fp32_cache",
-    "warmup",
     "queue_policy",
 }
-"""Ensembles, sequences, the cache, warm-up and queue policies are still to come."""
+"""Ensembles, sequences, the cache and queue policies are still to come."""
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
 _SHARED_MEMORY = "shared memory of clients is still to come"
@@ -78,7 +77,6 @@ _IMPORT_FRAMES = "the real one also shows frames of the import machinery"
 _STATUS_TOLD = "here the message tells how the process ended"
 _CACHE = "the response cache is still to come"
 _ENSEMBLE = "ensembles are still to come"
-_WARM_UP = "warm-up is still to come"
 
 _KNOWN_AT_LOAD = {
     "load auto_badkey": _OWN_FRAMES,
@@ -95,7 +93,6 @@ _KNOWN_AT_LOAD = {
     "load ens_missing_model": _ENSEMBLE,
     "load ens_missing_version": _ENSEMBLE,
     "load ens_self": _ENSEMBLE,
-    "load warmup_bad": _WARM_UP,
 }
 
 _KNOWN_IN_INDEX = {
@@ -103,7 +100,6 @@ _KNOWN_IN_INDEX = {
     "cache_no_cache": _CACHE,
     "py_exit": _STATUS_TOLD,
     "py_import": _IMPORT_FRAMES,
-    "warmup_bad": _WARM_UP,
     **dict.fromkeys(("auto_badkey", "auto_conflict_dims"), _OWN_FRAMES),
     **dict.fromkeys(("auto_conflict_dtype", "auto_conflict_mbs"), _OWN_FRAMES),
     **dict.fromkeys(("ens_bad_input", "ens_bad_output", "ens_dtype"), _ENSEMBLE),

@@ -79,7 +79,6 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "instance_group.passive": {"instance_group": [{"passive": True}]},
     "instance_group.host_policy": {"instance_group": [{"host_policy": "a"}]},
     "cc_model_filenames": {"cc_model_filenames": {"7.5": "a.plan"}},
-    "model_warmup": {"model_warmup": [{}]},
     "model_operations": {"model_operations": {}},
     "model_repository_agents": {"model_repository_agents": {}},
     "response_cache.enable": {"response_cache": {"enable": True}},

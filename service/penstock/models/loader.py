@@ -25,6 +25,7 @@ from penstock.models.normalization import normalized
 from penstock.models.repository import ModelFiles
 from penstock.models.support import refuse_unsupported
 from penstock.models.validation import validate
+from penstock.models.warmup import read_samples, warm_up
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.direct import DirectScheduler
@@ -64,9 +65,11 @@ class ModelLoader:
         labels = await asyncio.to_thread(read_labels, config, files.path)
         make = await self._maker(backend, config, path)
         instances = [make(c) for c in _contexts(config, version, path, settings)]
-        await _start(instances)
+        samples = await asyncio.to_thread(read_samples, config, files.path)
+        statistics = Statistics()
+        await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         scheduler = _scheduler(config, instances)
-        return Model(config, version, instances, scheduler, Statistics(), labels)
+        return Model(config, version, instances, scheduler, statistics, labels)
 
     async def _complete(
         self,
@@ -101,13 +104,16 @@ class ModelLoader:
         )
 
 
-async def _start(instances: list[ModelInstance]) -> None:
+async def _start(
+    instances: list[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
+) -> None:
     """Start all at once; when one fails, or the load is given up, the others are ended again."""
     started: list[ModelInstance] = []
 
     async def start(instance: ModelInstance) -> None:
         await instance.start()
         started.append(instance)
+        await prepare(instance)
 
     try:
         results = await asyncio.gather(*map(start, instances), return_exceptions=True)

@@ -30,7 +30,6 @@ UNSUPPORTED = (
     "instance_group.passive",
     "instance_group.host_policy",
     "cc_model_filenames",
-    "model_warmup",
     "model_operations",
     "model_repository_agents",
     "response_cache.enable",
