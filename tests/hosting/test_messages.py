@@ -106,7 +106,7 @@ def travelled(header: Any) -> Any:
 
 
 def plain_request(request: InferenceRequest) -> dict[str, Any]:
-    fields = {name: getattr(request, name) for name in InferenceRequest.__slots__}
+    fields = {name: getattr(request, name) for name in vars(InferenceRequest)["__slots__"]}
     return fields | {"inputs": plain_tensors(request.inputs)}
 
 

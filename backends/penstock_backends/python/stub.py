@@ -29,6 +29,7 @@ from penstock.hosting.exchange import Exchange
 from penstock.hosting.frames import encode
 from penstock.hosting.messages import (
     Kind,
+    pack_next_response,
     pack_request,
     pack_response,
     unpack_request,
@@ -102,7 +103,8 @@ class Stub:
 
     def next_work(self) -> tuple[int, Any, memoryview]:
         """The next message that asks for work, waiting for it."""
-        self.wait(lambda: bool(self._work))
+        if not self._work:
+            self.wait(lambda: bool(self._work))
         return self._work.popleft()
 
     # -- for the worker and its replies -------------------------------------------------------
@@ -150,9 +152,7 @@ class Stub:
 
     def pack_response(self, response: CoreResponse, payload: list[Buffer]) -> Any:
         """A response's header; the bytes of its tensors are added to `payload`."""
-        header, buffers = pack_response(response, self._exchange)
-        payload += buffers
-        return header
+        return pack_next_response(response, payload, self._exchange)
 
     def encode_response(self, number: int, response: CoreResponse) -> list[Buffer]:
         """A response, ready to be written."""

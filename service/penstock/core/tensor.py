@@ -92,6 +92,8 @@ _NUMPY: dict[DataType, np.dtype[Any]] = {
 }
 _VARYING = (DataType.BYTES, DataType.INVALID)
 _ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.items()}
+_COPY_UP_TO = 4096
+"""Bytes of an array up to which a copy is cheaper than a view."""
 _FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
 _FROM_NUMPY = {dtype: t for t, dtype in _NUMPY.items() if t not in (*_VARYING, DataType.BF16)}
 
@@ -210,8 +212,8 @@ def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:
 
 
 def _to_buffer(array: Array) -> Buffer:
-    if array.size == 0:
-        return b""
+    if array.nbytes <= _COPY_UP_TO and array.dtype.byteorder != ">":
+        return array.tobytes()
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     return little.reshape(-1).view(np.uint8).data
 
@@ -222,7 +224,8 @@ def _to_array(buffer: Buffer, datatype: DataType, shape: tuple[int, ...]) -> Arr
         array = np.empty(len(elements), dtype=np.object_)
         array[:] = elements
         return array.reshape(shape)
-    return np.frombuffer(buffer, dtype=datatype.numpy).reshape(shape)
+    array = np.frombuffer(buffer, _NUMPY[datatype])
+    return array if array.shape == shape else array.reshape(shape)
 
 
 def _as_bytes(value: Any) -> bytes:

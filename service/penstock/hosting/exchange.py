@@ -28,15 +28,17 @@ class Exchange:
         # All buffers first, since making one may fail: what is in the arena must be sent.
         buffers = [_as_bytes(tensor.buffer) for tensor in tensors.values()]
         for (name, tensor), buffer in zip(tensors.items(), buffers, strict=True):
-            size, offset = len(buffer), None
-            if size >= SHARE_FROM and self._out is not None:
-                offset = self._out.put(buffer)
-            if offset is None:
-                offset = INSIDE
+            size = len(buffer)
+            offset = INSIDE if size < SHARE_FROM else self._place(buffer)
+            if offset == INSIDE:
                 payload.append(buffer)
-            shape = tuple(map(int, tensor.shape))  # numpy's integers would arrive as bytes
-            specs.append((name, tensor.datatype.value, shape, size, offset))
+            specs.append((name, tensor.datatype._value_, _plain(tensor.shape), size, offset))
         return specs
+
+    def _place(self, buffer: Buffer) -> int:
+        """Where a large tensor lies in the arena; inside the frame when there is no room."""
+        offset = None if self._out is None else self._out.put(buffer)
+        return INSIDE if offset is None else offset
 
     def unpack(
         self, specs: Specs, payload: memoryview, at: int = 0
@@ -52,6 +54,14 @@ class Exchange:
                 buffer = self._into.view(offset, size)
             tensors[name] = Tensor(_DATATYPES[datatype], shape, buffer)
         return tensors, at
+
+
+def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without numpy's integers, which would arrive as bytes."""
+    for size in shape:
+        if type(size) is not int:
+            return tuple(map(int, shape))
+    return shape
 
 
 def _as_bytes(buffer: Buffer) -> Buffer:

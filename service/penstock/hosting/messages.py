@@ -97,10 +97,17 @@ def unpack_request(
 def pack_response(response: InferenceResponse, exchange: Exchange = INLINE) -> Packed:
     """A response as header and payload."""
     payload: list[Buffer] = []
+    return pack_next_response(response, payload, exchange), payload
+
+
+def pack_next_response(
+    response: InferenceResponse, payload: list[Buffer], exchange: Exchange = INLINE
+) -> Any:
+    """The header of one of several responses; its tensors' bytes are added to `payload`."""
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
     specs = exchange.pack(response.outputs, payload)
     error = response.error and (response.error.code, response.error.message)
-    return (specs, parameters, response.final, error), payload
+    return specs, parameters, response.final, error
 
 
 def unpack_response(
@@ -125,6 +132,8 @@ _VALUES = (bool, int, float, str)
 
 def _plain(parameters: Parameters) -> dict[str, ParameterValue]:
     """The parameters without numpy's scalars and other subclasses, which would arrive as bytes."""
+    if not parameters:
+        return {}
     return {
         key: value if type(value) in _VALUES else _plain_value(key, value)
         for key, value in parameters.items()
