@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import make_request, make_response
+from fakes import make_response
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.request import ANY_VERSION, InferenceResponse, parse_version
 

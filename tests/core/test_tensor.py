@@ -126,8 +126,8 @@ def test_arrays_of_any_memory_layout_are_sent_in_row_major_order(view: Any) -> N
     assert bytes(Tensor.from_numpy(array).buffer) == array.astype("<f4").tobytes(order="C")
 
 
-def test_a_contiguous_array_is_not_copied() -> None:
-    array = np.arange(4, dtype=np.int32)
+def test_a_large_contiguous_array_is_not_copied() -> None:
+    array = np.arange(4096, dtype=np.int32)
     assert np.shares_memory(np.frombuffer(Tensor.from_numpy(array).buffer, np.int32), array)
 
 
