@@ -42,10 +42,15 @@ def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> 
 
 
 def make_inference(
-    id: str = "", rows: int = 1, width: int = 1, statistics: Statistics | None = None
+    id: str = "",
+    rows: int = 1,
+    width: int = 1,
+    statistics: Statistics | None = None,
+    **fields: Any,
 ) -> Inference:
     """An admitted request."""
-    return Inference(make_request(id, rows, width), rows, statistics or Statistics(), "1")
+    request = make_request(id, rows, width, **fields)
+    return Inference(request, rows, statistics or Statistics(), "1")
 
 
 def make_response(mark: int | str = 0, *, final: bool = False) -> InferenceResponse:

@@ -280,3 +280,52 @@ def test_whatever_happens_the_end_is_reported_exactly_once(steps: list[str]) -> 
     for step in steps:
         moves[step]()
     assert len(ends.errors) == stream.ended == any(step != "send" for step in steps)
+
+
+# -- held back -----------------------------------------------------------------------------------
+
+
+async def test_a_held_stream_shows_nothing_until_it_is_released() -> None:
+    stream = ResponseStream()
+    stream.hold()
+    reading = asyncio.ensure_future(marks(stream))
+    stream.send(make_response(1))
+    stream.send(make_response(2, final=True))
+    await turns()
+    assert (reading.done(), stream.ended, stream.exhausted, stream.take()) == (
+        False,
+        True,
+        False,
+        [],
+    )
+    stream.release()
+    assert await reading == [1, 2]
+
+
+async def test_the_end_of_a_held_stream_waits_too() -> None:
+    stream = ResponseStream()
+    stream.hold()
+    reading = asyncio.ensure_future(marks(stream))
+    stream.end()
+    await turns()
+    assert not reading.done()
+    stream.release()
+    assert await reading == []
+
+
+async def test_who_watches_a_held_stream_is_called_when_it_is_released() -> None:
+    stream, called = ResponseStream(), []
+    stream.hold()
+    stream.send(make_response(1, final=True))
+    stream.watch(lambda: called.append(len(stream.take())))
+    assert called == []
+    stream.release()
+    assert called == [1]
+
+
+async def test_a_held_stream_can_be_closed_by_its_reader() -> None:
+    stream = ResponseStream()
+    stream.hold()
+    stream.close()
+    with pytest.raises(RequestCancelledError):
+        await marks(stream)

@@ -42,6 +42,7 @@ from penstock.models.model import Model
 from penstock.models.views import Gauge, TensorMetadata
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.queue import BatchPolicy
 
@@ -101,7 +102,7 @@ async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bo
     instances = first, second = FakeInstance("m_0", held=True), FakeInstance("m_1", held=True)
     scheduler: Scheduler = DirectScheduler(instances)
     if batched:
-        scheduler = DynamicBatcher(BatchPolicy(8), instances)
+        scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8)), instances)
     model = Model(model_config(), 1, instances, scheduler, Statistics())
     *_, waiting = [model.infer(make_request(id, rows=8)) for id in "abc"]
     await turns()
@@ -311,7 +312,7 @@ async def test_whatever_becomes_of_requests_the_counters_are_exact_and_all_is_qu
 
 def _scheduler(instance: ThreadInstance, batched: bool) -> Scheduler:
     if batched:
-        return DynamicBatcher(BatchPolicy(8, max_queue_delay=0.5), [instance])
+        return DynamicBatcher(BatcherSettings(BatchPolicy(8, max_queue_delay=0.5)), [instance])
     return DirectScheduler([instance])
 
 
@@ -326,7 +327,7 @@ async def test_a_batch_is_one_execution_and_as_many_successes() -> None:
         model_config(dynamic_batching=DynamicBatching()),
         1,
         [instance],
-        DynamicBatcher(BatchPolicy(8), [instance]),
+        DynamicBatcher(BatcherSettings(BatchPolicy(8)), [instance]),
         statistics,
     )
     streams = [model.infer(make_request(id, rows)) for id, rows in (("a", 1), ("b", 3))]

@@ -9,7 +9,13 @@ import pytest
 
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import UnsupportedError
-from penstock.models.support import UNSUPPORTED, is_given, refuse_unsupported
+from penstock.models.support import (
+    UNSUPPORTED,
+    is_given,
+    refuse_batch_tensors,
+    refuse_unsupported,
+)
+from penstock_backends.identity import IdentityBackend
 
 SUPPORTED: list[dict[str, Any]] = [
     {},
@@ -22,6 +28,17 @@ SUPPORTED: list[dict[str, Any]] = [
             "default_queue_policy": {},
         },
     },
+    {
+        "max_batch_size": 8,
+        "dynamic_batching": {
+            "preserve_ordering": True,
+            "priority_levels": 1,
+            "default_priority_level": 1,
+            "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": 4},
+            "priority_queue_policy": {"1": {"default_timeout_microseconds": 1}},
+        },
+    },
+    {"input": [{"name": "a", "dims": [-1], "allow_ragged_batch": True}]},
     {"instance_group": [{"kind": kind, "count": 2} for kind in ("KIND_CPU", "KIND_MODEL")]},
     {"instance_group": [{"kind": "KIND_GPU", "gpus": [0]}]},
     {"version_policy": {"specific": {"versions": [1, 3]}}},
@@ -45,32 +62,9 @@ SUPPORTED: list[dict[str, Any]] = [
 NOT_YET: dict[str, dict[str, Any]] = {
     "runtime": {"runtime": "model.py"},
     "input.is_shape_tensor": {"input": [{}, {"is_shape_tensor": True}]},
-    "input.allow_ragged_batch": {"input": [{"allow_ragged_batch": True}]},
     "input.is_non_linear_format_io": {"input": [{"is_non_linear_format_io": True}]},
     "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
     "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
-    "batch_input": {"batch_input": [{}]},
-    "batch_output": {"batch_output": [{}]},
-    "dynamic_batching.preserve_ordering": {"dynamic_batching": {"preserve_ordering": True}},
-    "dynamic_batching.priority_levels": {
-        "dynamic_batching": {"priority_levels": 2, "default_priority_level": 1}
-    },
-    "dynamic_batching.default_priority_level": {"dynamic_batching": {"default_priority_level": 1}},
-    "dynamic_batching.default_queue_policy.timeout_action": {
-        "dynamic_batching": {"default_queue_policy": {"timeout_action": "DELAY"}}
-    },
-    "dynamic_batching.default_queue_policy.default_timeout_microseconds": {
-        "dynamic_batching": {"default_queue_policy": {"default_timeout_microseconds": 1}}
-    },
-    "dynamic_batching.default_queue_policy.allow_timeout_override": {
-        "dynamic_batching": {"default_queue_policy": {"allow_timeout_override": True}}
-    },
-    "dynamic_batching.default_queue_policy.max_queue_size": {
-        "dynamic_batching": {"default_queue_policy": {"max_queue_size": 1}}
-    },
-    "dynamic_batching.priority_queue_policy": {
-        "dynamic_batching": {"priority_queue_policy": {"1": {}}}
-    },
     "sequence_batching": {"sequence_batching": {}},
     "ensemble_scheduling": {"ensemble_scheduling": {}},
     "instance_group.rate_limiter": {"instance_group": [{}, {"rate_limiter": {}}]},
@@ -97,6 +91,20 @@ def test_what_does_not_work_yet_is_refused_by_name(path: str) -> None:
     text = f"model 'm': field '{path}' is not supported by this version of Penstock"
     with pytest.raises(UnsupportedError, match=re.escape(text)):
         refuse_unsupported(config)
+
+
+class Computing(IdentityBackend):
+    """A backend that computes tensors of a batch."""
+
+    batch_tensors = True
+
+
+@pytest.mark.parametrize("path", ["batch_input", "batch_output"])
+def test_tensors_of_a_batch_are_refused_where_nobody_computes_them(path: str) -> None:
+    config = config_from_json({"name": "m", "backend": "identity", path: [{}]})
+    refuse_batch_tensors(config, Computing)
+    with pytest.raises(UnsupportedError, match=f"field '{path}' is not supported by backend 'ide"):
+        refuse_batch_tensors(config, IdentityBackend)
 
 
 def test_fields_are_looked_for_in_lists() -> None:

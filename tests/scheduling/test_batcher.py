@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import FakeInstance, in_virtual_time, make_inference, make_request, marks, turns
-from penstock.core.errors import RequestCancelledError, UnavailableError
+from penstock.core.errors import RejectedError, RequestCancelledError, UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Statistics
+from penstock.core.statistics import FailureReason, Statistics
 from penstock.core.tensor import Tensor
-from penstock.scheduling.batcher import DynamicBatcher, signature
+from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.batcher_settings import BatcherSettings, signature
+from penstock.scheduling.length_batching import LengthBatching
+from penstock.scheduling.priority import LevelPolicy, PriorityLevels
 from penstock.scheduling.queue import BatchPolicy
 
-EAGER = BatchPolicy(4)
-PATIENT = BatchPolicy(4, max_queue_delay=1.0)
+EAGER = BatcherSettings(BatchPolicy(4))
+PATIENT = BatcherSettings(BatchPolicy(4, max_queue_delay=1.0))
 
 
 def _scheduled(
@@ -144,7 +149,9 @@ def test_a_delay_too_short_for_a_timer_is_not_spent_spinning() -> None:
     instance = FakeInstance()
 
     async def call() -> None:
-        batcher = DynamicBatcher(BatchPolicy(4, max_queue_delay=0.0002), [instance])
+        batcher = DynamicBatcher(
+            BatcherSettings(BatchPolicy(4, max_queue_delay=0.0002)), [instance]
+        )
         for id in "abcde":
             await asyncio.sleep(0.001)
             (inference,) = _scheduled(batcher, id)
@@ -229,6 +236,171 @@ async def test_draining_waits_for_what_executes() -> None:
     assert not draining.done()
     instance.release()
     await asyncio.wait_for(draining, 1)
+
+
+# -- queue policies ------------------------------------------------------------------------------
+
+
+def _limited(**limits: Any) -> BatcherSettings:
+    return BatcherSettings(BatchPolicy(1), PriorityLevels(default_policy=LevelPolicy(**limits)))
+
+
+@pytest.mark.contract("D-11")
+async def test_a_full_queue_turns_requests_away_until_somebody_leaves() -> None:
+    instance, statistics = FakeInstance(held=True), Statistics()
+    batcher = DynamicBatcher(_limited(max_queue_size=2), [instance])
+    _scheduled(batcher, "a", statistics)
+    await turns()
+    waiting = _scheduled(batcher, "bc", statistics)
+    with pytest.raises(RejectedError, match=r"^\[request id: d\] Exceeds maximum queue size$"):
+        _scheduled(batcher, "d", statistics)
+    with pytest.raises(RejectedError, match=r"^\[request id: <id_unknown>\] Exceeds maximum"):
+        batcher.schedule(make_inference())
+    waiting[0].stream.close()
+    _scheduled(batcher, "e", statistics)
+    instance.release()
+    await turns(20)
+    assert instance.batches == [["a"], ["c"], ["e"]]
+
+
+@pytest.mark.contract("D-12", "D-16")
+@in_virtual_time
+async def test_a_request_whose_time_is_up_is_rejected_though_all_instances_are_busy() -> None:
+    instance, statistics = FakeInstance(seconds=9.0), Statistics()
+    batcher = DynamicBatcher(_limited(timeout=2.0), [instance])
+    first, second = _scheduled(batcher, "ab", statistics)
+    with pytest.raises(RejectedError, match=r"^Request timeout expired$"):
+        await marks(second.stream)
+    assert asyncio.get_running_loop().time() == pytest.approx(2.0)
+    assert await marks(first.stream) == ["a"]
+    assert statistics.failures[FailureReason.REJECTED] == 1
+    assert statistics.pending == statistics.in_flight == 0
+
+
+@pytest.mark.contract("D-12", "D-16")
+@in_virtual_time
+async def test_a_request_in_a_forming_batch_expires_before_the_delay_is_up() -> None:
+    instance = FakeInstance()
+    policy = BatchPolicy(4, max_queue_delay=5.0)
+    levels = PriorityLevels(default_policy=LevelPolicy(timeout=9.0, overridable=True))
+    batcher = DynamicBatcher(BatcherSettings(policy, levels), [instance])
+    (stays,) = _scheduled(batcher, "a")
+    hurried = make_inference("b", timeout=1_000_000)
+    batcher.schedule(hurried)
+    with pytest.raises(RejectedError):
+        await marks(hurried.stream)
+    assert asyncio.get_running_loop().time() == pytest.approx(1.0)
+    assert await marks(stays.stream) == ["a"]
+    assert instance.began == [pytest.approx(5.0)]
+
+
+@pytest.mark.contract("D-13")
+@in_virtual_time
+async def test_a_delayed_request_is_served_after_those_that_came_later() -> None:
+    instance = FakeInstance(seconds=3.0)
+    batcher = DynamicBatcher(_limited(timeout=2.0, delays=True), [instance])
+    _scheduled(batcher, "ab")
+    await asyncio.sleep(2.5)
+    _scheduled(batcher, "c")
+    await asyncio.sleep(20)
+    assert instance.batches == [["a"], ["c"], ["b"]]
+
+
+@pytest.mark.contract("D-09")
+async def test_more_urgent_requests_are_executed_first() -> None:
+    instance = FakeInstance()
+    batcher = DynamicBatcher(BatcherSettings(BatchPolicy(1), PriorityLevels(3, 2)), [instance])
+    for id, priority in (("a", 3), ("b", 0), ("c", 1), ("d", 9)):
+        batcher.schedule(make_inference(id, priority=priority))
+    await turns(20)
+    assert instance.batches == [["c"], ["b"], ["d"], ["a"]]
+
+
+@in_virtual_time
+async def test_the_lowest_priority_waits_no_longer_than_its_policy() -> None:
+    """Others may keep the instance busy for ever."""
+    instance = FakeInstance(seconds=1.0)
+    levels = PriorityLevels(2, 2, policies={2: LevelPolicy(timeout=3.5)})
+    batcher = DynamicBatcher(BatcherSettings(BatchPolicy(1), levels), [instance])
+    for id in "abcdefgh":
+        batcher.schedule(make_inference(id, priority=1))
+    low = make_inference("low", priority=2)
+    batcher.schedule(low)
+    with pytest.raises(RejectedError, match="Request timeout expired"):
+        await marks(low.stream)
+    assert asyncio.get_running_loop().time() == pytest.approx(3.5)
+    await batcher.drain()
+
+
+@pytest.mark.contract("D-20")
+async def test_the_first_batch_waits_for_as_many_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    instance = FakeInstance()
+    batcher = DynamicBatcher(EAGER, [instance])
+    _scheduled(batcher, "ab")
+    await turns()
+    assert instance.batches == []
+    for ids in ("c", "d"):
+        _scheduled(batcher, ids)
+        await turns()
+    assert instance.batches == [["a", "b", "c"], ["d"]]
+
+
+@pytest.mark.contract("D-21")
+async def test_batches_are_logged_for_who_debugs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "penstock.scheduling.batcher")
+    batcher = DynamicBatcher(EAGER, [FakeInstance(held=True)])
+    for id, rows in (("a", 3), ("b", 1), ("c", 1)):
+        batcher.schedule(make_inference(id, rows))
+    await turns()
+    assert caplog.messages == ["model 'm': batch of 2 requests, 4 rows; 1 wait"]
+
+
+# -- order and lengths ---------------------------------------------------------------------------
+
+
+@pytest.mark.contract("D-08")
+@in_virtual_time
+async def test_responses_keep_their_order_though_another_instance_is_faster() -> None:
+    instances = FakeInstance("slow", seconds=5.0), FakeInstance("fast", seconds=1.0)
+    settings = BatcherSettings(BatchPolicy(1), preserve_ordering=True)
+    batcher, seen = DynamicBatcher(settings, instances), []
+    inferences = _scheduled(batcher, "abc")
+
+    async def read(inference: Inference) -> None:
+        seen.extend(await marks(inference.stream))
+
+    await asyncio.gather(*map(read, reversed(inferences)))
+    assert seen == ["a", "b", "c"]
+    assert instances[1].batches == [["b"], ["c"]]
+
+
+async def test_a_budget_of_elements_counts_the_shapes_of_requests() -> None:
+    instance = FakeInstance()
+    settings = BatcherSettings(
+        BatchPolicy(8, max_elements=6),
+        signature=lambda request: None,
+        lengths=LengthBatching(max_elements=6),
+    )
+    batcher = DynamicBatcher(settings, [instance])
+    for id, width in (("a", 1), ("b", 3), ("c", 1)):
+        batcher.schedule(make_inference(id, width=width))
+    await turns(10)
+    assert instance.batches == [["a", "b"], ["c"]]
+
+
+async def test_requests_of_one_bucket_are_batched_past_others() -> None:
+    instance = FakeInstance()
+    settings = BatcherSettings(
+        BatchPolicy(8), signature=lambda request: None, lengths=LengthBatching(buckets=(2,))
+    )
+    batcher = DynamicBatcher(settings, [instance])
+    for id, width in (("a", 1), ("b", 9), ("c", 2), ("d", 3)):
+        batcher.schedule(make_inference(id, width=width))
+    await turns(10)
+    assert instance.batches == [["a", "c"], ["b", "d"]]
 
 
 # -- signatures ----------------------------------------------------------------------------------

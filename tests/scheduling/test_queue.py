@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.scheduling.queue import BatchPolicy, BatchQueue
+from penstock.scheduling.priority import LevelPolicy, PriorityLevels
+from penstock.scheduling.queue import BatchPolicy, BatchQueue, Entry
 
 
 @dataclass(eq=False)
@@ -21,13 +22,22 @@ class Item:
     signature: str = "a"
     abandoned: bool = False
     number: int = field(default_factory=count().__next__)
+    entry: Entry[Item] | None = None
 
 
 def _queue(policy: BatchPolicy, items: list[Item], now: float = 0.0) -> BatchQueue[Item]:
     queue = BatchQueue[Item](policy)
     for item in items:
-        queue.push(item, item.rows, item.signature, now)
+        item.entry = queue.push(item, item.rows, item.signature, now)
+    for item in items:
+        if item.abandoned:
+            _leave(queue, item)
     return queue
+
+
+def _leave(queue: BatchQueue[Item], item: Item) -> None:
+    assert item.entry is not None
+    queue.leave(item.entry)
 
 
 def _rows(batch: list[Item]) -> int:
@@ -139,7 +149,7 @@ def test_whoever_leaves_while_waiting_never_executes(
     leaving = data.draw(st.lists(st.sampled_from(items), unique=True)) if items else []
     queue.due()
     for item in leaving:
-        item.abandoned = True
+        _leave(queue, item)
     left = [item for batch in _emptied(queue) for item in batch]
     assert left == [item for item in items if item not in leaving]
 
@@ -174,8 +184,11 @@ def test_the_oldest_request_sets_the_deadline() -> None:
 
 def test_an_oldest_request_that_left_sets_no_deadline() -> None:
     queue = BatchQueue[Item](BatchPolicy(4, max_queue_delay=2.0))
-    queue.push(Item(abandoned=True), 1, "a", now=10.0)
+    entry = queue.push(Item(), 1, "a", now=10.0)
     queue.push(Item(), 1, "a", now=11.5)
+    assert queue.due() == 12.0
+    assert entry is not None
+    queue.leave(entry)
     assert queue.due() == 13.5
 
 
@@ -256,3 +269,139 @@ def test_a_cleared_queue_gives_back_everything_and_is_empty() -> None:
     queue = _queue(BatchPolicy(8), items)
     assert queue.clear() == items
     assert (len(queue), queue.due()) == (0, inf)
+
+
+# -- lengths -------------------------------------------------------------------------------------
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30)
+
+
+def _long(policy: BatchPolicy, *requests: tuple[int, int], buckets: str = "") -> BatchQueue[Item]:
+    """A queue of requests by rows and length; with one letter each for their buckets."""
+    queue = BatchQueue[Item](policy)
+    for number, (rows, length) in enumerate(requests):
+        bucket = ord(buckets[number]) if buckets else 0
+        queue.push(Item(rows), rows, "a", 0.0, length=length, bucket=bucket)
+    return queue
+
+
+def test_a_budget_of_elements_bounds_rows_times_the_longest() -> None:
+    policy = BatchPolicy(8, max_elements=12)
+    batches = _emptied(_long(policy, (1, 2), (1, 4), (1, 4), (1, 1), (1, 6)))
+    assert [len(batch) for batch in batches] == [3, 2]
+
+
+def test_a_budget_bounds_the_sum_where_nothing_is_padded() -> None:
+    policy = BatchPolicy(8, max_elements=12, padded=False)
+    batches = _emptied(_long(policy, (1, 1), (1, 1), (1, 9), (1, 1), (1, 2)))
+    assert [len(batch) for batch in batches] == [4, 1]
+
+
+def test_a_request_over_the_budget_leaves_alone() -> None:
+    batches = _emptied(_long(BatchPolicy(8, max_elements=5), (1, 2), (1, 9), (1, 2)))
+    assert [len(batch) for batch in batches] == [1, 1, 1]
+
+
+def test_a_batch_that_has_used_up_its_budget_does_not_wait() -> None:
+    queue = _long(BatchPolicy(8, max_queue_delay=9.0, max_elements=6), (1, 3), (1, 2))
+    assert queue.due() == -inf
+
+
+def test_requests_of_another_bucket_are_skipped_and_come_next() -> None:
+    queue = _long(BatchPolicy(4), *[(1, 1)] * 6, buckets="xyxyzx")
+    names = [[item.number for item in batch] for batch in _emptied(queue)]
+    first = names[0][0]
+    assert [[n - first for n in batch] for batch in names] == [[0, 2, 5], [1, 3], [4]]
+
+
+def test_a_bucket_is_not_searched_for_forever() -> None:
+    policy = BatchPolicy(2, max_queue_delay=9.0)
+    queue = _long(policy, *[(1, 1)] * 20, buckets="x" + "y" * 19)
+    assert queue.due() == -inf
+
+
+@given(LENGTHS, st.integers(1, 20), st.booleans(), st.data())
+def test_lengths_lose_nobody_and_keep_the_budget(
+    requests: list[tuple[int, int]], budget: int, padded: bool, data: st.DataObject
+) -> None:
+    policy = BatchPolicy(8, max_elements=budget, padded=padded)
+    buckets = data.draw(st.lists(st.sampled_from("xyz"), min_size=30, max_size=30))
+    queue = BatchQueue[tuple[int, int, int, str]](policy)
+    for number, (rows, length) in enumerate(requests):
+        bucket = buckets[number]
+        item = (number, rows, length, bucket)
+        queue.push(item, rows, "a", 0.0, length=length, bucket=ord(bucket))
+    batches = []
+    while batch := queue.pop(0.0):
+        batches.append(batch)
+    assert sorted(n for batch in batches for n, *_ in batch) == list(range(len(requests)))
+    assert all(len({item[3] for item in batch}) == 1 for batch in batches)
+    assert all([n for n, *_ in batch] == sorted(n for n, *_ in batch) for batch in batches)
+    # The oldest is always in the next batch, so no bucket starves.
+    waiting = set(range(len(requests)))
+    for batch in batches:
+        assert batch[0][0] == min(waiting)
+        waiting -= {n for n, *_ in batch}
+    for batch in batches:
+        longest, rows = max(i[2] for i in batch), sum(i[1] for i in batch)
+        cost = longest * rows if padded else sum(i[1] * i[2] for i in batch)
+        assert len(batch) == 1 or cost <= budget
+
+
+# -- priorities ----------------------------------------------------------------------------------
+
+
+def test_a_batch_may_hold_several_priorities_in_their_order() -> None:
+    queue = BatchQueue[str](BatchPolicy(3), PriorityLevels(count=2, default=2))
+    for name, priority in (("a", 2), ("b", 1), ("c", 2), ("d", 1)):
+        queue.push(name, 1, "", 0.0, priority=priority)
+    assert [queue.pop(0.0), queue.pop(0.0)] == [["b", "d", "a"], ["c"]]
+
+
+def test_a_more_urgent_request_joins_a_batch_that_waits() -> None:
+    queue = BatchQueue[str](BatchPolicy(2, max_queue_delay=5.0), PriorityLevels(2, 2))
+    queue.push("a", 1, "", 1.0)
+    assert queue.due() == 6.0
+    queue.push("b", 1, "", 2.0, priority=1)
+    assert queue.due() == -inf
+    assert queue.pop(2.0) == ["b", "a"]
+
+
+def test_the_delay_counts_from_the_oldest_whatever_its_priority() -> None:
+    queue = BatchQueue[str](BatchPolicy(4, max_queue_delay=5.0), PriorityLevels(2, 2))
+    queue.push("a", 1, "", 1.0)
+    queue.push("b", 1, "", 3.0, priority=1)
+    assert queue.due() == 6.0
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("paelw"), st.integers(1, 3), st.integers(1, 4)), max_size=40
+)
+
+
+@given(policies(), STEPS)
+def test_a_batch_kept_while_requests_come_is_the_one_that_would_be_formed_anew(
+    policy: BatchPolicy, steps: list[tuple[str, int, int]]
+) -> None:
+    """Every change but a request that joins behind makes the queue form its batch again."""
+    levels = PriorityLevels(3, 2, LevelPolicy(timeout=4.0), {3: LevelPolicy(2.0, delays=True)})
+    queue, now, entries, gone = BatchQueue[int](policy, levels), 0.0, [], []
+    for number, (action, level, rows) in enumerate(steps):
+        if action in "pa":
+            entry = queue.push(number, rows, rows == 4, now, priority=level)
+            assert entry is not None
+            entries.append(entry)
+        elif action == "w":
+            now += level
+        elif action == "e":
+            gone += queue.expire(now)
+        elif entries:
+            entry = entries.pop(level % len(entries))
+            gone += [entry.item] if entry.waiting else []
+            queue.leave(entry)
+        kept = queue.due()
+        queue._forming = None
+        assert queue.due() == kept
+        if action == "a":
+            gone += queue.pop(now)
+    assert sorted(gone + queue.clear()) == [n for n, (a, _, _) in enumerate(steps) if a in "pa"]

@@ -55,12 +55,14 @@ class Backend(ABC):
     `host` says where instances live unless the configuration's parameter `penstock.host` says
     otherwise: on a thread of the server (only for backends whose work releases the GIL) or in a
     process of their own. `serial` backends get one `execute` at a time; others, such as engines
-    that batch by themselves, may be called again before the last call has returned.
-    `process_main` is the function that serves such a process, as `module:function`.
+    that batch by themselves, may be called again before the last call has returned. Only
+    `batch_tensors` backends compute `batch_input` and split by `batch_output`. `process_main` is
+    the function that serves such a process, as `module:function`.
     """
 
     host: ClassVar[Host] = "thread"
     serial: ClassVar[bool] = True
+    batch_tensors: ClassVar[bool] = False
     process_main: ClassVar[str] = "penstock.hosting.host:run"
 
     @classmethod

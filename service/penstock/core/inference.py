@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from penstock.core.errors import (
     InferenceError,
@@ -19,7 +20,7 @@ class Inference:
 
     Every time is from `time.monotonic_ns`, 0 until the station was passed. The scheduler calls
     `started` when an instance takes the request; the instance sets the compute times. Statistics
-    are written once, when the stream ends.
+    are written once, when the stream ends; `on_end` is called then, if somebody set it.
     """
 
     __slots__ = (
@@ -28,6 +29,7 @@ class Inference:
         "compute_output_start",
         "compute_start",
         "from_backend",
+        "on_end",
         "request",
         "rows",
         "start",
@@ -42,6 +44,7 @@ class Inference:
         self.rows = rows
         self.stream = ResponseStream(self._ended, version)
         self.from_backend = False
+        self.on_end: Callable[[], None] | None = None
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
@@ -74,6 +77,8 @@ class Inference:
             statistics.fail.add(now - self.start)
             statistics.failures[self._reason(error)] += 1
         statistics.left()
+        if self.on_end is not None:
+            self.on_end()
 
     def _succeeded(self, now: int) -> None:
         statistics = self.statistics

@@ -29,6 +29,7 @@ class ResponseStream:
     __slots__ = (
         "_ended",
         "_error",
+        "_held",
         "_on_close",
         "_on_end",
         "_on_ready",
@@ -45,6 +46,7 @@ class ResponseStream:
         self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
         self._ended = False
+        self._held = False
         self._error: InferenceError | None = None
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -104,14 +106,26 @@ class ResponseStream:
             finally:
                 self._writer = None
 
+    # -- the scheduler's side ----------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Let the reader see nothing, not even the end, until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Let the reader have what came meanwhile, and what comes from now on."""
+        self._held = False
+        if self._responses or self._ended:
+            self._wake_reader()
+
     # -- the reader's side ------------------------------------------------------------------
 
     def __aiter__(self) -> ResponseStream:
         return self
 
     async def __anext__(self) -> InferenceResponse:
-        while not self._responses:
-            if self._ended:
+        while self._held or not self._responses:
+            if self._ended and not self._held:
                 raise self._stop()
             self._reader = asyncio.get_running_loop().create_future()
             try:
@@ -124,6 +138,8 @@ class ResponseStream:
 
     def take(self, limit: int = 1 << 30) -> list[InferenceResponse]:
         """Up to `limit` responses that are here already, without waiting; may be empty."""
+        if self._held:
+            return []
         responses = self._responses
         ready = [responses.popleft() for _ in range(min(limit, len(responses)))]
         if ready:
@@ -133,13 +149,13 @@ class ResponseStream:
     def watch(self, on_ready: Callable[[], None]) -> None:
         """Instead of waiting: be called whenever responses, or the end, may be there to take."""
         self._on_ready = on_ready
-        if self._responses or self._ended:
+        if not self._held and (self._responses or self._ended):
             on_ready()
 
     @property
     def exhausted(self) -> bool:
         """Whether the stream has ended and nothing is left to take."""
-        return self._ended and not self._responses
+        return self._ended and not self._responses and not self._held
 
     @property
     def error(self) -> InferenceError | None:
@@ -148,6 +164,7 @@ class ResponseStream:
 
     def close(self) -> None:
         """Want no more. Cancels the request unless it has ended."""
+        self._held = False
         self._responses.clear()
         if self._ended:
             return
@@ -175,6 +192,8 @@ class ResponseStream:
             self._on_take(count)
 
     def _wake_reader(self) -> None:
+        if self._held:
+            return
         if self._on_ready is not None:
             self._on_ready()
         elif self._reader is not None and not self._reader.done():

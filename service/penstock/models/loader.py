@@ -23,13 +23,13 @@ from penstock.models.labels import read_labels
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.repository import ModelFiles
-from penstock.models.support import refuse_unsupported
+from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.warmup import read_samples, warm_up
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
-from penstock.scheduling.queue import BatchPolicy
 
 _AHEAD = 16
 """Batches that a lone instance of a quick model may have at once."""
@@ -85,6 +85,8 @@ class ModelLoader:
         config = normalized(config, self._gpus)
         validate(config, self._gpus)
         refuse_unsupported(config)
+        refuse_batch_tensors(config, backend)
+        BatcherSettings.of(config)
         backend.check_config(config)
         return config
 
@@ -152,15 +154,9 @@ async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]
 
 
 def _scheduler(config: ModelConfig, instances: list[ModelInstance]) -> Scheduler:
-    batching = config.dynamic_batching
-    if batching is None:
+    if config.dynamic_batching is None:
         return DirectScheduler(instances)
-    policy = BatchPolicy(
-        max_batch_size=config.max_batch_size,
-        preferred=frozenset(batching.preferred_batch_size),
-        max_queue_delay=batching.max_queue_delay,
-    )
-    return DynamicBatcher(policy, instances)
+    return DynamicBatcher(BatcherSettings.of(config), instances)
 
 
 def _process_spec(

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.core.backend import Backend
 from penstock.core.config import ConfigPart, Field, ModelConfig, fields_of
 from penstock.core.errors import UnsupportedError
 
 UNSUPPORTED = (
     "runtime",
     "input.is_shape_tensor",
-    "input.allow_ragged_batch",
     "input.is_non_linear_format_io",
     "output.is_shape_tensor",
     "output.is_non_linear_format_io",
-    "batch_input",
-    "batch_output",
-    "dynamic_batching.preserve_ordering",
-    "dynamic_batching.priority_levels",
-    "dynamic_batching.default_priority_level",
-    "dynamic_batching.default_queue_policy.timeout_action",
-    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
-    "dynamic_batching.default_queue_policy.allow_timeout_override",
-    "dynamic_batching.default_queue_policy.max_queue_size",
-    "dynamic_batching.priority_queue_policy",
     "sequence_batching",
     "ensemble_scheduling",
     "instance_group.rate_limiter",
@@ -45,6 +35,18 @@ def refuse_unsupported(config: ModelConfig) -> None:
             raise UnsupportedError(
                 f"model '{config.name}': field '{path}' "
                 "is not supported by this version of Penstock"
+            )
+
+
+def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
+    """Raise for tensors that are computed for a batch where the backend computes none (C-18)."""
+    if backend.batch_tensors:
+        return
+    for path in ("batch_input", "batch_output"):
+        if is_given(config, path):
+            raise UnsupportedError(
+                f"model '{config.name}': field '{path}' is not supported by backend"
+                f" '{config.backend}'"
             )
 
 

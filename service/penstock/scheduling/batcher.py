@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+import logging
+import os
+from collections.abc import Sequence
+from functools import partial
 from math import inf
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, RejectedError
 from penstock.core.inference import Inference
-from penstock.core.request import InferenceRequest
 from penstock.scheduling import Instance
+from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.compatibility import bucket, length
 from penstock.scheduling.pool import InstancePool
-from penstock.scheduling.queue import BatchPolicy, BatchQueue
+from penstock.scheduling.queue import BatchQueue, Entry
+from penstock.scheduling.response_order import ResponseOrder
+
+logger = logging.getLogger(__name__)
 
 _TICK = 0.001
 """What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""
+_HOLD = "TRITONSERVER_DELAY_SCHEDULER"
+"""How many requests must wait before the first batch is formed: for tests (contract D-20)."""
 
 
 class DynamicBatcher:
     """Batches requests of one model for all its instances.
 
     Decisions are made once per loop turn, so whatever one read of a socket brought is batched
-    together even without a queue delay.
+    together even without a queue delay; and only when an instance is idle, so that batches grow
+    while all are busy.
     """
 
-    def __init__(self, policy: BatchPolicy, instances: Sequence[Instance]) -> None:
-        self._queue: BatchQueue[Inference] = BatchQueue(policy)
+    def __init__(self, settings: BatcherSettings, instances: Sequence[Instance]) -> None:
+        self._queue: BatchQueue[Inference] = BatchQueue(settings.policy, settings.levels)
+        self._signature = settings.signature
+        self._lengths = settings.lengths if settings.lengths.counts else None
+        self._order = ResponseOrder() if settings.preserve_ordering else None
         self._pool = InstancePool(instances, self._dispatch)
         self._loop = asyncio.get_running_loop()
         self._wake: asyncio.Handle | None = None
         self._wake_at = inf
+        held = os.environ.get(_HOLD, "")
+        self._held_below = int(held) if held.isdecimal() else 0
 
     def schedule(self, inference: Inference) -> None:
-        request = inference.request
-        self._queue.push(inference, inference.rows, signature(request), self._loop.time())
+        entry = self._push(inference)
+        if entry is None:
+            raise RejectedError(
+                f"[request id: {inference.request.id or '<id_unknown>'}] Exceeds maximum queue size"
+            )
+        inference.on_end = partial(self._queue.leave, entry)
         self._wake_by(-inf)
 
     def abandon(self, error: InferenceError) -> None:
@@ -42,6 +61,20 @@ class DynamicBatcher:
 
     async def drain(self) -> None:
         await self._pool.drain()
+
+    def _push(self, inference: Inference) -> Entry[Inference] | None:
+        request, lengths = inference.request, self._lengths
+        elements = length(request) if lengths is not None else 0
+        return self._queue.push(
+            inference,
+            inference.rows,
+            self._signature(request),
+            self._loop.time(),
+            length=elements,
+            bucket=bucket(elements, lengths.buckets) if lengths is not None else 0,
+            priority=request.priority,
+            timeout=request.timeout / 1e6,
+        )
 
     def _wake_by(self, when: float) -> None:
         """Dispatch at `when` on the loop's clock, or earlier if that is already planned."""
@@ -60,15 +93,42 @@ class DynamicBatcher:
         self._dispatch()
 
     def _dispatch(self) -> None:
+        now = self._loop.time()
+        for inference in self._queue.expire(now):
+            inference.fail(RejectedError("Request timeout expired"))
+        self._wake_by(min(self._serve(now), self._queue.next_expiry()))
+
+    def _serve(self, now: float) -> float:
+        """Give batches to idle instances; when the next one is due, `inf` if nobody is idle."""
+        if self._holds():
+            return inf
         while (instance := self._pool.idle()) is not None:
-            now, due = self._loop.time(), self._queue.due()
+            due = self._queue.due()
             if due > now:
-                if due < inf:
-                    self._wake_by(due)
-                return
-            self._pool.run(instance, self._queue.pop(now))
+                return due
+            self._pool.run(instance, self._taken(now))
+        return inf
 
+    def _taken(self, now: float) -> list[Inference]:
+        batch = self._queue.pop(now)
+        if self._order is not None:
+            self._order.add(batch)
+        else:
+            for inference in batch:
+                inference.on_end = None
+        if logger.isEnabledFor(logging.DEBUG):
+            model, rows = batch[0].request.model_name, sum(i.rows for i in batch)
+            logger.debug(
+                "model '%s': batch of %d requests, %d rows; %d wait",
+                model,
+                len(batch),
+                rows,
+                len(self._queue),
+            )
+        return batch
 
-def signature(request: InferenceRequest) -> Hashable:
-    """What requests of one batch must have in common: inputs and their shapes per row (D-06)."""
-    return frozenset((name, tensor.shape[1:]) for name, tensor in request.inputs.items())
+    def _holds(self) -> bool:
+        if len(self._queue) < self._held_below:
+            return True
+        self._held_below = 0
+        return False

@@ -2,128 +2,108 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass
-from itertools import islice
 from math import inf
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
+from penstock.scheduling.forming import BatchPolicy, Forming
+from penstock.scheduling.priority import PriorityLevels
+from penstock.scheduling.waiting import Entry, PriorityQueue
 
-class Item(Protocol):
-    """What can wait in a queue."""
+__all__ = ["BatchPolicy", "BatchQueue", "Entry"]
 
-    @property
-    def abandoned(self) -> bool:
-        """Whether nobody wants it any more."""
-
-
-T = TypeVar("T", bound=Item)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPolicy:
-    """How large batches may grow, and how long the oldest request waits for that.
-
-    Sizes are batch rows; the delay is in seconds. No preferred sizes means `max_batch_size`.
-    """
-
-    max_batch_size: int
-    preferred: frozenset[int] = frozenset()
-    max_queue_delay: float = 0.0
-
-    @property
-    def sizes(self) -> frozenset[int]:
-        """The sizes that leave at once when they can be formed."""
-        return self.preferred or frozenset((self.max_batch_size,))
-
-    @property
-    def largest(self) -> int:
-        """The largest batch worth waiting for."""
-        return max(self.sizes)
-
-
-@dataclass(slots=True)
-class _Entry(Generic[T]):
-    item: T
-    rows: int
-    signature: Hashable
-    since: float
+T = TypeVar("T")
 
 
 class BatchQueue(Generic[T]):
-    """Requests that wait to be executed together, in order of arrival.
+    """Requests that wait to be executed together.
 
-    A batch is a run of neighbours from the front with one signature (equal shapes, D-06) and at
-    most `max_batch_size` rows; a request is never split.
+    A batch is made of the first requests in the order of priority and age that have one signature
+    (equal shapes, D-06) and fit; a request is never split. Those of another length bucket are
+    skipped, while a request that does not fit for any other reason closes the batch.
     """
 
-    def __init__(self, policy: BatchPolicy) -> None:
+    def __init__(self, policy: BatchPolicy, levels: PriorityLevels | None = None) -> None:
         self._policy = policy
-        self._entries: deque[_Entry[T]] = deque()
+        self._waiting: PriorityQueue[T] = PriorityQueue(levels or PriorityLevels())
+        # Kept while requests only join behind; every other change asks for it anew.
+        self._forming: Forming[T] | None = None
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._waiting)
 
-    def push(self, item: T, rows: int, signature: Hashable, now: float) -> None:
-        """Add a request that takes `rows` of a batch."""
-        self._entries.append(_Entry(item, rows, signature, now))
+    def push(
+        self,
+        item: T,
+        rows: int,
+        signature: Hashable,
+        now: float,
+        *,
+        length: int = 0,
+        bucket: int = 0,
+        priority: int = 0,
+        timeout: float = 0.0,
+    ) -> Entry[T] | None:
+        """Add a request that takes `rows` of a batch; `None` when its level is full (D-11)."""
+        entry = Entry(item, rows, signature, now, length, bucket)
+        if not self._waiting.add(entry, priority, timeout):
+            return None
+        if self._forming is not None:
+            self._joined(self._forming, entry)
+        return entry
+
+    def leave(self, entry: Entry[T]) -> None:
+        """Forget a request that nobody wants any more; one that was taken already is left alone."""
+        if entry.waiting:
+            self._waiting.remove(entry)
+            self._forming = None
+
+    def expire(self, now: float) -> list[T]:
+        """Who is to be rejected, its time being up; who is only delayed now comes later."""
+        if self._waiting.next_expiry() > now:
+            return []
+        self._forming = None
+        return self._waiting.expire(now)
+
+    def next_expiry(self) -> float:
+        """When somebody's time is up; `inf` for never."""
+        return self._waiting.next_expiry()
 
     def due(self) -> float:
         """When the next batch must leave, at the latest: `-inf` at once, `inf` never."""
-        self._drop_abandoned()
-        if not self._entries:
+        forming = self._formed()
+        if not forming.entries:
             return inf
-        return -inf if self._preferred()[1] else self._delayed_until()
+        return -inf if forming.ready else forming.since + self._policy.max_queue_delay
 
     def pop(self, now: float) -> list[T]:
         """The next batch; empty when nothing waits.
 
         Once the delay is up it is as large as it can be, even beyond a preferred size (D-05).
         """
-        self._drop_abandoned()
-        if not self._entries:
-            return []
-        overdue = self._policy.max_queue_delay and now >= self._delayed_until()
-        count = self._fitting() if overdue else self._preferred()[0]
-        return [self._entries.popleft().item for _ in range(count)]
+        forming, delay = self._formed(), self._policy.max_queue_delay
+        entries = forming.chosen(overdue=delay > 0.0 and now >= forming.since + delay)
+        for entry in entries:
+            self._waiting.remove(entry)
+        self._forming = None
+        return [entry.item for entry in entries]
 
     def clear(self) -> list[T]:
         """Everything that waits; nothing does afterwards."""
-        entries, self._entries = self._entries, deque()
-        return [entry.item for entry in entries]
+        self._forming = None
+        return self._waiting.clear()
 
-    def _delayed_until(self) -> float:
-        return self._entries[0].since + self._policy.max_queue_delay
+    def _joined(self, forming: Forming[T], entry: Entry[T]) -> None:
+        if not self._waiting.is_last(entry):
+            self._forming = None
+        elif not forming.closed:
+            forming.add(entry)
 
-    def _fitting(self) -> int:
-        """How many entries fit into one batch."""
-        rows = 0
-        for count, entry in enumerate(self._entries):
-            if count and not self._joins(entry, rows):
-                return count
-            rows += entry.rows
-        return len(self._entries)
-
-    def _preferred(self) -> tuple[int, bool]:
-        """How many entries make the batch to prefer, and whether it need not wait for more."""
-        rows, best, fitting = 0, 0, self._fitting()
-        largest, sizes = self._policy.largest, self._policy.sizes
-        for count, entry in enumerate(islice(self._entries, fitting)):
-            if count and rows + entry.rows > largest and not best:
-                return count, True
-            rows += entry.rows
-            if rows in sizes:
-                best = count + 1
-        closed = fitting < len(self._entries) or rows >= largest
-        return best or fitting, bool(best) or closed
-
-    def _joins(self, entry: _Entry[T], rows: int) -> bool:
-        same = entry.signature == self._entries[0].signature
-        return same and rows + entry.rows <= self._policy.max_batch_size
-
-    def _drop_abandoned(self) -> None:
-        """Forget who left, as far as the next batch could reach."""
-        reach = self._policy.max_batch_size + 1
-        if any(e.item.abandoned for e in islice(self._entries, reach)):
-            self._entries = deque(e for e in self._entries if not e.item.abandoned)
+    def _formed(self) -> Forming[T]:
+        if self._forming is None:
+            self._forming = Forming(self._policy)
+            for entry in self._waiting:
+                self._forming.add(entry)
+                if self._forming.closed:
+                    break
+        return self._forming

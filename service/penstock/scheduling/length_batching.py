@@ -1,0 +1,71 @@
+"""Parameters of ours about requests of mixed lengths: a budget for a batch, and length buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ConfigError
+
+MAX_ELEMENTS = "penstock.max_batch_elements"
+BUCKETS = "penstock.length_buckets"
+PADDING = "penstock.padding"
+_UNKNOWN_STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBatching:
+    """How lengths count when batches are formed; 0 and empty mean that they do not.
+
+    `max_elements` bounds a batch; requests of one of the `buckets`, whose upper bounds rise, are
+    batched together. `padded` says that the model gets rows of one length.
+    """
+
+    max_elements: int = 0
+    buckets: tuple[int, ...] = ()
+    padded: bool = True
+
+    @classmethod
+    def of(cls, config: ModelConfig) -> LengthBatching:
+        """As the parameters say; raises `ConfigError` for those that make no sense."""
+        _refuse_unusable(config)
+        text = config.parameter(MAX_ELEMENTS)
+        ragged = any(tensor.allow_ragged_batch for tensor in config.input)
+        return cls(
+            max_elements=_positive(MAX_ELEMENTS, text) if text is not None else 0,
+            buckets=_bounds(config.parameter(BUCKETS)),
+            padded=not ragged or config.parameter(PADDING) is not None,
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether anybody must know how long a request is."""
+        return self.max_elements > 0 or bool(self.buckets)
+
+
+def _refuse_unusable(config: ModelConfig) -> None:
+    if config.dynamic_batching is None:
+        for name in (MAX_ELEMENTS, BUCKETS):
+            if config.parameter(name) is not None:
+                raise ConfigError(f"parameter '{name}' needs dynamic_batching")
+    if config.parameter(_UNKNOWN_STRATEGY) is not None:
+        raise ConfigError(
+            f"parameter '{_UNKNOWN_STRATEGY}' names a library for another server's interface, "
+            f"which cannot be used here; '{MAX_ELEMENTS}' bounds batches by their elements"
+        )
+
+
+def _bounds(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    bounds = tuple(_positive(BUCKETS, part.strip()) for part in text.split(","))
+    if any(low >= high for low, high in pairwise(bounds)):
+        raise ConfigError(f"parameter '{BUCKETS}' must be rising numbers, got '{text}'")
+    return bounds
+
+
+def _positive(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not int(text):
+        raise ConfigError(f"parameter '{name}' must be a number above 0, got '{text}'")
+    return int(text)
