@@ -18,6 +18,7 @@ import uvloop
 
 from penstock import __version__
 from penstock.core.allocator import tune_allocator
+from penstock.core.countdown import Countdown
 from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
@@ -125,17 +126,21 @@ async def serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
-        server = await stack.enter_async_context(open_server(settings, custom))
+        countdown = Countdown(settings.exit_timeout_seconds)
+        server = await stack.enter_async_context(open_server(settings, custom, countdown))
         await _load(server, settings, stop)
         if stop.is_set():
             return
-        async with open_frontends(server, settings, custom):
+        async with open_frontends(server, settings, custom, countdown):
             await stop.wait()
+            countdown.start()
             server.refuse()
 
 
 @asynccontextmanager
-async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterator[InferenceServer]:
+async def open_server(
+    settings: Settings, custom: CustomMetrics, countdown: Countdown
+) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = ModelRepository(
         [Path(path) for path in settings.repository.paths], settings.repository.config_name
@@ -163,7 +168,7 @@ async def open_server(settings: Settings, custom: CustomMetrics) -> AsyncIterato
     try:
         yield server
     finally:
-        in_time = await server.stop(settings.exit_timeout_seconds)
+        in_time = await server.stop(countdown)
         reaper.close()
         if not in_time:
             raise ExitTimeoutError
@@ -182,18 +187,17 @@ def _trace_settings(settings: TraceSettings) -> trace_settings.TraceSettings:
 
 @asynccontextmanager
 async def open_frontends(
-    server: InferenceServer, settings: Settings, custom: CustomMetrics
+    server: InferenceServer, settings: Settings, custom: CustomMetrics, countdown: Countdown
 ) -> AsyncIterator[dict[str, int]]:
     """Every endpoint that the settings ask for; yields their ports by name."""
     ports: dict[str, int] = {}
-    grace = settings.exit_timeout_seconds
     async with AsyncExitStack() as stack:
         try:
             if settings.grpc.enabled:
-                grpc = open_grpc(server, settings.grpc, grace)
+                grpc = open_grpc(server, settings.grpc, countdown)
                 ports["grpc"] = await stack.enter_async_context(grpc)
             if settings.http.enabled:
-                http = open_gateway(server, settings.http, grace)
+                http = open_gateway(server, settings.http, countdown)
                 ports["http"] = await stack.enter_async_context(http)
             if settings.metrics.enabled:
                 page = _metrics_page(server, settings, custom)

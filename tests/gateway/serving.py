@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.countdown import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
@@ -46,7 +47,7 @@ async def serving(
             raise failures[0]
         yield server
     finally:
-        await server.stop(5)
+        await server.stop(Countdown(5))
         reaper.close()
 
 
@@ -56,7 +57,7 @@ async def connected(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server's HTTP endpoint that asks for no compression."""
     async with (
-        open_gateway(server, settings, grace=2) as port,
+        open_gateway(server, settings, Countdown(2)) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         del client.headers["accept-encoding"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gateway.serving import FakeServer, SilentServer, connected
+from penstock.core.countdown import Countdown
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -190,7 +191,9 @@ class _Endless(FakeServer):
 async def endless() -> AsyncIterator[tuple[_Endless, socket.socket]]:
     """A server that never ends, and the connection of a client that asked it and reads nothing."""
     server = _Endless()
-    async with open_gateway(server, HttpSettings(address="127.0.0.1", port=0), grace=1) as port:
+    async with open_gateway(
+        server, HttpSettings(address="127.0.0.1", port=0), Countdown(1)
+    ) as port:
         with socket.create_connection(("127.0.0.1", port)) as connection:
             body = b'{"IN": 1.0}'
             head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"

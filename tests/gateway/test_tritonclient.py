@@ -11,6 +11,7 @@ import pytest
 
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.countdown import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
@@ -42,7 +43,7 @@ async def ask(server: FakeServer) -> Any:
             with http.InferenceServerClient(f"127.0.0.1:{port}") as client:
                 return function(client)
 
-        async with open_gateway(server, LOCAL, grace=1) as port:
+        async with open_gateway(server, LOCAL, Countdown(1)) as port:
             return await asyncio.to_thread(work)
 
     return run

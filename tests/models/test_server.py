@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fakes import FakeLoader, make_request, marks, model_config, turns, until, write_model
+from penstock.core.countdown import Countdown
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -452,7 +453,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
     await until(lambda: house.loader.loading)
     starting.cancel()
     await asyncio.wait([starting])
-    await house.server.stop(1)
+    await house.server.stop(Countdown(1))
     assert (house.loader.given_up, house.loader.instances) == (1, [])
 
 
@@ -474,7 +475,7 @@ async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     house.loader.held = True
     server = await house.started("m")
     stream = await server.infer(make_request("a"))
-    stopping = asyncio.ensure_future(server.stop(5))
+    stopping = asyncio.ensure_future(server.stop(Countdown(5)))
     await turns()
     assert not stopping.done()
     house.loader.instances[0].release()
@@ -490,7 +491,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
     server = await house.started("m")
     await server.infer(make_request("a"))
     await turns()
-    assert not await asyncio.wait_for(server.stop(0.01), 1)
+    assert not await asyncio.wait_for(server.stop(Countdown(0.01)), 1)
     (instance,) = house.loader.instances
     assert instance.stopped == 1
     assert caplog.messages[-1] == "Exit timeout expired. Exiting immediately."
@@ -499,7 +500,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
 
 
 async def test_a_server_without_models_stops_at_once(house: House) -> None:
-    await asyncio.wait_for(house.server.stop(60), 1)
+    await asyncio.wait_for(house.server.stop(Countdown(60)), 1)
 
 
 async def test_stopping_tells_every_second_what_it_waits_for(
@@ -508,13 +509,34 @@ async def test_stopping_tells_every_second_what_it_waits_for(
     house.loader.held = True
     server = await house.started("m")
     await server.infer(make_request("a"))
-    with caplog.at_level(logging.INFO, "penstock.models.server"):
-        await server.stop(1.1)
+    with caplog.at_level(logging.INFO, "penstock.models"):
+        await server.stop(Countdown(1.1))
     house.loader.instances[0].release()
-    assert [r.message for r in caplog.records if r.name == "penstock.models.server"] == [
+    assert _told(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 1: Found 1 model versions that have in-flight inferences",
         "Timeout 0: Found 1 model versions that have in-flight inferences",
         "Exit timeout expired. Exiting immediately.",
     ]
     await turns()
+
+
+async def test_stopping_tells_which_models_are_still_there(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await house.started("m")
+    with caplog.at_level(logging.INFO, "penstock.models"):
+        await server.stop(Countdown(30))
+    assert _told(caplog) == [
+        "Waiting for in-flight requests to complete.",
+        "Timeout 30: Found 0 model versions that have in-flight inferences",
+        "All models are stopped, unloading models",
+        "Timeout 30: Found 1 live models and 0 in-flight non-inference requests",
+        "Timeout 30: Found 0 live models and 0 in-flight non-inference requests",
+    ]
+
+
+def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of the exit."""
+    ours = ("penstock.models.server", "penstock.models.exit")
+    return [r.message for r in caplog.records if r.name in ours]

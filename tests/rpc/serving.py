@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from penstock.core.countdown import Countdown
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
@@ -90,7 +91,7 @@ async def open_models(
             raise failure
         yield server
     finally:
-        await server.stop(5)
+        await server.stop(Countdown(5))
         reaper.close()
 
 
@@ -99,7 +100,7 @@ async def connected(
     server: InferenceServer, settings: GrpcSettings = LOCAL, grace: float = 2.0
 ) -> AsyncIterator[Client]:
     """A client of a server's gRPC endpoint."""
-    async with open_grpc(server, settings, grace) as port, channel_to(port) as channel:
+    async with open_grpc(server, settings, Countdown(grace)) as port, channel_to(port) as channel:
         yield Client(channel)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from penstock.core.countdown import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
 from penstock.settings import TlsSettings
@@ -54,12 +55,12 @@ def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
 
 async def test_start_is_logged_with_address_and_port(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        async with open_grpc(Alive(), LOCAL, 0) as port:
+        async with open_grpc(Alive(), LOCAL, Countdown(0)) as port:
             assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
 
 
 async def test_inference_and_health_share_the_port() -> None:
-    async with open_grpc(Alive(), LOCAL, 0) as port, channel_to(port) as channel:
+    async with open_grpc(Alive(), LOCAL, Countdown(0)) as port, channel_to(port) as channel:
         client = Client(channel)
         assert (await client.call("ServerLive")).live
         assert (await client.check()).status == 1
@@ -68,7 +69,7 @@ async def test_inference_and_health_share_the_port() -> None:
 @needs_openssl
 async def test_encrypted_endpoint_is_for_those_who_trust_it(certificates: Path) -> None:
     settings = replace(LOCAL, tls=tls(certificates))
-    async with open_grpc(Alive(), settings, 0) as port:
+    async with open_grpc(Alive(), settings, Countdown(0)) as port:
         assert await live(port, certificates)
         with pytest.raises(grpc.aio.AioRpcError):
             await Client(channel_to(port)).call("ServerLive")
@@ -77,7 +78,7 @@ async def test_encrypted_endpoint_is_for_those_who_trust_it(certificates: Path) 
 @needs_openssl
 async def test_mutual_tls_asks_clients_for_a_certificate(certificates: Path) -> None:
     settings = replace(LOCAL, tls=tls(certificates, mutual=True))
-    async with open_grpc(Alive(), settings, 0) as port:
+    async with open_grpc(Alive(), settings, Countdown(0)) as port:
         assert await live(port, certificates, "client")
         with pytest.raises(grpc.aio.AioRpcError):
             await live(port, certificates)
@@ -87,7 +88,7 @@ async def test_mutual_tls_asks_clients_for_a_certificate(certificates: Path) -> 
 async def test_missing_certificate_is_named(certificates: Path) -> None:
     missing = replace(tls(certificates), certificate="/no/such.pem")
     with pytest.raises(OSError, match=r"/no/such\.pem"):
-        async with open_grpc(Alive(), replace(LOCAL, tls=missing), 0):
+        async with open_grpc(Alive(), replace(LOCAL, tls=missing), Countdown(0)):
             pass
 
 

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 from google.protobuf.message import Message
 
+from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
@@ -123,7 +124,7 @@ def handlers() -> Handlers:
 @pytest_asyncio.fixture
 async def client(handlers: Handlers) -> AsyncIterator[Client]:
     async with (
-        open_grpcio([handlers.service()], LOCAL, 1.0) as port,
+        open_grpcio([handlers.service()], LOCAL, Countdown(1.0)) as port,
         channel_to(port) as channel,
     ):
         yield Client(channel)
@@ -192,7 +193,7 @@ async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -
 
 
 async def test_lost_connection_cancels_the_method(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, 1.0) as port:
+    async with open_grpcio([handlers.service()], LOCAL, Countdown(1.0)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -388,18 +389,18 @@ async def test_port_in_use_is_one_clear_error() -> None:
 
 
 async def test_port_of_another_server_of_ours_is_in_use_too() -> None:
-    async with open_grpcio([], LOCAL, 0) as port:
+    async with open_grpcio([], LOCAL, Countdown(0)) as port:
         with pytest.raises(OSError, match="already in use"):
             await opened(replace(LOCAL, port=port))
 
 
 async def test_port_can_be_shared_when_it_is_asked_for() -> None:
-    async with open_grpcio([], replace(LOCAL, reuse_port=True), 0) as port:
+    async with open_grpcio([], replace(LOCAL, reuse_port=True), Countdown(0)) as port:
         assert await opened(replace(LOCAL, port=port, reuse_port=True)) == port
 
 
 async def test_closing_lets_running_calls_finish(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, PATIENCE) as port:
+    async with open_grpcio([handlers.service()], LOCAL, Countdown(PATIENCE)) as port:
         channel = channel_to(port)
         call = stream(Client(channel), "echoes")
         await call.write(pb.ModelInferRequest(id="x"))
@@ -410,7 +411,7 @@ async def test_closing_lets_running_calls_finish(handlers: Handlers) -> None:
 
 
 async def test_closing_ends_calls_that_outlast_the_grace(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, 0.1) as port:
+    async with open_grpcio([handlers.service()], LOCAL, Countdown(0.1)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -424,7 +425,7 @@ async def test_closing_ends_calls_that_outlast_the_grace(handlers: Handlers) -> 
 async def test_responses_are_compressed_as_asked(handlers: Handlers, level: Any) -> None:
     settings = replace(LOCAL, response_compression=level)
     async with (
-        open_grpcio([handlers.service()], settings, 1.0) as port,
+        open_grpcio([handlers.service()], settings, Countdown(1.0)) as port,
         channel_to(port) as channel,
     ):
         assert (await unary(Client(channel), "echo", id="x" * 10_000)).id == "x" * 10_000
@@ -466,7 +467,7 @@ async def finish(call: Any) -> None:
 
 async def opened(settings: GrpcSettings) -> int:
     """Open and close an endpoint without services; its port."""
-    async with open_grpcio([], settings, 0) as port:
+    async with open_grpcio([], settings, Countdown(0)) as port:
         return port
 
 

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import eventually
+from penstock.core.countdown import Countdown
 from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
 from rpc.serving import LOCAL, open_models, write_models
@@ -31,7 +32,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Infe
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def found(server: InferenceServer) -> dict[str, Any]:
     """What the program has found."""
-    async with open_grpc(server, LOCAL, 2.0) as port:
+    async with open_grpc(server, LOCAL, Countdown(2)) as port:
         return await run_client(port)
 
 

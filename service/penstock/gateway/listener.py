@@ -14,6 +14,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from penstock.core.countdown import Countdown
 from penstock.gateway.forward import HEADER_NAMES
 
 _IDLE_SECONDS = 3600
@@ -25,11 +26,11 @@ _ABORT_SECONDS = 1.0
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, name: str, address: str, port: int, grace: float, reuse_port: bool = False
+    app: ASGIApp, name: str, address: str, port: int, grace: Countdown, reuse_port: bool = False
 ) -> AsyncIterator[int]:
     """Serve `app`; yields the port. Raises `OSError`, fit to be printed, when it cannot listen.
 
-    At the end running requests get `grace` seconds, then their connections are aborted.
+    At the end running requests get what is left of `grace`, then their connections are aborted.
     """
     connections = _Connections(app)
     try:
@@ -71,11 +72,11 @@ class _Connections:
         """The protocol of a new connection."""
         return _Protocol(self._config, self._state, self._lost.set)
 
-    async def close(self, grace: float) -> None:
+    async def close(self, grace: Countdown) -> None:
         """Close idle connections at once, others after their request, the rest after `grace`."""
         for connection in list(self._state.connections):
             connection.shutdown()
-        await self._gone(grace)
+        await self._gone(grace.left())
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self._gone(_ABORT_SECONDS)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from penstock.core.countdown import Countdown
 from penstock.gateway.app import gateway_app
 from penstock.gateway.listener import listening
 from penstock.gateway.metrics import metrics_app
@@ -14,14 +15,17 @@ from penstock.settings import HttpSettings, MetricsSettings
 
 logger = logging.getLogger(__name__)
 
+_SCRAPE_SECONDS = 1.0
+"""What a request for metrics gets to finish when the server stops."""
+
 
 @asynccontextmanager
 async def open_gateway(
-    server: InferenceServer, settings: HttpSettings, grace: float = 30.0
+    server: InferenceServer, settings: HttpSettings, grace: Countdown
 ) -> AsyncIterator[int]:
     """Serve HTTP; yields the port. Raises `OSError` when the address cannot be had.
 
-    At the end running requests, streams too, get `grace` seconds to finish.
+    At the end running requests, streams too, get what is left of `grace` to finish.
     """
     app = gateway_app(server, settings)
     address, port = settings.address, settings.port
@@ -31,12 +35,11 @@ async def open_gateway(
 
 
 @asynccontextmanager
-async def open_metrics(
-    page: Callable[[], str], settings: MetricsSettings, grace: float = 1.0
-) -> AsyncIterator[int]:
+async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> AsyncIterator[int]:
     """Serve what `page` says at /metrics; yields the port. Raises `OSError` as `open_gateway`."""
     app = metrics_app(page)
     address, port = settings.address, settings.port
+    grace = Countdown(_SCRAPE_SECONDS)
     async with listening(app, "metrics", address, port, grace) as port:
         logger.info("Started Metrics Service at %s:%s", address, port)
         yield port

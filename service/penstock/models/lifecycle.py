@@ -60,8 +60,15 @@ class ModelLifecycle:
 
     def busy(self) -> int:
         """How many model versions have requests in flight."""
-        models = {*self.models(), *self._retirement.models()}
-        return sum(model.statistics.in_flight > 0 for model in models)
+        return sum(model.statistics.in_flight > 0 for model in self._live())
+
+    def live(self) -> int:
+        """How many model versions are not gone yet."""
+        return len(self._live())
+
+    def loads(self) -> int:
+        """How many requests to load models are not done yet."""
+        return len(self._loads)
 
     def known(self, name: str) -> bool:
         """Whether the model was ever loaded, or tried."""
@@ -128,6 +135,9 @@ class ModelLifecycle:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._stop_loading()
                 await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
+
+    def _live(self) -> set[Model]:
+        return {*self.models(), *self._retirement.models()}
 
     # -- loading ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.core.config import ModelConfig
+from penstock.core.countdown import Countdown
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
@@ -16,6 +17,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
+from penstock.models.exit import ExitLog
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.log_control import LogControl, LogValues, checked
 from penstock.models.model import Model
@@ -219,35 +221,26 @@ class InferenceServer:
         self._exiting = True
         self._stopping.set()
 
-    async def stop(self, seconds: float) -> bool:
-        """Refuse new work, finish what is in flight within `seconds`, unload everything.
+    async def stop(self, countdown: Countdown) -> bool:
+        """Refuse new work, finish what is in flight while there is time, unload everything.
 
         Answers whether that was done in time; what was not may go on in threads.
         """
         self.refuse()
-        logger.info("Waiting for in-flight requests to complete.")
-        self._count_down(int(seconds))
+        log = ExitLog(self._lifecycle, countdown)
+        telling = asyncio.ensure_future(log.run())
+        await asyncio.sleep(0)  # so that the log begins with what was there to be done
         try:
-            async with asyncio.timeout(seconds), asyncio.TaskGroup() as tasks:
-                ticking = tasks.create_task(self._tick(int(seconds)))
+            async with asyncio.timeout(countdown.left()):
                 await self._lifecycle.close()
-                ticking.cancel()
+            log.tell()
         except TimeoutError:
             logger.error("Exit timeout expired. Exiting immediately.")
             await self._lifecycle.abort()
             return False
+        finally:
+            telling.cancel()
         return True
-
-    async def _tick(self, seconds: int) -> None:
-        """Tell every second what is still waited for (contract W-06)."""
-        for left in reversed(range(seconds)):
-            await asyncio.sleep(1)
-            self._count_down(left)
-
-    def _count_down(self, seconds: int) -> None:
-        busy = self._lifecycle.busy()
-        text = "Timeout %d: Found %d model versions that have in-flight inferences"
-        logger.info(text, seconds, busy)
 
     def _find(self, name: str, version: str) -> Model:
         self._refuse_when_exiting()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from penstock.core.countdown import Countdown
 from penstock.models.server import InferenceServer
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.servicer import InferenceServicer
@@ -17,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_grpc(
-    server: InferenceServer, settings: GrpcSettings, grace: float
+    server: InferenceServer, settings: GrpcSettings, grace: Countdown
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
     services = [InferenceServicer(server).service(), HealthServicer(server).service()]

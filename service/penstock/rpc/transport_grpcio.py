@@ -20,6 +20,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
+from penstock.core.countdown import Countdown
 from penstock.core.errors import InferenceError, InternalError
 from penstock.rpc.context import Metadata, Method, Service, StatusError
 from penstock.rpc.status import StatusCode, status_code
@@ -140,9 +141,9 @@ class GrpcioContext:
 
 @asynccontextmanager
 async def open_grpcio(
-    services: Iterable[Service], settings: GrpcSettings, grace: float
+    services: Iterable[Service], settings: GrpcSettings, grace: Countdown
 ) -> AsyncIterator[int]:
-    """Serve `services`; yields the port. Running calls get `grace` seconds on closing."""
+    """Serve `services`; yields the port. Running calls get what is left of `grace` on closing."""
     server = grpc.aio.server(
         options=_options(settings), compression=_COMPRESSION[settings.response_compression]
     )
@@ -152,7 +153,7 @@ async def open_grpcio(
     try:
         yield port
     finally:
-        await server.stop(grace)
+        await server.stop(grace.left())
 
 
 def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
