@@ -15,7 +15,10 @@ from fakes import Tokens, make_response, mark, marks, sent, turns
 from penstock.core.errors import InternalError, RequestCancelledError, UnavailableError
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.request import InferenceResponse
-from penstock.core.stream import HIGH_WATER, ResponseStream
+from penstock.core.stream import ResponseStream
+from penstock.core.window import WINDOW
+
+HIGH_WATER = WINDOW.responses
 
 
 async def _answer(outcome: Any) -> list[Any]:

@@ -14,9 +14,8 @@ import pytest_asyncio
 
 from hosting.puppets import PATIENCE, Puppets, eventually, everything, numbers, order
 from penstock.core.errors import InferenceError, InternalError, NotFoundError
-from penstock.core.stream import HIGH_WATER
 from penstock.core.tensor import Tensor
-from penstock.hosting.messages import WINDOW
+from penstock.core.window import WINDOW
 from penstock.hosting.process import ProcessInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -188,12 +187,12 @@ async def test_process_sends_no_more_than_the_window_ahead_of_the_reader(
     puppets: Puppets, instance: ProcessInstance
 ) -> None:
     inference = puppets.begin(instance, "stream", n=1000)
-    await eventually(lambda: inference.stream.backlog == WINDOW)
+    await eventually(lambda: inference.stream.backlog == WINDOW.responses)
     await settled(puppets, instance)
-    assert inference.stream.backlog == WINDOW
+    assert inference.stream.backlog == WINDOW.responses
     inference.stream.take(5)
     await settled(puppets, instance)
-    assert inference.stream.backlog == WINDOW
+    assert inference.stream.backlog == WINDOW.responses
 
 
 async def test_generator_is_asked_no_further_than_anybody_reads(
@@ -201,9 +200,9 @@ async def test_generator_is_asked_no_further_than_anybody_reads(
 ) -> None:
     before = await puppets.report(instance, "made")
     inference = puppets.begin(instance, "stream", n=1000)
-    await eventually(lambda: inference.stream.backlog == WINDOW)
+    await eventually(lambda: inference.stream.backlog == WINDOW.responses)
     await settled(puppets, instance)
-    assert await puppets.report(instance, "made") <= before + WINDOW + HIGH_WATER + 1
+    assert await puppets.report(instance, "made") <= before + WINDOW.responses + 2
 
 
 @pytest.mark.parametrize("do", ["drip", "flow"])
@@ -225,9 +224,20 @@ async def test_reader_that_left_before_the_first_response_ends_the_work(
 ) -> None:
     before = await puppets.report(instance, "closed")
     inference = puppets.begin(instance, "flow_late")
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)  # it has begun; its first response comes later
     inference.stream.close()
     await eventually(lambda: closed(puppets, instance, before + 1))
+
+
+async def test_request_whose_reader_left_before_its_turn_is_not_executed(
+    puppets: Puppets, instance: ProcessInstance
+) -> None:
+    before = await puppets.report(instance, "executed")
+    batch, _ = puppets.tell(instance, order("echo"), order("echo"))
+    await asyncio.sleep(0)  # now it is on its way
+    batch[0].stream.close()
+    await everything(batch[1])
+    assert await puppets.report(instance, "executed") == before + 2  # with this question
 
 
 async def test_reader_that_leaves_harms_no_neighbour(
@@ -262,7 +272,7 @@ async def test_tensors_of_readers_that_left_take_no_memory(
         await anext(inference.stream)
         inference.stream.close()
     await settled(puppets, instance)
-    assert shared_bytes(instance) - before < 3 * WINDOW << 20
+    assert shared_bytes(instance) - before < 3 * WINDOW.responses << 20
 
 
 # -- what the process tells -----------------------------------------------------------------------

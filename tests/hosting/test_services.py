@@ -17,9 +17,10 @@ from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
+from penstock.core.window import WINDOW
 from penstock.hosting.arena import create
 from penstock.hosting.memory import SharedMemory
-from penstock.hosting.messages import WINDOW, Kind, pack_request, unpack_response
+from penstock.hosting.messages import Kind, pack_request, unpack_response
 from penstock.hosting.services import ServedCalls
 
 Said = tuple[Kind, Any]
@@ -184,9 +185,9 @@ async def test_no_more_is_sent_than_there_is_room_for() -> None:
     await turn()
     for number in range(100):
         process.services.streams["x"].send(response(number))
-    assert process.numbers == list(range(WINDOW))
+    assert process.numbers == list(range(WINDOW.responses))
     process.tell(Kind.CALL_TAKEN, (1, 5))
-    assert process.numbers == list(range(WINDOW + 5))
+    assert process.numbers == list(range(WINDOW.responses + 5))
 
 
 async def test_responses_of_an_engine_that_pushes_keep_their_order() -> None:

@@ -75,15 +75,17 @@ class Call:
         while (request := await self._requests.get()) is not None:
             yield request
 
-    async def write(self, message: Message) -> None:
+    async def write(self, message: Message | bytes) -> None:
         await self.may_write.wait()
-        assert isinstance(message, pb.ModelStreamInferResponse)
-        self.responses.append(message)
+        self._hear(message)
 
-    def write_nowait(self, message: Message) -> bool:
-        assert isinstance(message, pb.ModelStreamInferResponse)
-        self.responses.append(message)
+    def write_nowait(self, message: Message | bytes) -> bool:
+        self._hear(message)
         return self.may_write.is_set()
+
+    def _hear(self, message: Message | bytes) -> None:
+        data = message if isinstance(message, bytes) else message.SerializeToString()
+        self.responses.append(pb.ModelStreamInferResponse.FromString(data))
 
     async def writable(self) -> None:
         await self.may_write.wait()

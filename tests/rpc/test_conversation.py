@@ -11,6 +11,7 @@ import pytest_asyncio
 from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc import conversation
 from penstock.rpc.conversation import Conversation
 from rpc.manual import PATIENCE, Call, ManualServer, ask, finals, number, numbers, turns
 
@@ -285,7 +286,7 @@ async def test_slow_reader_holds_back_every_request_of_its_stream(talk: Talk) ->
     await talk.answer("a", *map(number, range(10)))
     await talk.answer("b", *map(number, range(10)))
     backlogs = [stream.backlog for stream in talk.server.streams.values()]
-    assert backlogs == [9, 9]  # one response each is in somebody's hands
+    assert backlogs == [9, 10]  # one response is in the writer's hands
     talk.call.may_write.set()
     await turns(60)
     assert len(talk.responses) == 20
@@ -357,3 +358,54 @@ async def test_error_text_with_half_a_surrogate_pair_is_told(talk: Talk) -> None
     talk.server.streams["bad"].fail(InternalError("\ud800!"))
     await turns()
     assert talk.responses[0].error_message == "?!"
+
+
+# -- many requests, many models --------------------------------------------------------------------
+
+
+async def test_flood_of_one_model_delays_no_other(talk: Talk) -> None:
+    """Models take turns: what waits for one of them is no queue for the others."""
+    await talk.say(*(ask("many", f"flood{n}") for n in range(50)), ask("many2", "calm"))
+    talk.call.may_write.clear()
+    for n in range(50):
+        await talk.answer(f"flood{n}", number(n), number(n))
+    await talk.answer("calm", number(7))
+    talk.call.may_write.set()
+    await turns(200)
+    order = [response.infer_response.id for response in talk.responses]
+    assert len(order) == 101
+    assert order.index("calm") <= 2
+
+
+async def test_reading_stops_while_too_much_is_being_answered(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "MOST_OPEN", 3)
+    await talk.say(*(ask("once", str(n)) for n in range(5)))
+    assert len(talk.server.requests) == 3
+    await talk.answer("0", number(0, final=True))
+    assert len(talk.server.requests) == 4
+    for n in range(1, 5):
+        await talk.answer(str(n), number(n, final=True))
+    assert [value for _, value in numbers(talk.responses)] == list(range(5))
+
+
+async def test_reading_stops_while_large_requests_are_being_answered(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "MOST_BYTES", 1000)
+    large = ask("once", "large")
+    large.inputs.add(name="IN", datatype="UINT8", shape=[1000])
+    large.raw_input_contents.append(bytes(1000))
+    await talk.say(large, ask("once", "next"))
+    assert [request.id for request in talk.server.requests] == ["large"]
+    await talk.answer("large", number(1, final=True))
+    assert [request.id for request in talk.server.requests] == ["large", "next"]
+
+
+async def test_many_requests_need_no_tasks_of_their_own(talk: Talk) -> None:
+    before = len(asyncio.all_tasks())
+    await talk.say(*(ask("many", str(n)) for n in range(1000)))
+    await turns(1100)
+    assert len(talk.server.requests) == 1000
+    assert len(asyncio.all_tasks()) == before

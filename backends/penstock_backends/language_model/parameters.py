@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from penstock.core.errors import InvalidRequestError
 
-_RESERVED = "triton_"
-"""Request parameters with this prefix talk to the server, not to the model (GP-07)."""
+_RESERVED = ("triton_", "penstock_")
+"""Request parameters with these prefixes are none of the engine's (GP-07)."""
 
 
 def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:

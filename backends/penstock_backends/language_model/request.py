@@ -10,6 +10,9 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock_backends.language_model.parameters import read_parameters
 
+MERGE = "penstock_coalesce"
+"""Request parameter: false keeps every token in a response of its own, however slow the reader."""
+
 
 @dataclass(frozen=True, slots=True)
 class WantedOutputs:
@@ -35,6 +38,7 @@ class GenerationRequest:
     prepend_prompt: bool = True
     parameters: Mapping[str, Any] | None = None
     wanted: WantedOutputs = WantedOutputs()
+    merge: bool = True
 
 
 def read_request(request: InferenceRequest) -> GenerationRequest:
@@ -52,6 +56,7 @@ def read_request(request: InferenceRequest) -> GenerationRequest:
             num_input_tokens=bool(_flag(request, "return_num_input_tokens")),
             num_output_tokens=bool(_flag(request, "return_num_output_tokens")),
         ),
+        merge=_merge(request),
     )
 
 
@@ -62,6 +67,13 @@ def _prepend_prompt(exclude: bool | None, stream: bool) -> bool:
             "When streaming, `exclude_input_in_output` = False is not allowed."
         )
     return not (stream or exclude)
+
+
+def _merge(request: InferenceRequest) -> bool:
+    value = request.parameters.get(MERGE, True)
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"request parameter '{MERGE}' must be a boolean")
+    return value
 
 
 def _sampling_parameters(request: InferenceRequest) -> str | Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import BackendNotInstalledError, InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest
+from penstock.core.window import Window
 from penstock_backends.language_model import (
+    WINDOW,
     Answer,
     Delivery,
     Detokenizer,
@@ -34,6 +37,7 @@ class OpenVinoGenAiBackend(Backend):
 
     host: ClassVar[Host] = "process"
     serial: ClassVar[bool] = False
+    window: ClassVar[Window] = WINDOW
 
     @classmethod
     async def complete_config(
@@ -97,7 +101,8 @@ class OpenVinoGenAiBackend(Backend):
         sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
         sequences: list[TokenSequence] = []
         answer = Answer(request, len(prompt), sampling.n)
-        delivery = Delivery(answer, on_close=lambda: self._engine.cancel(sequences))
+        on_close = partial(self._engine.cancel, sequences)
+        delivery = Delivery(answer, on_close, merge=request.merge)
         sequences.extend(
             self._sequence(delivery, request, prompt, sampling, index)
             for index in range(sampling.n)

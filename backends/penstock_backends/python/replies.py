@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import error_from_code
+from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.tensor import Buffer
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.hosting.frames import encode
-from penstock.hosting.messages import WINDOW, Kind
+from penstock.core.window import Credit
+from penstock.hosting.messages import Kind
 from penstock_backends.python.values import InferenceResponse, TritonModelException
 
 if TYPE_CHECKING:
     from penstock_backends.python.stub import Stub
+
+
+_MOST_HELD = 1024
+"""Responses of one request that a model's event loop may send ahead of a slow reader."""
 
 
 def printable(text: str) -> str:
@@ -32,10 +36,11 @@ class PendingReply:
 
     __slots__ = (
         "_changed",
+        "_credit",
+        "_held",
         "_lock",
         "_on_cancel",
         "_stub",
-        "_taken",
         "cancelled",
         "closed",
         "decoupled",
@@ -51,14 +56,19 @@ class PendingReply:
         self.closed = False
         self.cancelled = False
         self.sent = 0
-        self._taken = 0
+        self._credit = Credit()
+        self._held: deque[CoreResponse | None] = deque()
         self._stub = stub
         self._lock = threading.Lock()
         self._changed: Callable[[], object] | None = None
         self._on_cancel: Callable[[], object] | None = None
 
     def send(self, response: InferenceResponse | None, *, final: bool) -> None:
-        """Send a response, the final flag, or both; all but the last wait for room."""
+        """Send a response, the final flag, or both; all but the last wait for room.
+
+        On the event loop that serves the model nothing waits, since all its requests would: up to
+        `_MOST_HELD` responses are held here until the reader has taken those before them.
+        """
         if not final:
             self._wait_for_room()
         with self._lock:  # until it has left, so that nothing of another thread gets before it
@@ -66,19 +76,41 @@ class PendingReply:
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
                 )
-            parts = self._parts(response, final=final)  # may fail, and then nothing was sent
+            core = None if response is None else self.core(response, final=final)
+            if self._held or not (final or self._may_send()):
+                self._held.append(core)
+            else:
+                self._say(core)  # may fail, and then nothing was sent
             self.closed = final
             self.sent += response is not None
-            self._stub.send_parts(parts)
-        if final:
-            self._stub.forget(self.number)
 
-    def _parts(self, response: InferenceResponse | None, *, final: bool) -> list[Buffer]:
-        if self.cancelled:
-            return []  # nobody listens; the model may not have noticed yet
+    def _say(self, response: CoreResponse | None) -> None:
+        """Send a response, or without one the end, unless nobody listens."""
+        if self.cancelled:  # the model may not have noticed yet
+            return
         if response is None:
-            return encode(Kind.END, self.number)
-        return self._stub.encode_response(self.number, self.core(response, final=final))
+            self._stub.send(Kind.END, self.number)
+        else:
+            self._stub.respond(self.number, response)
+        if response is None or response.final:
+            self._stub.forget(self.number)
+        else:
+            self._credit.spend(response.size)
+
+    def _say_held(self) -> None:
+        with self._lock:
+            while self._held and self._may_send():
+                self._try_held(self._held.popleft())
+
+    def _try_held(self, response: CoreResponse | None) -> None:
+        """Send what was held; whoever sent it is not there any more to hear that it cannot be."""
+        try:
+            self._say(response)
+        except Exception as error:  # a response may be unfit to travel in any way
+            self._held.clear()
+            self.closed = True
+            self._stub.forget(self.number)
+            self._stub.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
 
     def core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:
         """The response as the server sees it, with the outputs that were asked for."""
@@ -100,12 +132,15 @@ class PendingReply:
 
     def taken(self, count: int) -> None:
         """The client has taken responses."""
-        self._taken += count
+        self._credit.earn(count)
+        if self._held:
+            self._say_held()
         self._notify()
 
     def cancel(self) -> None:
         """The client has left."""
         self.cancelled = True
+        self._held.clear()
         if self._on_cancel is not None:
             self._on_cancel()
         self._notify()
@@ -134,8 +169,12 @@ class PendingReply:
             changed()
 
     def _wait_for_room(self) -> None:
-        if not self._may_send():
-            self._stub.wait(self._may_send)
+        free = self._may_hold if self._stub.on_its_loop() else self._may_send
+        if not free():
+            self._stub.wait(free)
 
     def _may_send(self) -> bool:
-        return self.sent - self._taken < WINDOW or self.cancelled
+        return self._credit.left or self.cancelled
+
+    def _may_hold(self) -> bool:
+        return len(self._held) < _MOST_HELD or self.cancelled

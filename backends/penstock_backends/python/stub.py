@@ -201,6 +201,10 @@ class Stub:
         """Whether this loop reads the link."""
         return self._loop is loop
 
+    def on_its_loop(self) -> bool:
+        """Whether the caller runs on the loop that reads the link, and must not block it."""
+        return self._loop is not None and asyncio._get_running_loop() is self._loop
+
     def take_work(self) -> tuple[int, Any, memoryview] | None:
         """The next message that asks for work, if one is here."""
         if self._link.closed:
@@ -269,9 +273,9 @@ class Stub:
             self._loop.call_soon_threadsafe(self._on_work)  # whichever thread has read it
 
     def _taken(self, header: Any, _: memoryview) -> None:
-        number, count = header
-        if reply := self._replies.get(number):
-            reply.taken(count)
+        for number, count in header:
+            if reply := self._replies.get(number):
+                reply.taken(count)
 
     def _cancel(self, number: Any, _: memoryview) -> None:
         self._left.add(number)  # first of all: its batch may get its turn in this moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -10,8 +11,12 @@ from typing import Any, ClassVar
 from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, InvalidRequestError, ModelLoadError
+from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.window import Window
 from penstock_backends.language_model import (
+    WINDOW,
     Answer,
     GenerationRequest,
     check_face,
@@ -26,12 +31,16 @@ from penstock_backends.vllm.lora import Adapters, read_adapters
 from penstock_backends.vllm.outputs import add_output
 from penstock_backends.vllm.sampling import read_sampling
 
+_ENDLESS = Window(responses=1 << 30, size=1 << 60)
+"""A request has no more responses than tokens, and their number is limited."""
+
 
 class VllmBackend(Backend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
     host: ClassVar[Host] = "process"
     serial: ClassVar[bool] = False
+    window: ClassVar[Window] = WINDOW
 
     @classmethod
     async def complete_config(
@@ -44,6 +53,7 @@ class VllmBackend(Backend):
         check_face(config, "vLLM Triton")
 
     async def initialize(self, context: InstanceContext) -> None:
+        self._relays: set[asyncio.Task[None]] = set()
         arguments = read_arguments(context.version_path)
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
@@ -86,7 +96,8 @@ class VllmBackend(Backend):
             if images:
                 prompt["multi_modal_data"] = {"image": images}
             answer = Answer(generation, 0, sampling.n)
-            return self._generate(answer, prompt, sampling, self._adapters.find(adapter))
+            responses = self._generate(answer, prompt, sampling, self._adapters.find(adapter))
+            return responses if generation.merge else self._unmerged(responses)
         except InferenceError as error:
             return error
 
@@ -99,6 +110,15 @@ class VllmBackend(Backend):
                 add_output(answer, output)
                 if answer.due:
                     yield answer.take()
+
+    def _unmerged(self, responses: AsyncGenerator[InferenceResponse, None]) -> ResponseStream:
+        """Take every response from vLLM at once, for a reader who wants each alone."""
+        stream = ResponseStream(window=_ENDLESS)
+        task = deliver(responses, stream)
+        assert task is not None
+        self._relays.add(task)
+        task.add_done_callback(self._relays.discard)
+        return stream
 
 
 def _asked(generation: GenerationRequest) -> dict[str, Any]:

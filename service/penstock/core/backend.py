@@ -13,6 +13,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.window import WINDOW, Window
 
 Result = TypeVar("Result")
 
@@ -57,13 +58,16 @@ class Backend(ABC):
     process of their own. `serial` backends get one `execute` at a time; others, such as engines
     that batch by themselves, may be called again before the last call has returned. Only
     `batch_tensors` backends compute `batch_input` and split by `batch_output`. `process_main` is
-    the function that serves such a process, as `module:function`.
+    the function that serves such a process, as `module:function`. `window` is how far responses of one
+    request go ahead of their reader; a backend that merges what a slow reader leaves asks for a
+    small one.
     """
 
     host: ClassVar[Host] = "thread"
     serial: ClassVar[bool] = True
     batch_tensors: ClassVar[bool] = False
     process_main: ClassVar[str] = "penstock.hosting.host:run"
+    window: ClassVar[Window] = WINDOW
 
     @classmethod
     async def complete_config(

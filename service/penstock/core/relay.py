@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from penstock.core.backend import Outcome
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceResponse
-from penstock.core.stream import HIGH_WATER, ResponseStream
+from penstock.core.stream import ResponseStream
 
 logger = logging.getLogger(__name__)
 
@@ -59,9 +59,8 @@ def _forward(source: ResponseStream, sink: ResponseStream) -> None:
         if moving:  # called back from below; the loop there goes on, which keeps the order
             return
         moving = True
-        while not sink.ended and (ready := source.take(max(0, HIGH_WATER - sink.backlog))):
-            for response in ready:
-                sink.send(response)
+        while not sink.ended and not sink.full and (ready := source.take(1)):
+            sink.send(ready[0])
         moving = False
         if source.exhausted:
             _end(sink, source.error)

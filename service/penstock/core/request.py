@@ -71,6 +71,11 @@ class InferenceResponse:
     final: bool = False
     error: InferenceError | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of its tensors."""
+        return sum(tensor.nbytes for tensor in self.outputs.values())
+
     def as_final(self) -> InferenceResponse:
         """This response, marked as the last of its request."""
         if self.final:

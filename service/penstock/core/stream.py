@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceResponse
-
-HIGH_WATER = 16
-"""Responses that may wait unread before `room()` makes the producer wait."""
+from penstock.core.window import WINDOW, Window
 
 Ended = Callable[[InferenceError | None], None]
 
@@ -23,7 +21,7 @@ class ResponseStream:
     one event loop. `on_end` is called once: with `None` after the last response was sent, with
     the error after a failure, with `RequestCancelledError` when the reader closed early.
     `model_version` names the version that answers; `transform`, if given, is applied to every
-    response that is sent.
+    response that is sent. `window` says how far a producer that can wait goes ahead of the reader.
     """
 
     __slots__ = (
@@ -36,13 +34,17 @@ class ResponseStream:
         "_on_take",
         "_reader",
         "_responses",
+        "_window",
         "_writer",
         "model_version",
         "transform",
     )
 
-    def __init__(self, on_end: Ended | None = None, model_version: str = "") -> None:
+    def __init__(
+        self, on_end: Ended | None = None, model_version: str = "", window: Window = WINDOW
+    ) -> None:
         self.model_version = model_version
+        self._window = window
         self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
         self._ended = False
@@ -64,6 +66,14 @@ class ResponseStream:
     def backlog(self) -> int:
         """Responses sent and not yet taken."""
         return len(self._responses)
+
+    @property
+    def full(self) -> bool:
+        """Whether a producer that can wait should."""
+        count = len(self._responses)
+        if count < 1 or count >= self._window.responses:
+            return count > 0
+        return sum(response.size for response in self._responses) >= self._window.size
 
     # -- the producer's side ----------------------------------------------------------------
 
@@ -99,7 +109,7 @@ class ResponseStream:
 
     async def room(self) -> None:
         """Wait until the reader can take more; returns at once when it has left."""
-        while len(self._responses) >= HIGH_WATER and not self._ended:
+        while self.full and not self._ended:
             self._writer = asyncio.get_running_loop().create_future()
             try:
                 await self._writer

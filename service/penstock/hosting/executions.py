@@ -33,12 +33,18 @@ class Executions:
         self._limit = limit
         self._on_late = on_late
         self._open: dict[int, Sequence[Inference]] = {}
+        self._repeated: set[int] = set()
         self._window: float = 1 if serial else inf
         self._on_room: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def repeated(self, number: int, batch: Sequence[Inference]) -> None:
+        """The process has been given a batch that another one has not begun, or not finished."""
+        self._repeated.add(number)
+        self.sent(number, batch, _nobody)
 
     def sent(self, number: int, batch: Sequence[Inference], on_room: Callable[[], None]) -> None:
         """The process has been given a batch; `on_room` is called once it may have another."""
@@ -70,6 +76,17 @@ class Executions:
         fitting = _AHEAD // max(duration, 1)
         self._window = max(1, min(fitting, self._window + 1, self._ahead))
 
+    def not_begun(self) -> list[Sequence[Inference]]:
+        """Take back the batches behind the one that is executing.
+
+        Not those of a backend that overlaps its batches, nor what is here for the second time:
+        what a process does quickly it may have begun before it told us of the end of the last.
+        """
+        if not self._serial:
+            return []
+        waiting = [number for number in list(self._open)[1:] if number not in self._repeated]
+        return [self._open.pop(number) for number in waiting]
+
     def clear(self) -> None:
         """The process is gone."""
         self._open.clear()
@@ -90,3 +107,7 @@ class Executions:
         if self._limit is not None and self._open:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._limit, self._on_late)
+
+
+def _nobody() -> None:
+    """Whoever sent this batch has long gone on."""

@@ -30,7 +30,7 @@ class Kind(IntEnum):
     # front to model process
     INITIALIZE = 1  # dict: target, serial, and what an instance is told about itself
     EXECUTE = 2  # (batch id, [request, ...])
-    TAKEN = 3  # (request id, responses taken by the reader)
+    TAKEN = 3  # [(request id, responses taken by the reader), ...]
     CANCEL = 4  # request id
     PROBE = 5  # None: is the backend healthy?
     FINALIZE = 6  # None
@@ -57,10 +57,6 @@ class Kind(IntEnum):
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
     EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
-
-
-WINDOW = 16
-"""Responses of one request that a model process may send before the reader has taken some."""
 
 
 def pack_request(number: int, request: InferenceRequest, exchange: Exchange = INLINE) -> Packed:

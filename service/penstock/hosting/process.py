@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
-from penstock.hosting.connection import Connection, ProcessSpec
+from penstock.hosting.child import ProcessSpec
+from penstock.hosting.connection import Connection
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
 from penstock.hosting.services import ModelServices
@@ -23,8 +24,8 @@ logger = logging.getLogger(__name__)
 class ProcessInstance:
     """Runs batches on a backend in a process of its own, which may die at any time.
 
-    Its requests in flight then fail with the reason, it is started again with backoff, and
-    nobody else notices.
+    What it was executing then fails with the reason, it is started again with backoff, and nobody
+    else notices. Batches that were sent ahead of their turn go to the next process.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ProcessInstance:
         self._policy = RestartPolicy()
         self._connection: Connection | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._again: list[Sequence[Inference]] = []
         self._down = "it is not loaded"
 
     @property
@@ -94,6 +96,7 @@ class ProcessInstance:
         if supervisor is not None:
             supervisor.cancel()
             await asyncio.wait([supervisor])
+        self._drop(UnavailableError(f"model '{self._context.config.name}' is being unloaded"))
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.stop()
@@ -114,6 +117,7 @@ class ProcessInstance:
             failed, self._connection = self._connection, None
             delay = self._policy.failed(time.monotonic())
             self._report(reason, delay)
+            self._again += failed.not_begun()
             failed.fail_all(self._unavailable())
             await failed.kill()
             while delay is not None and self._connection is None:
@@ -121,8 +125,24 @@ class ProcessInstance:
                 delay = await self._restart()
         self._give_up()
 
+    def _repeat(self) -> None:
+        """Send what the last process has not begun; what nobody waits for any more stays away."""
+        assert self._connection is not None
+        batches, self._again = self._again, []
+        for batch in batches:
+            if wanted := [inference for inference in batch if not inference.abandoned]:
+                self._connection.repeat(wanted)
+
+    def _drop(self, error: UnavailableError) -> None:
+        """No process will come for what waits for one."""
+        batches, self._again = self._again, []
+        for batch in batches:
+            for inference in batch:
+                inference.fail(error)
+
     def _give_up(self) -> None:
         self.lost = True
+        self._drop(self._unavailable())
         if self.on_lost is not None:
             self.on_lost()
 
@@ -135,6 +155,7 @@ class ProcessInstance:
             self._report(f"could not be started again: {error}", delay)
             return delay
         logger.info("model process of instance '%s' is back, pid %s", self.name, self.pid)
+        self._repeat()
         if self.on_available is not None:
             self.on_available()
         return None

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
 from typing import Any, Protocol
 
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.relay import as_inference_error
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.hosting.memory import SharedMemory
-from penstock.hosting.messages import WINDOW, Kind, pack_response, unpack_request
+from penstock.hosting.messages import Kind, unpack_request
+from penstock.hosting.outlet import Outlets, Send, Wording
 
-Send = Callable[..., None]
+_WORDING = Wording(Kind.CALLED, Kind.CALL_END, Kind.CALL_ERROR)
+_OWNERS = count(1)
 
 
 class ModelServices(Protocol):
@@ -44,24 +47,23 @@ class ServedCalls:
     ) -> None:
         self._services = services
         self._instance = context.name
-        self._owner = f"{context.name} {id(self):x}"  # a reload has the same instance names
+        # A reload has the same instance names.
+        self._owner = f"{context.name} {next(_OWNERS)}"
         self._memory = memory
         self._send = send
-        self._calls: dict[int, _Call] = {}
+        self._calls = Outlets(_WORDING, send, memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.CALL: self._call,
-            Kind.CALL_TAKEN: self._taken,
-            Kind.CALL_CANCEL: self._cancel,
+            Kind.CALL_TAKEN: lambda header, _: self._calls.taken(*header),
+            Kind.CALL_CANCEL: lambda number, _: self._calls.cancel(number),
             Kind.CONTROL: lambda header, _: self._start(self._control(*header)),
             Kind.METRIC: lambda header, _: self._metric(*header),
         }
 
     def close(self) -> None:
         """The process is gone: nobody waits for the answers."""
-        calls, self._calls = self._calls, {}
-        for call in calls.values():
-            call.stream.close()
+        self._calls.close()
         for task in self._tasks:
             task.cancel()
         self._services.ended(self._owner)
@@ -75,7 +77,7 @@ class ServedCalls:
         except InferenceError as error:
             self._send(Kind.CALL_ERROR, (number, error.code, error.message))
             return
-        self._calls[number] = _Call(self, number, stream)
+        self._calls.open(number).connect(stream)
 
     def _check_policy(self, request: InferenceRequest, decoupled: bool) -> None:
         name = request.model_name
@@ -86,15 +88,6 @@ class ServedCalls:
                 " 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled"
                 " models."
             )
-
-    def _taken(self, header: Any, _: memoryview) -> None:
-        number, count = header
-        if call := self._calls.get(number):
-            call.taken(count)
-
-    def _cancel(self, number: Any, _: memoryview) -> None:
-        if call := self._calls.pop(number, None):
-            call.stream.close()
 
     async def _control(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
         try:
@@ -122,68 +115,3 @@ class ServedCalls:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def respond(self, number: int, response: InferenceResponse) -> None:
-        """Send one response to the process."""
-        header, payload = pack_response(response, self._memory.exchange)
-        self._send(Kind.CALLED, (number, header), payload)
-
-    def finish(self, number: int, error: InferenceError | None) -> None:
-        """The call has no more responses."""
-        self._calls.pop(number, None)
-        if error is None:
-            self._send(Kind.CALL_END, number)
-        else:
-            self._send(Kind.CALL_ERROR, (number, error.code, error.message))
-
-    def forget(self, number: int) -> None:
-        """The call has had its final response."""
-        self._calls.pop(number, None)
-
-
-class _Call:
-    """One request of the process; its responses go there as far as it has room."""
-
-    def __init__(self, calls: ServedCalls, number: int, stream: ResponseStream) -> None:
-        self.stream = stream
-        self._calls = calls
-        self._number = number
-        self._room = WINDOW
-        self._done = False
-        self._moving = False
-        # Not before the call is known: what is here already may be its end.
-        asyncio.get_running_loop().call_soon(stream.watch, self._move)
-
-    def taken(self, count: int) -> None:
-        """The model has taken `count` responses."""
-        self._room += count
-        self._move()
-
-    def _move(self) -> None:
-        if self._moving or self._done:  # called back from below, or all is said
-            return
-        self._moving = True
-        try:
-            self._send_ready()
-        except Exception as error:  # a response may be unfit to travel in any way
-            self.stream.close()
-            self._end(as_inference_error(error))
-        self._moving = False
-
-    def _send_ready(self) -> None:
-        while ready := self.stream.take(self._room):
-            for response in ready:
-                self._send(response)
-        if not self._done and self.stream.exhausted:
-            self._end(self.stream.error)
-
-    def _send(self, response: InferenceResponse) -> None:
-        self._room -= 1
-        self._calls.respond(self._number, response)
-        if response.final:
-            self._done = True
-            self._calls.forget(self._number)
-
-    def _end(self, error: InferenceError | None) -> None:
-        self._done = True
-        self._calls.finish(self._number, error)

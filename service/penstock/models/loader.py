@@ -14,7 +14,8 @@ from penstock.core.backend import Backend, InstanceContext, find_backend
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.statistics import Statistics
-from penstock.hosting.connection import ProcessSpec
+from penstock.core.window import Window
+from penstock.hosting.child import ProcessSpec
 from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
@@ -172,6 +173,7 @@ def _process_spec(
         main=backend.process_main,
         execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
         ahead=_ahead(config),
+        window=_window(backend, config),
     )
 
 
@@ -182,6 +184,20 @@ def _ahead(config: ModelConfig) -> int:
     """
     instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
     return 1 if config.dynamic_batching is not None or instances > 1 else _AHEAD
+
+
+def _window(backend: type[Backend], config: ModelConfig) -> Window:
+    """How far responses go ahead of their reader: `RESPONSES` or `RESPONSES,BYTES`."""
+    text = config.parameter("penstock.response_window")
+    if text is None:
+        return backend.window
+    try:
+        return Window(*map(int, text.split(",")))
+    except (ValueError, TypeError, ConfigError) as error:
+        raise ConfigError(
+            "parameter 'penstock.response_window' must be a number of responses above 0, with or"
+            f" without a number of bytes behind a comma, got '{text}'"
+        ) from error
 
 
 def _seconds(config: ModelConfig, name: str) -> float | None:

@@ -64,10 +64,13 @@ class RpcContext(Protocol):
     def compress_responses(self, wanted: bool) -> None:
         """Whether to compress the responses from now on, if the client can take that."""
 
-    async def write(self, message: Message) -> None:
-        """Send one response message; returns when the transport can take another."""
+    async def write(self, message: Message | bytes) -> None:
+        """Send one response message, which may be serialized already.
 
-    def write_nowait(self, message: Message) -> bool:
+        Returns when the transport can take another.
+        """
+
+    def write_nowait(self, message: Message | bytes) -> bool:
         """Send one response message; whether the transport can take another without waiting.
 
         Who goes on after `False` without `writable()` lets responses pile up.

@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import partial
 
 from penstock.core.errors import InferenceError, UnavailableError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.stream import ResponseStream
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request, encode_response, mark_final
+from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
+from penstock.rpc.fair_queue import FairQueue
 from penstock.rpc.parameters import wants_empty_final
-from penstock.rpc.status import clean
+from penstock.rpc.stream_answer import StreamAnswer
+from penstock.rpc.stream_replies import refusal
 
-_STRICT = "triton_grpc_error"
+MOST_OPEN = 4096
+"""Requests of one stream that are being answered; while there are more, none is read."""
+
+MOST_BYTES = 64 << 20
+"""The same for the bytes of their tensors."""
+
 _STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
+_FAIL_FAST = "triton_grpc_error"
 
 
 class Conversation:
     """Answers every request of one stream at once; responses interleave.
 
     Requests are admitted in the order they came. Responses of models that answer once are
-    written in that order too (GP-16); those of decoupled models as they are made. An error is
-    told in-band, and the stream lives on (GP-18), unless the client asked for statuses: then the
-    first error ends the stream, and with it everything that is under way (GP-19).
+    written in that order too (GP-16); those of decoupled models as they are made, the models in
+    turn. An error is told in-band, and the stream lives on (GP-18), unless the client has asked
+    for the first one to end the stream with its status (GP-19).
+
+    There are two tasks a call, whatever the number of requests: this one reads, another writes.
     """
 
     def __init__(self, server: InferenceServer, context: RpcContext) -> None:
         self._server = server
         self._context = context
-        self._strict = context.metadata.get(_STRICT) == "true"
-        self._writing = asyncio.Lock()
-        self._former: asyncio.Task[None] | None = None
-        self._open: set[ResponseStream] = set()
+        self._deadline = context.deadline
+        self._fail_fast = context.metadata.get(_FAIL_FAST) == "true"
+        self._open: set[StreamAnswer] = set()
+        self._open_bytes = 0
+        self._ordered: deque[StreamAnswer] = deque()
+        self._ready: FairQueue[StreamAnswer] = FairQueue()
+        self._reading = True
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
 
     async def run(self, requests: AsyncIterator[pb.ModelInferRequest]) -> None:
         """Serve until the client has no more requests and has all its answers (GP-20).
@@ -43,120 +58,109 @@ class Conversation:
         When the server stops, the client gets what is under way, and then the reason (G-35).
         """
         try:
-            async with asyncio.TaskGroup() as answers:
-                stopped = await self._read(requests, answers)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write())
+                stopped = await self._read(requests)
+                self._reading = False
+                _wake(self._writer)
             if stopped:
                 raise UnavailableError(_STOPPED)
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
-        finally:  # a task that is cancelled before its first step closes nothing itself
-            for stream in self._open:
-                stream.close()
+        finally:
+            for answer in self._open:
+                answer.close()
 
-    async def _read(
-        self, requests: AsyncIterator[pb.ModelInferRequest], answers: asyncio.TaskGroup
-    ) -> bool:
+    # -- requests -----------------------------------------------------------------------------
+
+    async def _read(self, requests: AsyncIterator[pb.ModelInferRequest]) -> bool:
         """Take requests until the client has no more; whether the server stopped before that."""
         stopping = asyncio.ensure_future(self._server.stopping())
         try:
             async with asyncio.timeout(None) as reading:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
                 async for message in requests:
-                    await self._accept(message, answers)
+                    await self._accept(message)
+                    await self._room()
         except TimeoutError:
             return True
         finally:
             stopping.cancel()
         return False
 
-    async def _accept(self, message: pb.ModelInferRequest, answers: asyncio.TaskGroup) -> None:
+    async def _accept(self, message: pb.ModelInferRequest) -> None:
+        name = message.model_name
+        answer = StreamAnswer(name, ordered=True)
+        stream = None
         try:
-            decoupled = await self._server.decoupled(message.model_name, message.model_version)
-            request = decode_request(message, self._context.deadline)
+            decoupled = await self._server.decoupled(name, message.model_version)
+            request = decode_request(message, self._deadline)
             stream = await self._server.infer(request)
+            empty_final = wants_empty_final(message.parameters)
+            answer = StreamAnswer(name, ordered=not decoupled, empty_final=empty_final)
+            answer.connect(request, stream)
         except InferenceError as error:
-            if self._strict:
-                raise
-            refusal = pb.ModelStreamInferResponse(error_message=clean(error.message))
-            refusal.infer_response.id = message.id
-            self._former = answers.create_task(self._refuse(refusal, self._former))
-            return
-        self._open.add(stream)
-        answer = _Answer(request, stream, wants_empty_final(message.parameters), self._strict)
-        if decoupled:
-            answers.create_task(self._relay(answer, None))
+            answer.refuse(refusal(message, error), error)
+        self._open.add(answer)
+        self._open_bytes += answer.size
+        if answer.ordered:
+            self._ordered.append(answer)
+        if stream is None:
+            self._offer(answer)
         else:
-            self._former = answers.create_task(self._relay(answer, self._former))
+            stream.watch(partial(self._offer, answer))
 
-    async def _refuse(
-        self, refusal: pb.ModelStreamInferResponse, former: asyncio.Task[None] | None
-    ) -> None:
-        await _after(former)
-        await self._write(refusal)
+    async def _room(self) -> None:
+        """Wait while too much is being answered: the client's next requests stay with it."""
+        while len(self._open) >= MOST_OPEN or self._open_bytes >= MOST_BYTES:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
 
-    async def _relay(self, answer: _Answer, former: asyncio.Task[None] | None) -> None:
-        try:
-            await _after(former)
-            async with aclosing(answer.messages()) as messages:
-                async for message in messages:
-                    await self._write(message)
-        finally:
-            answer.stream.close()
-            self._open.discard(answer.stream)
+    # -- responses ----------------------------------------------------------------------------
 
-    async def _write(self, message: pb.ModelStreamInferResponse) -> None:
-        async with self._writing:
-            await self._context.write(message)
-
-
-class _Answer:
-    """The responses to one request, as messages."""
-
-    def __init__(
-        self, request: InferenceRequest, stream: ResponseStream, empty_final: bool, strict: bool
-    ) -> None:
-        self.stream = stream
-        self._request = request
-        self._empty_final = empty_final
-        self._strict = strict
-
-    async def messages(self) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
-        """Every message that the client shall see; raises errors if they shall end the stream."""
-        final = False
-        try:
-            async for response in self.stream:
-                final = response.final
-                yield self._message(response)
-        except InferenceError as error:
-            if self._strict:
-                raise
-            yield self._message(InferenceResponse(error=error, final=True))
+    def _offer(self, answer: StreamAnswer) -> None:
+        """An answer may have something to say: it gets its turn, unless others come first."""
+        if answer.queued or answer.done:
             return
-        if not final and self._empty_final:
-            yield self._bare(final=True)
+        if answer.ordered and answer is not self._ordered[0]:
+            return
+        answer.queued = True
+        self._ready.push(answer.model, answer)
+        _wake(self._writer)
 
-    def _message(self, response: InferenceResponse) -> pb.ModelStreamInferResponse:
-        if response.error is not None:
-            if self._strict:
-                raise response.error
-            message = self._bare(response.final)
-            message.error_message = clean(response.error.message)
-            return message
-        reply = encode_response(self._request, self.stream.model_version, response)
-        mark_final(reply, response.final)
-        return pb.ModelStreamInferResponse(infer_response=reply)
+    async def _write(self) -> None:
+        """Write as fast as the client reads, one message of an answer at a time."""
+        while self._reading or self._open:
+            if not self._ready:
+                self._writer = asyncio.get_running_loop().create_future()
+                await self._writer
+                continue
+            answer = self._ready.pop()
+            answer.queued = False
+            message = answer.next()
+            if answer.error is not None and self._fail_fast:
+                raise answer.error
+            if answer.done:
+                self._close(answer)
+            elif answer.ready:
+                self._offer(answer)
+            if message is not None:
+                await self._context.write(message)
 
-    def _bare(self, final: bool) -> pb.ModelStreamInferResponse:
-        """A message that only says whose it is, and whether it is the last."""
-        reply = pb.ModelInferResponse(model_name=self._request.model_name, id=self._request.id)
-        mark_final(reply, final)
-        return pb.ModelStreamInferResponse(infer_response=reply)
+    def _close(self, answer: StreamAnswer) -> None:
+        """All is said about one request, so the one that waits for it may speak."""
+        self._open.discard(answer)
+        self._open_bytes -= answer.size
+        _wake(self._reader)
+        if answer.ordered:
+            self._ordered.popleft()
+            if self._ordered and self._ordered[0].ready:
+                self._offer(self._ordered[0])
 
 
-async def _after(former: asyncio.Task[None] | None) -> None:
-    """Wait for the answer before this one; its failure is not ours."""
-    if former is not None and not former.done():
-        await asyncio.wait([former])
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
 
 
 def _interrupt(reading: asyncio.Timeout, stopping: asyncio.Future[None]) -> None:

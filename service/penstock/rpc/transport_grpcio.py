@@ -58,7 +58,7 @@ class GrpcioContext:
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._initial: Metadata | None = None
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[Message | bytes] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._compress = True
         self._closed = False
@@ -91,11 +91,11 @@ class GrpcioContext:
             self._context.set_compression(grpc.Compression.Gzip)
         self._compress = wanted
 
-    async def write(self, message: Message) -> None:
+    async def write(self, message: Message | bytes) -> None:
         await self.writable()
         await self._send(message)
 
-    def write_nowait(self, message: Message) -> bool:
+    def write_nowait(self, message: Message | bytes) -> bool:
         self._waiting.append(message)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._send_waiting())
@@ -123,7 +123,7 @@ class GrpcioContext:
         finally:
             self._writer = None
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: Message | bytes) -> None:
         await self._prepare()
         try:
             await self._context.write(message)
@@ -164,7 +164,11 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
 def _handler(method: Method) -> Any:
     make = _KINDS[method.client_streaming, method.server_streaming]
     # Requests come as bytes, since grpc calls those that cannot be parsed a fault of ours.
-    return make(_guarded(method), response_serializer=method.response.SerializeToString)
+    return make(_guarded(method), response_serializer=_serialized)
+
+
+def _serialized(message: Message | bytes) -> bytes:
+    return message if isinstance(message, bytes) else message.SerializeToString()
 
 
 def _guarded(method: Method) -> Call:

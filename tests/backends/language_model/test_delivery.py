@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError, RequestCancelledError
 from penstock.core.request import InferenceResponse
-from penstock.core.stream import HIGH_WATER
 from penstock_backends.language_model import Answer, Delivery, GenerationRequest, WantedOutputs
 
 COUNTED = WantedOutputs(num_output_tokens=True)
 
 
-def delivery() -> Delivery:
-    return Delivery(Answer(GenerationRequest("", True, False, None, COUNTED), 1), lambda: None)
+def delivery(*, merge: bool = True) -> Delivery:
+    answer = Answer(GenerationRequest("", True, False, None, COUNTED), 1)
+    return Delivery(answer, lambda: None, merge=merge)
 
 
 def generate(delivery: Delivery, tokens: int) -> None:
@@ -35,21 +35,22 @@ def counts(responses: list[InferenceResponse]) -> list[int]:
 
 def test_a_reader_who_keeps_up_gets_every_token() -> None:
     sender = delivery()
-    generate(sender, 3)
-    assert counts(sender.stream.take()) == [1, 1, 1]
+    for _ in range(3):
+        generate(sender, 1)
+        assert counts(sender.stream.take()) == [1]
 
 
-def test_a_slow_reader_finds_a_bounded_number_of_responses() -> None:
+def test_a_slow_reader_finds_one_response() -> None:
     sender = delivery()
     generate(sender, 1000)
-    assert counts(sender.stream.take()) == [1] * HIGH_WATER
+    assert sender.stream.backlog == 1
 
 
 def test_catching_up_brings_what_was_merged() -> None:
     sender = delivery()
     generate(sender, 1000)
-    sender.stream.take()
-    assert counts(sender.stream.take()) == [1000 - HIGH_WATER]
+    assert counts(sender.stream.take()) == [1]
+    assert counts(sender.stream.take()) == [999]
 
 
 def test_the_end_comes_at_once_with_everything_merged() -> None:
@@ -57,8 +58,17 @@ def test_the_end_comes_at_once_with_everything_merged() -> None:
     generate(sender, 1000)
     finish(sender)
     responses = sender.stream.take()
-    assert counts(responses) == [1] * HIGH_WATER + [1000 - HIGH_WATER]
-    assert [response.final for response in responses] == [False] * HIGH_WATER + [True]
+    assert counts(responses) == [1, 999]
+    assert [response.final for response in responses] == [False, True]
+
+
+def test_a_reader_may_have_every_token_alone_however_slow_he_is() -> None:
+    sender = delivery(merge=False)
+    generate(sender, 1000)
+    finish(sender)
+    responses = sender.stream.take()
+    assert counts(responses) == [1] * 1000 + [0]
+    assert responses[-1].final
 
 
 @given(st.lists(st.integers(0, 40)))

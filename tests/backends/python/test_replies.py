@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.hosting.messages import WINDOW
+from penstock.core.window import WINDOW
 from penstock_backends.python.replies import PendingReply
 from penstock_backends.python.values import InferenceResponse
 
@@ -29,7 +29,7 @@ def reply() -> PendingReply:
 
 
 async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
-    for _ in range(WINDOW):
+    for _ in range(WINDOW.responses):
         await reply.room()
         reply.send(InferenceResponse([]), final=False)
     waiting = asyncio.create_task(reply.room())
@@ -41,14 +41,14 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
 
 
 def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
-    for _ in range(WINDOW):
+    for _ in range(WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
     reply.send(InferenceResponse([]), final=True)
     assert reply.closed
 
 
 async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:
-    for _ in range(WINDOW):
+    for _ in range(WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
     waiting = asyncio.create_task(reply.room())
     await asyncio.sleep(0)

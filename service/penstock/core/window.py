@@ -1,0 +1,54 @@
+"""How many responses of one request may be under way to a reader who has not taken them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.core.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """At most so many responses, or so many bytes of tensors; one is always allowed (GP-25)."""
+
+    responses: int = 16
+    size: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        if self.responses < 1 or self.size < 1:
+            raise ConfigError("a response window must allow at least 1 response and 1 byte")
+
+
+WINDOW = Window()
+
+
+class Credit:
+    """What is left of a window: responses are sent, and taken in the same order.
+
+    One thread may send while another hears of what was taken.
+    """
+
+    __slots__ = ("_given", "_sizes", "_spent", "_window")
+
+    def __init__(self, window: Window = WINDOW) -> None:
+        self._window = window
+        self._sizes: deque[int] = deque()
+        self._spent = self._given = 0  # each written by one thread
+
+    @property
+    def left(self) -> bool:
+        """Whether one more response may be sent."""
+        count = len(self._sizes)
+        window = self._window
+        return not count or (count < window.responses and self._spent - self._given < window.size)
+
+    def spend(self, size: int) -> None:
+        """A response of `size` bytes was sent."""
+        self._spent += size
+        self._sizes.append(size)
+
+    def earn(self, count: int) -> None:
+        """The reader has taken the first `count` of those that were sent."""
+        for _ in range(min(count, len(self._sizes))):
+            self._given += self._sizes.popleft()

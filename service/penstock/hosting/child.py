@@ -1,0 +1,107 @@
+"""A model process as the system sees it: how it is started, how it ended, and its end by force."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.window import WINDOW, Window
+from penstock.hosting import bootstrap
+from penstock.hosting.reaper import Reaper
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """How to start the model process: the backend as `module:Class`, and by which Python.
+
+    `main` is the function that serves the link there. Times are in seconds: an execution that
+    takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
+    finalize before it is killed. While executions are quick, up to `ahead` batches are sent
+    before the first is done. `window` is how far responses go ahead of their reader.
+    """
+
+    target: str
+    serial: bool
+    packages: tuple[Path, ...]
+    python: str = sys.executable
+    main: str = "penstock.hosting.host:run"
+    execution_timeout: float | None = None
+    ahead: int = 1
+    stop_timeout: float = 10.0
+    window: Window = WINDOW
+
+
+class Child:
+    """One process, and whatever it starts: they are a group of their own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, reaper: Reaper) -> None:
+        self._process = process
+        self._reaper = reaper
+        reaper.watch(self.pid)
+
+    @classmethod
+    async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
+        """Start it with these files open. When this is cancelled, the process has been killed."""
+        spawning = asyncio.ensure_future(_spawn(spec, descriptors))
+        try:
+            return cls(await asyncio.shield(spawning), reaper)
+        except asyncio.CancelledError:
+            await cls(await spawning, reaper).kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ended(self) -> None:
+        """Wait for its end, by itself."""
+        await self._process.wait()
+
+    async def fate(self) -> str:
+        """How it ended, as a verb phrase; it has closed its link, and so gets a moment for it."""
+        try:
+            status = await asyncio.wait_for(self._process.wait(), 1.0)
+        except TimeoutError:
+            return "closed its link to the server"
+        if status < 0:
+            return f"was killed by signal {-status}{_signal_name(-status)}"
+        return f"exited with status {status}"
+
+    def strike(self) -> None:
+        """Kill it and everything that it has started, without waiting."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    async def kill(self) -> None:
+        """Kill it and everything that it has started."""
+        self.strike()
+        try:
+            await self._process.wait()
+        finally:
+            self._reaper.forget(self.pid)
+
+
+async def _spawn(spec: ProcessSpec, descriptors: tuple[int, ...]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        spec.python,
+        "-P",
+        bootstrap.__file__,
+        spec.main,
+        *map(str, descriptors),
+        *map(str, spec.packages),
+        stdin=asyncio.subprocess.DEVNULL,
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # one of the many real-time signals
+        return ""

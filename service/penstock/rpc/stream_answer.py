@@ -1,0 +1,89 @@
+"""The answer to one request of a stream: message by message, as the writer asks for them."""
+
+from __future__ import annotations
+
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.rpc.stream_replies import StreamReplies
+
+
+class StreamAnswer:
+    """What is still to be said about one request.
+
+    `model` and `size` (bytes of its tensors) are the request's. `ordered` answers wait for those
+    of the requests before them (GP-16). `error` is what the last message told, if it told one.
+    """
+
+    __slots__ = (
+        "_empty_final",
+        "_refusal",
+        "_replies",
+        "_stream",
+        "done",
+        "error",
+        "model",
+        "ordered",
+        "queued",
+        "size",
+    )
+
+    def __init__(self, model: str, *, ordered: bool, empty_final: bool = False) -> None:
+        self.model = model
+        self.ordered = ordered
+        self.size = 0
+        self.done = False
+        self.queued = False
+        self.error: InferenceError | None = None
+        self._empty_final = empty_final
+        self._refusal: bytes | None = None
+        self._stream: ResponseStream | None = None
+        self._replies: StreamReplies
+
+    def refuse(self, message: bytes, error: InferenceError) -> None:
+        """Answer with just this message."""
+        self._refusal, self.error = message, error
+
+    def connect(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        """Answer with what comes on `stream`."""
+        self.size = sum(tensor.nbytes for tensor in request.inputs.values())
+        self._stream = stream
+        self._replies = StreamReplies(request, stream.model_version)
+
+    def close(self) -> None:
+        """Nobody wants to hear the rest."""
+        if self._stream is not None:
+            self._stream.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there may be something to say now."""
+        stream = self._stream
+        return stream is None or bool(stream.backlog) or stream.exhausted
+
+    def next(self) -> bytes | None:
+        """The next message, if there is one now; `done` after the last."""
+        stream = self._stream
+        if stream is None:
+            self.done = True
+            return self._refusal
+        ready = stream.take(1)
+        if not ready:
+            return self._end(stream) if stream.exhausted else None
+        (response,) = ready
+        self.done, self.error = response.final, response.error
+        try:
+            return self._replies.response(response)
+        except InferenceError as error:
+            return self._fail(stream, error)
+
+    def _end(self, stream: ResponseStream) -> bytes | None:
+        self.done = True
+        if stream.error is not None:
+            return self._fail(stream, stream.error)
+        return self._replies.end() if self._empty_final else None
+
+    def _fail(self, stream: ResponseStream, error: InferenceError) -> bytes:
+        self.done, self.error = True, error
+        stream.close()
+        return self._replies.error(error, final=True)

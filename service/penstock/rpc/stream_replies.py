@@ -1,0 +1,105 @@
+"""Responses on a stream, as serialized messages: what repeats from one to the next is kept."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Buffer
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.codec import encode_response, mark_final
+from penstock.rpc.status import clean
+
+_RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
+_CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
+
+
+class StreamReplies:
+    """The messages of one request's responses.
+
+    Tokens of a language model differ in their text only: everything before it is serialized once.
+    """
+
+    __slots__ = ("_head", "_request", "_shape", "_version")
+
+    def __init__(self, request: InferenceRequest, version: str) -> None:
+        self._request = request
+        self._version = version
+        self._shape: object = None
+        self._head = b""
+
+    def response(self, response: InferenceResponse) -> bytes:
+        """The message of a response; raises when it cannot be encoded."""
+        if response.error is not None:
+            return self.error(response.error, response.final)
+        if response.parameters or self._request.requested_outputs:
+            return self._whole(response)
+        outputs = response.outputs
+        shape = response.final, *((name, t.datatype, t.shape) for name, t in outputs.items())
+        if shape != self._shape:
+            self._head = self._encode_head(response)
+            self._shape = shape
+        parts: list[Buffer] = [self._head]
+        for tensor in outputs.values():
+            parts += (_CONTENTS, _varint(tensor.nbytes), tensor.buffer)
+        return _field(_RESPONSE, b"".join(parts))
+
+    def error(self, error: InferenceError, final: bool) -> bytes:
+        """The message that says what went wrong, and whose it is."""
+        message = self._bare(final)
+        message.error_message = clean(error.message)
+        return _serialized(message)
+
+    def end(self) -> bytes:
+        """The message that says that there are no more, and nothing else."""
+        return _serialized(self._bare(final=True))
+
+    def _encode_head(self, response: InferenceResponse) -> bytes:
+        empty = InferenceResponse({}, {}, response.final)
+        reply = encode_response(self._request, self._version, empty)
+        for name, tensor in response.outputs.items():
+            reply.outputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
+        mark_final(reply, response.final)
+        return _serialized(reply)
+
+    def _whole(self, response: InferenceResponse) -> bytes:
+        reply = encode_response(self._request, self._version, response)
+        mark_final(reply, response.final)
+        return _serialized(pb.ModelStreamInferResponse(infer_response=reply))
+
+    def _bare(self, final: bool) -> pb.ModelStreamInferResponse:
+        request = self._request
+        reply = pb.ModelInferResponse(model_name=request.model_name, id=request.id)
+        mark_final(reply, final)
+        return pb.ModelStreamInferResponse(infer_response=reply)
+
+
+def refusal(message: pb.ModelInferRequest, error: InferenceError) -> bytes:
+    """The message for a request that was not admitted: all that it says is whose it is."""
+    reply = pb.ModelStreamInferResponse(error_message=clean(error.message))
+    reply.infer_response.id = message.id
+    return _serialized(reply)
+
+
+def _serialized(message: Message) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _field(tag: int, value: bytes) -> bytes:
+    return b"%c%b%b" % (tag, _varint(len(value)), value)
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _SMALL[value]
+    digits = bytearray()
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+_SMALL = [bytes((value,)) for value in range(128)]
