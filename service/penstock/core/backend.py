@@ -58,9 +58,9 @@ class Backend(ABC):
     process of their own. `serial` backends get one `execute` at a time; others, such as engines
     that batch by themselves, may be called again before the last call has returned. Only
     `batch_tensors` backends compute `batch_input` and split by `batch_output`. `process_main` is
-    the function that serves such a process, as `module:function`. `window` is how far responses of one
-    request go ahead of their reader; a backend that merges what a slow reader leaves asks for a
-    small one.
+    the function that serves such a process, as `module:function`. `window` is how far responses of
+    one request go ahead of their reader; a backend that merges what a slow reader leaves asks for
+    a small one.
     """
 
     host: ClassVar[Host] = "thread"
