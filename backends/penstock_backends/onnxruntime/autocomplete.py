@@ -76,7 +76,8 @@ def _default(settings: Mapping[str, str]) -> int:
 def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[ModelInput, ...]:
     if config.parameter(TOKENIZER) is not None:
         return (ModelInput("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
-    tensors = _unclaimed(graph.inputs.values(), controls(config))
+    computed = {name for tensor in config.batch_input for name in tensor.target_name}
+    tensors = _unclaimed(graph.inputs.values(), controls(config) | computed)
     return tuple(
         ModelInput(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows))
         for t in tensors

@@ -29,6 +29,8 @@ class OnnxRuntimeBackend(Backend):
     up the event loop.
     """
 
+    batch_tensors = True
+
     @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]

@@ -60,36 +60,34 @@ def wanted(requests: Sequence[InferenceRequest], outputs: Sequence[str]) -> list
     return [name for name in outputs if name in asked]
 
 
-def responses(
-    requests: Sequence[InferenceRequest],
-    rows: Sequence[int],
-    outputs: Mapping[str, tuple[DataType, Array]],
-) -> list[InferenceResponse]:
-    """Each request's rows of `outputs`, as views. One request gets everything."""
-    if len(requests) == 1:
-        return [_response(requests[0], outputs, slice(None))]
-    total = sum(rows)
-    for name, (_, array) in outputs.items():
-        if array.shape[:1] != (total,):
-            raise InternalError(
-                f"failed to split the output tensor '{name}' in responses: expected {total} rows "
-                f"in model output, got shape {list(array.shape)}"
-            )
+def by_rows(name: str, array: Array, rows: Sequence[int]) -> list[Array]:
+    """Each request's rows of an output, as views. One request gets everything."""
+    if len(rows) == 1:
+        return [array]
     ends = np.cumsum(rows).tolist()
-    return [
-        _response(request, outputs, slice(end - count, end))
-        for request, count, end in zip(requests, rows, ends, strict=True)
-    ]
+    if array.shape[:1] != (ends[-1],):
+        raise InternalError(
+            f"failed to split the output tensor '{name}' in responses: expected {ends[-1]} rows "
+            f"in model output, got shape {list(array.shape)}"
+        )
+    return [array[end - count : end] for count, end in zip(rows, ends, strict=True)]
+
+
+def responses(
+    requests: Sequence[InferenceRequest], outputs: Mapping[str, tuple[DataType, Sequence[Array]]]
+) -> list[InferenceResponse]:
+    """The answers, from the arrays of each output in the order of the requests."""
+    return [_response(request, at, outputs) for at, request in enumerate(requests)]
 
 
 def _response(
-    request: InferenceRequest, outputs: Mapping[str, tuple[DataType, Array]], rows: slice
+    request: InferenceRequest, at: int, outputs: Mapping[str, tuple[DataType, Sequence[Array]]]
 ) -> InferenceResponse:
     asked = request.requested_outputs or outputs
     return InferenceResponse(
         {
-            name: _tensor(datatype, array[rows] if array.ndim else array)
-            for name, (datatype, array) in outputs.items()
+            name: _tensor(datatype, arrays[at])
+            for name, (datatype, arrays) in outputs.items()
             if name in asked
         }
     )

@@ -4,38 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.config import BatchInput, BatchOutput, ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import ConfigError, ModelLoadError
+from penstock.core.tensor import DataType
 from penstock_backends.onnxruntime.autocomplete import controls, states
 from penstock_backends.onnxruntime.graph import Graph, GraphTensor
+from penstock_backends.onnxruntime.padding import Padding
 
 
 def check_supported(config: ModelConfig) -> None:
     """Refuse, by name, what this backend cannot honour."""
-    refused = {
-        "model_transaction_policy.decoupled": config.decoupled,
-        "batch_input": bool(config.batch_input),
-        "batch_output": bool(config.batch_output),
-        "input.allow_ragged_batch": any(tensor.allow_ragged_batch for tensor in config.input),
-    }
-    for field, given in refused.items():
-        if given:
+    if config.decoupled:
+        raise ConfigError(
+            f"model '{config.name}': the onnxruntime backend does not support "
+            "model_transaction_policy.decoupled"
+        )
+    Padding.of(config)
+    for tensor in config.batch_output:
+        _check_scattered(config, tensor)
+
+
+def _check_scattered(config: ModelConfig, tensor: BatchOutput) -> None:
+    """Each dimension of the output is that of the source input, or fixed."""
+    source = config.inputs_by_name[tensor.source_input[0]]
+    for name in tensor.target_name:
+        if len(config.outputs_by_name[name].backend_dims) != len(source.backend_dims):
             raise ConfigError(
-                f"model '{config.name}': the onnxruntime backend does not support {field}"
+                f"model '{config.name}': batch_output '{name}' must have as many dimensions as its "
+                f"source input '{source.name}'"
             )
 
 
 def check_declared(config: ModelConfig, graph: Graph) -> None:
     """Compare the declared tensors with those of the graph; raises `ModelLoadError`."""
     _check_names(config, "input", config.inputs_by_name, graph.inputs | graph.defaults)
-    declared = config.inputs_by_name.keys() | controls(config)
+    _check_names(config, "batch input", _targets(config), graph.inputs)
+    declared = config.inputs_by_name.keys() | controls(config) | _targets(config).keys()
     if missing := sorted(graph.inputs.keys() - declared):
         raise ModelLoadError(
             f"unable to load model '{config.name}', configuration expects {len(declared)} inputs, "
             f"model provides {len(graph.inputs)}: not declared: {', '.join(missing)}"
         )
     for tensor in config.input:
-        _check_tensor(config, "input", tensor, (graph.inputs | graph.defaults)[tensor.name])
+        _check_input(config, tensor, (graph.inputs | graph.defaults)[tensor.name])
+    for name, computed in _targets(config).items():
+        _check_type(config, "batch input", computed.data_type, graph.inputs[name])
     check_outputs(config, graph)
 
 
@@ -43,8 +56,29 @@ def check_outputs(config: ModelConfig, graph: Graph) -> None:
     """Compare the declared outputs with those of the graph; raises `ModelLoadError`."""
     names = dict.fromkeys([*config.outputs_by_name, *states(config)])
     _check_names(config, "output", names, graph.outputs)
+    scattered = {name for tensor in config.batch_output for name in tensor.target_name}
     for tensor in config.output:
-        _check_tensor(config, "output", tensor, graph.outputs[tensor.name])
+        _check_type(config, "output", tensor.data_type, graph.outputs[tensor.name])
+        if tensor.name not in scattered:
+            _check_shape(config, tensor, graph.outputs[tensor.name])
+
+
+def _targets(config: ModelConfig) -> dict[str, BatchInput]:
+    """The inputs of the graph that are computed for each batch."""
+    return {name: tensor for tensor in config.batch_input for name in tensor.target_name}
+
+
+def _check_input(config: ModelConfig, tensor: ModelInput, found: GraphTensor) -> None:
+    _check_type(config, "input", tensor.data_type, found)
+    joined = tensor.allow_ragged_batch and config.max_batch_size > 0
+    if not joined or tensor.name in Padding.of(config).values:
+        _check_shape(config, tensor, found)
+    elif found.dims != (-1,):
+        raise ModelLoadError(
+            f"unable to load model '{config.name}', configuration expects model provides input "
+            f"with shape [-1]  for ragged input '{found.name}', model provides "
+            f"{_written(found.dims)}"
+        )
 
 
 def _check_names(
@@ -58,15 +92,20 @@ def _check_names(
             )
 
 
-def _check_tensor(
-    config: ModelConfig, what: str, declared: ModelInput | ModelOutput, found: GraphTensor
+def _check_type(
+    config: ModelConfig, what: str, declared: DataType | None, found: GraphTensor
 ) -> None:
-    if declared.data_type is not found.datatype:
-        given = declared.data_type.config_name if declared.data_type else "no datatype"
+    if declared is not found.datatype:
+        given = declared.config_name if declared else "no datatype"
         raise ModelLoadError(
             f"unable to load model '{config.name}', configuration expects datatype {given} for "
             f"{what} '{found.name}', model provides {found.datatype.config_name}"
         )
+
+
+def _check_shape(
+    config: ModelConfig, declared: ModelInput | ModelOutput, found: GraphTensor
+) -> None:
     if found.dims or config.max_batch_size:
         _check_dims(config, declared.backend_dims, found)
 

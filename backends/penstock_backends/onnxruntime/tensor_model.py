@@ -1,4 +1,4 @@
-"""`TensorModel`: requests joined along the batch dimension, run once, split by rows."""
+"""`TensorModel`: requests joined, run once, and split again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.inference import rows_of
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Array, DataType, Tensor
+from penstock_backends.onnxruntime.assembly import Assembly
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.graph import Graph
 from penstock_backends.onnxruntime.shapes import (
@@ -31,6 +32,8 @@ class TensorModel:
         self._graph = graph
         self._name = config.name
         self._max_batch_size = config.max_batch_size
+        self._assembly = Assembly(config)
+        self._asked = graph.inputs.keys() - self._assembly.targets
         self._outputs = [*config.outputs_by_name]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
@@ -40,7 +43,7 @@ class TensorModel:
         return answer_each(requests, self._feeds, self._answer)
 
     def _feeds(self, request: InferenceRequest) -> Feeds:
-        for name in self._graph.inputs:
+        for name in self._asked:
             if name not in request.inputs:
                 raise InvalidRequestError(
                     f"input '{name}' of model '{self._name}' is missing, and the ONNX graph has "
@@ -56,23 +59,18 @@ class TensorModel:
         self, requests: list[InferenceRequest], feeds: list[Feeds]
     ) -> list[InferenceResponse]:
         names = wanted(requests, self._outputs)
-        arrays = self._graph.run(_joined(feeds), names)
+        arrays = self._graph.run(self._assembly.joined(feeds), names)
+        rows = [rows_of(request, self._max_batch_size) for request in requests]
         outputs = {
-            name: (
-                self._graph.outputs[name].datatype,
-                as_element(array) if name in self._scalar_outputs else array,
-            )
+            name: (self._graph.outputs[name].datatype, self._split(name, array, feeds, rows))
             for name, array in zip(names, arrays, strict=True)
         }
-        rows = [rows_of(request, self._max_batch_size) for request in requests]
-        return responses(requests, rows, outputs)
+        return responses(requests, outputs)
 
-
-def _joined(feeds: list[Feeds]) -> Feeds:
-    """One feed of all rows. A single request is passed on as it is, copied only if misaligned."""
-    if len(feeds) == 1:
-        return {n: a if a.flags.aligned else a.copy() for n, a in feeds[0].items()}
-    return {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
+    def _split(self, name: str, array: Array, feeds: list[Feeds], rows: list[int]) -> list[Array]:
+        if name in self._scalar_outputs:
+            array = as_element(array)
+        return self._assembly.split(name, array, feeds, rows)
 
 
 def _strings(name: str, tensor: Tensor) -> Array:

@@ -12,10 +12,11 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Array, DataType
-from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
+from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
 from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.padding import PADDING
 from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
 from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
 
@@ -66,14 +67,15 @@ class TextModel:
         tokens = self._tokenizer.encode([*chain.from_iterable(texts)])
         names = wanted(requests, self._outputs)
         arrays = self._encode(tokens, names)
+        rows = [*map(len, texts)]
         outputs = {
-            name: (
-                self._graph.outputs[name].datatype,
-                as_element(array) if name in self._scalar_outputs else array,
-            )
+            name: (self._graph.outputs[name].datatype, self._split(name, array, rows))
             for name, array in zip(names, arrays, strict=True)
         }
-        return responses(requests, [*map(len, texts)], outputs)
+        return responses(requests, outputs)
+
+    def _split(self, name: str, array: Array, rows: list[int]) -> list[Array]:
+        return by_rows(name, as_element(array) if name in self._scalar_outputs else array, rows)
 
     def _encode(self, tokens: list[Tokens], names: list[str]) -> list[Array]:
         lengths = np.array([len(one.ids) for one in tokens], np.int64)
@@ -98,6 +100,11 @@ class TextModel:
 def check_text(config: ModelConfig) -> None:
     """Refuse a configuration whose texts cannot be found."""
     max_tokens(config)
+    if config.batch_input or config.batch_output or config.parameter(PADDING) is not None:
+        raise ConfigError(
+            f"model '{config.name}': a text encoder pads its texts itself, so it takes neither"
+            f" batch_input nor batch_output nor '{PADDING}'"
+        )
     dims = ((1,),) if config.max_batch_size else ((1,), (-1,), (-1, 1))
     tensor = config.input[0] if len(config.input) == 1 else None
     if tensor is None or tensor.data_type is not DataType.BYTES or tensor.dims not in dims:

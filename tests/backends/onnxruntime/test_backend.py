@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from backends.onnxruntime import graphs
 from penstock.core.backend import find_backend
-from penstock.core.config import BatchInput, BatchOutput, Operations, TransactionPolicy
+from penstock.core.config import Operations, TransactionPolicy
 from penstock.core.errors import BackendNotInstalledError, ConfigError, ModelLoadError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
@@ -137,8 +137,6 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
     ("fields", "named"),
     [
         ({"model_transaction_policy": TransactionPolicy(decoupled=True)}, "decoupled"),
-        ({"batch_input": (BatchInput(),)}, "batch_input"),
-        ({"batch_output": (BatchOutput(),)}, "batch_output"),
         ({"parameters": graphs.parameters(execution_mode="2")}, "execution_mode"),
         ({"parameters": graphs.parameters(intra_op_thread_count="many")}, "intra_op_thread_count"),
         ({"parameters": graphs.parameters(enable_mem_arena="maybe")}, "enable_mem_arena"),

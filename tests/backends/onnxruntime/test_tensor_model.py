@@ -49,7 +49,7 @@ async def test_responses_of_a_batch_are_views_of_one_result(
     graphs.save_identity(version / "model.onnx")
     backend = await open_backend(graphs.identity_config(DataType.FP32, 2))
     first, second = await backend.execute(
-        [graphs.request(x=_rows(0, 2)), graphs.request(x=_rows(9, 2))]
+        [graphs.request(x=_rows(0, 2048)), graphs.request(x=_rows(9, 2048))]
     )
     one, two = graphs.tensor(first, "y").numpy(), graphs.tensor(second, "y").numpy()
     assert two.ctypes.data - one.ctypes.data == one.nbytes
