@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from penstock.core.tensor import Buffer
 from penstock.rpc.status import StatusCode
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -89,7 +90,10 @@ class Method:
     """One RPC: its name and messages, and the function that serves it.
 
     The `handler` takes a request, or, with `client_streaming`, an iterator of requests. It returns
-    the response, or, with `server_streaming`, writes its responses to the context.
+    the response, or, with `server_streaming`, writes its responses to the context. `parse` makes
+    a request of the bytes of its message, which stay as they are; without it, the message class
+    does. `eager` says that the handler asks for no current task (as `asyncio.timeout` and
+    `TaskGroup` do) before it first waits, so that it may begin without one.
     """
 
     name: str
@@ -98,6 +102,8 @@ class Method:
     handler: Handler
     client_streaming: bool = False
     server_streaming: bool = False
+    parse: Callable[[Buffer], Any] | None = None
+    eager: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from penstock.core.countdown import Countdown
 from penstock.models.server import InferenceServer
+from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.servicer import InferenceServicer
-from penstock.rpc.transport_grpcio import open_grpcio
 from penstock.settings import GrpcSettings
+
+Open = Callable[[Iterable[Service], GrpcSettings, Countdown], AbstractAsyncContextManager[int]]
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +24,17 @@ async def open_grpc(
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
     services = [InferenceServicer(server).service(), HealthServicer(server).service()]
-    async with open_grpcio(services, settings, grace) as port:
+    async with transport(settings.transport)(services, settings, grace) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port
+
+
+def transport(name: str) -> Open:
+    """How to open a transport. Each is imported only where it serves."""
+    if name == "grpcio":
+        from penstock.rpc.transport_grpcio import open_grpcio
+
+        return open_grpcio
+    from penstock.rpc.transport_native import open_native
+
+    return open_native

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from urllib.parse import quote_from_bytes
 
 from penstock.core.errors import (
     AlreadyExistsError,
@@ -38,6 +39,8 @@ class StatusCode(IntEnum):
     UNAUTHENTICATED = 16
 
 
+_LONGEST_TEXT = 6144
+
 _CODES: dict[type[InferenceError], StatusCode] = {
     InternalError: StatusCode.INTERNAL,
     NotFoundError: StatusCode.NOT_FOUND,
@@ -58,3 +61,14 @@ def status_code(error: InferenceError) -> StatusCode:
 def clean(text: str) -> str:
     """`text` as protobuf takes it: half surrogate pairs, which are no characters, as `?`."""
     return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def sendable(message: str) -> str:
+    """What of a message clients can take: they refuse trailers of more than 8 KiB.
+
+    Characters beyond ASCII take up to three bytes for each of theirs on the way.
+    """
+    data = message.encode(errors="replace")
+    if len(quote_from_bytes(data)) <= _LONGEST_TEXT:
+        return data.decode()
+    return data[: _LONGEST_TEXT // 3].decode(errors="ignore") + " ... (cut; see the server's log)"

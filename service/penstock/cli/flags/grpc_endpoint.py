@@ -104,8 +104,8 @@ GRPC = Group(
         text(
             "grpc-transport",
             "grpc.transport",
-            'Implementation of gRPC: "grpcio". An option of Penstock only.',
-            values.one_of("grpc-transport", "grpcio"),
+            'Implementation of gRPC: "grpcio" (default) or "native". An option of Penstock only.',
+            values.one_of("grpc-transport", "grpcio", "native"),
         ),
     ),
 )

@@ -20,8 +20,8 @@ from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
+from penstock.rpc.server import Open, transport
 from penstock.rpc.status import StatusCode
-from penstock.rpc.transport_grpcio import open_grpcio
 from penstock.settings import CompressionLevel, GrpcSettings
 from rpc.serving import LOCAL, Client, channel_to
 
@@ -116,15 +116,21 @@ class Handlers:
             raise NotFoundError("enough")
 
 
+@pytest.fixture(params=["grpcio", "native"])
+def serve(request: pytest.FixtureRequest) -> Open:
+    """How to open the transport under test."""
+    return transport(request.param)
+
+
 @pytest.fixture
 def handlers() -> Handlers:
     return Handlers()
 
 
 @pytest_asyncio.fixture
-async def client(handlers: Handlers) -> AsyncIterator[Client]:
+async def client(serve: Open, handlers: Handlers) -> AsyncIterator[Client]:
     async with (
-        open_grpcio([handlers.service()], LOCAL, Countdown(1.0)) as port,
+        serve([handlers.service()], LOCAL, Countdown(1.0)) as port,
         channel_to(port) as channel,
     ):
         yield Client(channel)
@@ -192,8 +198,8 @@ async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
 
 
-async def test_lost_connection_cancels_the_method(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, Countdown(1.0)) as port:
+async def test_lost_connection_cancels_the_method(serve: Open, handlers: Handlers) -> None:
+    async with serve([handlers.service()], LOCAL, Countdown(1.0)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -367,20 +373,22 @@ async def test_unknown_method_is_unimplemented(client: Client, path: str) -> Non
 # -- the endpoint ---------------------------------------------------------------------------------
 
 
-async def test_port_in_use_is_one_clear_error() -> None:
+@pytest.mark.parametrize("name", ["grpcio", "native"])
+async def test_port_in_use_is_one_clear_error(name: str) -> None:
     """In a process of its own, to see that gRPC itself is silent."""
     program = (
         "import asyncio, sys\n"
-        "from penstock.rpc.transport_grpcio import open_grpcio\n"
+        "from penstock.core.countdown import Countdown\n"
+        "from penstock.rpc.server import transport\n"
         "from penstock.settings import GrpcSettings\n"
         "settings = GrpcSettings(address='127.0.0.1', port=int(sys.argv[1]))\n"
-        "try: asyncio.run(open_grpcio([], settings, 0).__aenter__())\n"
+        "try: asyncio.run(transport(sys.argv[2])([], settings, Countdown(0)).__aenter__())\n"
         "except OSError as error: print(error)"
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, str(port), stdout=PIPE, stderr=PIPE
+            sys.executable, "-c", program, str(port), name, stdout=PIPE, stderr=PIPE
         )
         assert await process.communicate() == (
             f"Socket '127.0.0.1:{port}' already in use \n".encode(),
@@ -388,19 +396,19 @@ async def test_port_in_use_is_one_clear_error() -> None:
         )
 
 
-async def test_port_of_another_server_of_ours_is_in_use_too() -> None:
-    async with open_grpcio([], LOCAL, Countdown(0)) as port:
+async def test_port_of_another_server_of_ours_is_in_use_too(serve: Open) -> None:
+    async with serve([], LOCAL, Countdown(0)) as port:
         with pytest.raises(OSError, match="already in use"):
-            await opened(replace(LOCAL, port=port))
+            await opened(serve, replace(LOCAL, port=port))
 
 
-async def test_port_can_be_shared_when_it_is_asked_for() -> None:
-    async with open_grpcio([], replace(LOCAL, reuse_port=True), Countdown(0)) as port:
-        assert await opened(replace(LOCAL, port=port, reuse_port=True)) == port
+async def test_port_can_be_shared_when_it_is_asked_for(serve: Open) -> None:
+    async with serve([], replace(LOCAL, reuse_port=True), Countdown(0)) as port:
+        assert await opened(serve, replace(LOCAL, port=port, reuse_port=True)) == port
 
 
-async def test_closing_lets_running_calls_finish(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, Countdown(PATIENCE)) as port:
+async def test_closing_lets_running_calls_finish(serve: Open, handlers: Handlers) -> None:
+    async with serve([handlers.service()], LOCAL, Countdown(PATIENCE)) as port:
         channel = channel_to(port)
         call = stream(Client(channel), "echoes")
         await call.write(pb.ModelInferRequest(id="x"))
@@ -410,8 +418,8 @@ async def test_closing_lets_running_calls_finish(handlers: Handlers) -> None:
     await channel.close(None)
 
 
-async def test_closing_ends_calls_that_outlast_the_grace(handlers: Handlers) -> None:
-    async with open_grpcio([handlers.service()], LOCAL, Countdown(0.1)) as port:
+async def test_closing_ends_calls_that_outlast_the_grace(serve: Open, handlers: Handlers) -> None:
+    async with serve([handlers.service()], LOCAL, Countdown(0.1)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -422,10 +430,12 @@ async def test_closing_ends_calls_that_outlast_the_grace(handlers: Handlers) -> 
 
 
 @pytest.mark.parametrize("level", list(CompressionLevel))
-async def test_responses_are_compressed_as_asked(handlers: Handlers, level: Any) -> None:
+async def test_responses_are_compressed_as_asked(
+    serve: Open, handlers: Handlers, level: Any
+) -> None:
     settings = replace(LOCAL, response_compression=level)
     async with (
-        open_grpcio([handlers.service()], settings, Countdown(1.0)) as port,
+        serve([handlers.service()], settings, Countdown(1.0)) as port,
         channel_to(port) as channel,
     ):
         assert (await unary(Client(channel), "echo", id="x" * 10_000)).id == "x" * 10_000
@@ -465,9 +475,9 @@ async def finish(call: Any) -> None:
     await call.read()
 
 
-async def opened(settings: GrpcSettings) -> int:
+async def opened(serve: Open, settings: GrpcSettings) -> int:
     """Open and close an endpoint without services; its port."""
-    async with open_grpcio([], settings, Countdown(0)) as port:
+    async with serve([], settings, Countdown(0)) as port:
         return port
 
 

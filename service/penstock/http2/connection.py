@@ -1,0 +1,403 @@
+"""A server's side of one HTTP/2 connection (RFC 9113): bytes in, events and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from penstock.http2 import frames, peer_settings
+from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
+from penstock.http2.frame_reader import FrameReader
+from penstock.http2.frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    LARGEST_ID,
+    PADDED,
+    PRIORITY,
+)
+from penstock.http2.header_blocks import HeaderBlocks
+from penstock.http2.hpack import Decoder, Field
+from penstock.http2.keepalive import Strikes
+from penstock.http2.limits import Limits
+from penstock.http2.outbox import Outbox
+from penstock.http2.patience import Patience
+from penstock.http2.requests import MalformedError, check_trailers
+from penstock.http2.stream import Stream
+from penstock.http2.stream_ids import StreamIds
+
+T = TypeVar("T")
+
+_DRAIN = b"draining"
+
+
+class Connection(Generic[T]):
+    """Keeps the state of streams, and says what to answer.
+
+    `read` turns the fields of a request, `None` for too many, into what `open_stream` makes a
+    stream of; it raises `MalformedError` for what is no request. The shell around a connection
+    sets `now` (seconds) before each pass, writes what is in `outbox` after it, and closes the
+    socket when `closing` is true.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        read: Callable[[tuple[Field, ...] | None], T],
+        open_stream: Callable[[int, T], Stream],
+        strikes: Strikes | None = None,
+    ) -> None:
+        self.limits = limits
+        self.now = 0.0
+        self.closing = False
+        self.streams: dict[int, Stream] = {}
+        self.lingering = 0
+        """Streams that are gone while somebody still works for them."""
+        self.outbox = Outbox(limits, self._local_end)
+        self.reader = FrameReader(limits, self)
+        self.ids = StreamIds(limits.remembered_resets)
+        self._open_stream = open_stream
+        self._blocks = HeaderBlocks(
+            Decoder(limits.header_table_size, limits.max_header_list_size), read
+        )
+        self._block = bytearray()
+        self._block_ends_stream = False
+        self._continuations = 0
+        self._receive_left = limits.connection_window
+        self._owed = 0
+        self._strikes = strikes or Strikes()
+        self._idle = Patience("frames without effect", limits.idle_burst, limits.idle_rate)
+        self._resets = Patience("streams reset", limits.reset_burst, limits.reset_rate)
+        self._handlers = (
+            self._never,
+            self._headers,
+            self._priority,
+            self._rst_stream,
+            self._settings,
+            self._never,
+            self._ping,
+            self._goaway,
+            self._window_update,
+            self._continuation,
+        )
+        self.outbox.control(frames.settings(peer_settings.ours(limits)))
+        if limits.connection_window > self.outbox.window:
+            more = limits.connection_window - self.outbox.window
+            self.outbox.control(frames.window_update(0, more))
+
+    # -- for the shell ------------------------------------------------------------------------
+
+    def receive(self, data: memoryview) -> int:
+        """Take what has come; how much of it is done with. The rest has to come again."""
+        try:
+            done = self.reader.feed(data)
+            self.outbox.pump()
+        except ProtocolError as error:
+            self.fail(error)
+            return len(data)
+        return done
+
+    def filled(self, size: int) -> None:
+        """So many bytes were read straight into `reader.memory()`."""
+        try:
+            self.reader.filled(size)
+            self.outbox.pump()
+        except ProtocolError as error:
+            self.fail(error)
+
+    def drain(self) -> None:
+        """Tell the peer to open no more streams; those that it opens meanwhile are served."""
+        if not self.closing and self.ids.final == LARGEST_ID:
+            self.outbox.control(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
+            self.outbox.control(frames.ping(_DRAIN))
+
+    def finish_draining(self) -> None:
+        """Serve no further streams, and close after the last."""
+        if not self.closing and self.ids.final == LARGEST_ID:
+            self.ids.final = self.ids.last
+            self.outbox.control(frames.goaway(self.ids.last, ErrorCode.NO_ERROR))
+            self.closing = not self.streams
+
+    def fail(self, error: ProtocolError) -> None:
+        """Leave the connection, with a reason for the peer."""
+        if not self.closing:
+            self.outbox.control(frames.goaway(self.ids.last, error.code, error.reason))
+        self.lost()
+
+    def lost(self) -> None:
+        """Nothing comes or goes any more: every stream ends."""
+        self.closing = self.reader.stopped = True
+        streams, self.streams = self.streams, {}
+        for stream in streams.values():
+            stream.closed = True
+            self.outbox.drop(stream)
+            stream.on_reset(ErrorCode.CANCEL)
+
+    # -- for streams --------------------------------------------------------------------------
+
+    def consumed(self, stream: Stream, size: int) -> None:
+        """So many bytes of a stream's request are used, and as many may come."""
+        if stream.closed:
+            return
+        stream.unconsumed -= size
+        try:
+            self._give_back(size)
+            if not stream.remote_ended:
+                self._give_back_on(stream, size)
+        except ProtocolError as error:
+            self.fail(error)
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """End a stream before its time; it gets no event of this."""
+        if stream.closed:
+            return
+        self.ids.reset(stream.id, by_us=True)
+        self._close(stream)
+        try:
+            self.outbox.control(frames.rst_stream(stream.id, code))
+        except ProtocolError as error:
+            self.fail(error)
+
+    # -- frames: see `FrameHandler` -----------------------------------------------------------
+
+    def on_frame(self, kind: int, flags: int, stream_id: int, payload: memoryview) -> None:
+        self._handlers[kind](flags, stream_id, payload)
+
+    def on_unknown(self) -> None:
+        self._idle.spend(self.now)
+
+    def on_stream_error(self, error: StreamError) -> None:
+        self._resets.spend(self.now)
+        stream = self.streams.get(error.stream_id)
+        if stream is not None:
+            self.reset(stream, error.code)
+            stream.on_reset(error.code)
+            return
+        self.outbox.control(frames.rst_stream(error.stream_id, error.code))
+        self.ids.reset(error.stream_id, by_us=True)
+
+    def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
+        self._receive_left -= size
+        if self._receive_left < 0:
+            raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window allows")
+        stream = self.streams.get(stream_id)
+        if stream is None or stream.remote_ended:
+            self._give_back(size)
+            if stream is not None:
+                raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end")
+            self.ids.check_gone(stream_id)
+            return None
+        stream.receive_left -= size
+        stream.unconsumed += size
+        if stream.receive_left < 0:
+            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
+        if stream.content_left is not None:
+            stream.content_left -= size
+        if not size and not flags & END_STREAM:
+            self._idle.spend(self.now)
+        return stream
+
+    def on_padding(self, stream: Stream, size: int) -> None:
+        self.consumed(stream, size)
+        if stream.content_left is not None:
+            stream.content_left += size
+
+    def on_data_end(self, stream: Stream, ended: bool) -> None:
+        if stream.content_left is not None and stream.content_left < 0:
+            raise StreamError(stream.id, ErrorCode.PROTOCOL_ERROR, "more than content-length")
+        if ended:
+            self._remote_end(stream)
+
+    # -- streams ------------------------------------------------------------------------------
+
+    def _headers(self, flags: int, stream_id: int, payload: memoryview) -> None:
+        if not stream_id & 1:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream of ours")
+        if flags & (PADDED | PRIORITY):
+            payload = frames.fragment(flags, stream_id, payload)
+        if flags & END_HEADERS:
+            self._header_block(stream_id, bytes(payload), bool(flags & END_STREAM))
+            return
+        self._block[:] = payload
+        self._block_ends_stream = bool(flags & END_STREAM)
+        self._continuations = 0
+        self.reader.expect_continuation(stream_id)
+
+    def _continuation(self, flags: int, stream_id: int, payload: memoryview) -> None:
+        if not self.reader.in_block:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block += payload
+        self._continuations += 1
+        if (
+            len(self._block) > self.limits.longest_block
+            or self._continuations > self.limits.max_continuations
+        ):
+            raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "header block without an end")
+        if flags & END_HEADERS:
+            self.reader.expect_continuation(0)
+            block = bytes(self._block)
+            self._block.clear()
+            self._header_block(stream_id, block, self._block_ends_stream)
+
+    def _header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
+        """Open a stream, or take the trailers of one. Every block has to be decoded."""
+        ids = self.ids
+        if stream_id <= ids.last:
+            self._trailers(stream_id, self._blocks.skip(block), ends)
+            return
+        ids.open(stream_id)
+        if stream_id > ids.final:
+            self._blocks.skip(block)
+            ids.reset(stream_id, by_us=True)
+            return
+        if len(self.streams) + self.lingering >= self.limits.max_concurrent_streams:
+            self._blocks.skip(block)
+            raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "too many streams")
+        try:
+            request = self._blocks.read(block)
+        except MalformedError as error:
+            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from error
+        stream = self.streams[stream_id] = self._open_stream(stream_id, request)
+        stream.on_open()
+        if ends and not stream.closed:
+            self._remote_end(stream)
+
+    def _trailers(self, stream_id: int, fields: tuple[Field, ...] | None, ends: bool) -> None:
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self.ids.check_gone(stream_id)
+            return
+        if stream.remote_ended:
+            raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "HEADERS after the end")
+        try:
+            if not ends or fields is None:
+                raise MalformedError("trailers that do not end the stream, or too many")
+            check_trailers(fields)
+        except MalformedError as error:
+            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from error
+        self._remote_end(stream)
+
+    def _rst_stream(self, _: int, stream_id: int, payload: memoryview) -> None:
+        code = frames.read_word(payload, "RST_STREAM")
+        self.ids.check_opened(stream_id)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self._resets.spend(self.now)
+            self._close(stream)
+            self.ids.reset(stream_id, by_us=False)
+            known = code in ErrorCode.__members__.values()
+            stream.on_reset(ErrorCode(code) if known else ErrorCode.INTERNAL_ERROR)
+
+    def _remote_end(self, stream: Stream) -> None:
+        if stream.content_left:
+            raise StreamError(stream.id, ErrorCode.PROTOCOL_ERROR, "not the content-length")
+        stream.remote_ended = True
+        stream.on_end()
+
+    def _local_end(self, stream: Stream) -> None:
+        """The last frame of a response is out; what the peer still sends is of no interest."""
+        if not stream.remote_ended:
+            self.outbox.control(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            self.ids.reset(stream.id, by_us=True)
+        self._close(stream)
+
+    def _close(self, stream: Stream) -> None:
+        stream.closed = True
+        del self.streams[stream.id]
+        self.outbox.drop(stream)
+        if stream.unconsumed:
+            self._give_back(stream.unconsumed)
+        if not self.streams and self.ids.final != LARGEST_ID:
+            self.closing = True
+
+    def _give_back(self, size: int) -> None:
+        self._owed += size
+        if self._owed * 2 >= self.limits.connection_window:
+            self.outbox.control(frames.window_update(0, self._owed))
+            self._receive_left += self._owed
+            self._owed = 0
+
+    def _give_back_on(self, stream: Stream, size: int) -> None:
+        stream.owed += size
+        if stream.owed * 2 >= self.limits.stream_window:
+            self.outbox.control(frames.window_update(stream.id, stream.owed))
+            stream.receive_left += stream.owed
+            stream.owed = 0
+
+    # -- the connection -----------------------------------------------------------------------
+
+    def _settings(self, flags: int, stream_id: int, payload: memoryview) -> None:
+        _check_connection(stream_id)
+        if flags & ACK:
+            if payload:
+                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
+            return
+        self.reader.settings_came()
+        self._idle.spend(self.now)
+        values = frames.read_settings(payload)
+        peer_settings.check(values)
+        for name, value in values:
+            self._set(name, value)
+        self.outbox.control(frames.settings_ack())
+
+    def _set(self, name: int, value: int) -> None:
+        outbox = self.outbox
+        if name == peer_settings.INITIAL_WINDOW_SIZE:
+            more, outbox.initial_window = value - outbox.initial_window, value
+            for stream in self.streams.values():
+                try:
+                    outbox.widen_stream(stream, more)
+                except StreamError as error:
+                    raise ProtocolError(error.code, error.reason) from error
+        elif name == peer_settings.MAX_FRAME_SIZE:
+            outbox.max_frame = min(value, self.limits.max_frame_size)
+        elif name == peer_settings.HEADER_TABLE_SIZE and value < self.limits.header_table_size:
+            outbox.lowered_table = True
+
+    def _ping(self, flags: int, stream_id: int, payload: memoryview) -> None:
+        _check_connection(stream_id)
+        if len(payload) != 8:
+            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong length")
+        if not flags & ACK:
+            if self._strikes.ping(self.now, self.outbox.sent, bool(self.streams)):
+                raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+            self._idle.spend(self.now)
+            self.outbox.control(frames.ping(bytes(payload), ack=True))
+        elif payload == _DRAIN:
+            self.finish_draining()
+
+    def _window_update(self, _: int, stream_id: int, payload: memoryview) -> None:
+        increment = frames.read_word(payload, "WINDOW_UPDATE") & LARGEST_ID
+        if not stream_id:
+            if not increment:
+                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+            self.outbox.widen(increment)
+            return
+        self.ids.check_opened(stream_id)
+        if not increment:
+            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self.outbox.widen_stream(stream, increment)
+
+    def _priority(self, _: int, stream_id: int, payload: memoryview) -> None:
+        if not stream_id:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PRIORITY of the connection")
+        if len(payload) != 5:
+            raise StreamError(stream_id, ErrorCode.FRAME_SIZE_ERROR, "PRIORITY of a wrong length")
+        frames.check_dependency(stream_id, payload)
+        self._idle.spend(self.now)
+
+    def _goaway(self, _: int, stream_id: int, payload: memoryview) -> None:
+        """The peer opens no more streams; there is nothing to do until it leaves."""
+        _check_connection(stream_id)
+        if len(payload) < 8:
+            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong length")
+
+    def _never(self, _: int, __: int, ___: memoryview) -> None:
+        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
+
+
+def _check_connection(stream_id: int) -> None:
+    if stream_id:
+        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame of the connection on a stream")

@@ -1,0 +1,226 @@
+"""Cuts what comes from the peer into frames, however the bytes arrive."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
+from penstock.http2.frames import (
+    ACK,
+    END_STREAM,
+    HEADER,
+    HEADER_SIZE,
+    LARGEST_ID,
+    PADDED,
+    PREFACE,
+    FrameType,
+)
+from penstock.http2.limits import Limits
+from penstock.http2.stream import Stream
+
+_DATA = 0
+_KNOWN = len(FrameType)
+_FROM_LARGE = 64 << 10
+
+
+class FrameHandler(Protocol):
+    """Who understands frames. Raises `ProtocolError` and `StreamError`."""
+
+    def on_frame(self, kind: int, flags: int, stream_id: int, payload: memoryview) -> None:
+        """A whole frame that is not DATA."""
+
+    def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
+        """A DATA frame begins; the stream that gets its content, `None` to drop it."""
+
+    def on_data_end(self, stream: Stream, ended: bool) -> None:
+        """All of the frame's content has been handed to the stream."""
+
+    def on_padding(self, stream: Stream, size: int) -> None:
+        """So many bytes of the stream's DATA frame are padding."""
+
+    def on_unknown(self) -> None:
+        """A frame of a type that we do not know."""
+
+    def on_stream_error(self, error: StreamError) -> None:
+        """A frame was wrong in a way that concerns its stream only."""
+
+
+class FrameReader:
+    """Hands frames on: DATA as its bytes come, all others whole.
+
+    `gate`, while set, is asked about each frame before it is handed on, by type and stream.
+    """
+
+    def __init__(self, limits: Limits, handler: FrameHandler) -> None:
+        self.stopped = False
+        self._max_frame_size = limits.max_frame_size
+        self._longest_block = limits.longest_block
+        self._handler = handler
+        self._preface = PREFACE
+        self._first = True
+        self._expected = 0  # the stream whose header block has to go on
+        # The frame whose payload is coming in pieces.
+        self._left = 0
+        self._padding = 0
+        self._padded = False
+        self._ends = False
+        self._stream: Stream | None = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether the peer's preface, with its settings, is in."""
+        return not self._first
+
+    def settings_came(self) -> None:
+        """From now on all frames may come."""
+        self._first = False
+
+    @property
+    def in_block(self) -> bool:
+        """Whether a header block has begun and not ended."""
+        return bool(self._expected)
+
+    def expect_continuation(self, stream_id: int) -> None:
+        """Only CONTINUATION of this stream may come next; 0 lifts this."""
+        self._expected = stream_id
+
+    def feed(self, view: memoryview) -> int:
+        """Read what has come; how much of it is done with. The rest has to come again."""
+        at, end = self._read_preface(view) if self._preface else 0, len(view)
+        while not self.stopped:
+            if self._left:
+                at = self._payload(view, at, end)
+            if self._left or end - at < HEADER_SIZE:
+                break
+            high, low, kind, flags, stream_id = HEADER.unpack_from(view, at)
+            stream_id &= LARGEST_ID
+            size = high << 16 | low
+            start = at + HEADER_SIZE
+            if self._first or self._expected:
+                self._check_order(kind, flags, stream_id)
+            if kind == _DATA:
+                at = self._data(flags, stream_id, size, view, start, end)
+            elif start + size <= end and kind < _KNOWN and size <= self._longest_block:
+                at = start + size
+                self._frame(kind, flags, stream_id, view[start:at])
+            elif self._incomplete(kind, size):
+                at = start
+            else:
+                break
+        return at
+
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: memoryview) -> None:
+        try:
+            self._handler.on_frame(kind, flags, stream_id, payload)
+        except StreamError as error:
+            self._handler.on_stream_error(error)
+
+    # -- DATA straight into the memory of a message -------------------------------------------
+
+    def memory(self) -> memoryview | None:
+        """Where the next bytes may be read to, if that is worth it."""
+        if self._left < _FROM_LARGE or self._padded or self._stream is None:
+            return None
+        memory = self._stream.memory()
+        if memory is None or len(memory) < _FROM_LARGE:
+            return None
+        return memory[: self._left - self._padding]
+
+    def filled(self, size: int) -> None:
+        """So many bytes were read into `memory()`."""
+        stream = self._stream
+        assert stream is not None
+        self._left -= size
+        stream.on_filled(size)
+        if not self._left:
+            self._end(stream)
+
+    # -- pieces -------------------------------------------------------------------------------
+
+    def _read_preface(self, view: memoryview) -> int:
+        size = min(len(self._preface), len(view))
+        if view[:size] != self._preface[:size]:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
+        self._preface = self._preface[size:]
+        return size
+
+    def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
+        if self._first:
+            if kind != FrameType.SETTINGS or flags & ACK:
+                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "SETTINGS have to come first")
+        elif kind != FrameType.CONTINUATION or stream_id != self._expected:
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame within a header block")
+
+    def _incomplete(self, kind: int, size: int) -> bool:
+        """Look at a frame that is large, unknown or not all here; whether it is to be skipped."""
+        if size > self._max_frame_size:
+            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "frame larger than allowed")
+        if kind < _KNOWN:
+            if size > self._longest_block:
+                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "control frame of such a size")
+            return False
+        self._handler.on_unknown()
+        self._begin(0, size)
+        return True
+
+    def _begin(self, flags: int, size: int) -> None:
+        self._stream = None
+        self._left, self._padding = size, 0
+        self._padded, self._ends = bool(flags & PADDED), bool(flags & END_STREAM)
+
+    def _data(
+        self, flags: int, stream_id: int, size: int, view: memoryview, start: int, end: int
+    ) -> int:
+        """A DATA frame begins: hand it on if it is all here, else see to its pieces."""
+        if size > self._max_frame_size:
+            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "frame larger than allowed")
+        self._begin(flags, size)
+        try:
+            stream = self._handler.on_data_begin(flags, stream_id, size)
+        except StreamError as error:
+            self._handler.on_stream_error(error)
+            stream = None
+        if stream is None:
+            self._padded = False
+            return start
+        self._stream = stream
+        if self._padded:
+            if not size:
+                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "padding without its length")
+            return start
+        if start + size > end:
+            return start
+        self._left = 0
+        if size:
+            stream.on_data(view[start : start + size])
+        self._end(stream)
+        return start + size
+
+    def _payload(self, view: memoryview, at: int, end: int) -> int:
+        """Take a piece of a payload; where it ends."""
+        if self._padded and at < end:
+            self._padded = False
+            self._padding = view[at]
+            if self._padding >= self._left:
+                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
+            assert self._stream is not None
+            self._handler.on_padding(self._stream, 1 + self._padding)
+            self._left -= 1
+            at += 1
+        size = min(self._left, end - at)
+        content = min(size, self._left - self._padding)
+        self._left -= size
+        stream = self._stream
+        if stream is not None and not self._padded:
+            if content > 0:
+                stream.on_data(view[at : at + content])
+            if not self._left:
+                self._end(stream)
+        return at + size
+
+    def _end(self, stream: Stream) -> None:
+        self._stream = None
+        try:
+            self._handler.on_data_end(stream, self._ends)
+        except StreamError as error:
+            self._handler.on_stream_error(error)

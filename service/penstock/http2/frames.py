@@ -1,0 +1,133 @@
+"""Frames on the wire (RFC 9113 sections 4 and 6): how to write them, and what is in them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+
+from penstock.http2.errors import ErrorCode, ProtocolError
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+HEADER = struct.Struct(">BHBBL")
+"""Length (high byte, low two), type, flags, stream id."""
+HEADER_SIZE = 9
+
+END_STREAM = ACK = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+PRIORITY = 0x20
+
+LARGEST_ID = LARGEST_WINDOW = (1 << 31) - 1
+SMALLEST_MAX_FRAME, LARGEST_MAX_FRAME = 1 << 14, (1 << 24) - 1
+
+_SETTING = struct.Struct(">HL")
+_WORD = struct.Struct(">L")
+_TWO_WORDS = struct.Struct(">LL")
+
+
+class FrameType(IntEnum):
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """A frame of any type; the payload must fit in what the peer takes."""
+    size = len(payload)
+    return HEADER.pack(size >> 16, size & 0xFFFF, kind, flags, stream_id) + payload
+
+
+def headers(stream_id: int, block: bytes, max_frame: int, *, end_stream: bool) -> bytes:
+    """A header block in one HEADERS frame and as many CONTINUATION frames as it takes."""
+    flags = END_STREAM if end_stream else 0
+    if len(block) <= max_frame:
+        return frame(FrameType.HEADERS, flags | END_HEADERS, stream_id, block)
+    pieces = [block[at : at + max_frame] for at in range(0, len(block), max_frame)]
+    frames = [frame(FrameType.HEADERS, flags, stream_id, pieces[0])]
+    frames += [frame(FrameType.CONTINUATION, 0, stream_id, piece) for piece in pieces[1:-1]]
+    frames.append(frame(FrameType.CONTINUATION, END_HEADERS, stream_id, pieces[-1]))
+    return b"".join(frames)
+
+
+def settings(values: Iterable[tuple[int, int]]) -> bytes:
+    """Our settings, as identifiers and values."""
+    return frame(FrameType.SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in values))
+
+
+def settings_ack() -> bytes:
+    """We have taken the peer's settings."""
+    return frame(FrameType.SETTINGS, ACK, 0)
+
+
+def ping(payload: bytes, *, ack: bool = False) -> bytes:
+    """A PING of 8 bytes, or the answer to one."""
+    return frame(FrameType.PING, ACK if ack else 0, 0, payload)
+
+
+def goaway(last_stream_id: int, code: ErrorCode, reason: str = "") -> bytes:
+    """No streams above `last_stream_id` are or will be served."""
+    payload = _TWO_WORDS.pack(last_stream_id, code) + reason.encode()[:256]
+    return frame(FrameType.GOAWAY, 0, 0, payload)
+
+
+def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
+    """The stream ends here."""
+    return frame(FrameType.RST_STREAM, 0, stream_id, _WORD.pack(code))
+
+
+def window_update(stream_id: int, increment: int) -> bytes:
+    """The peer may send so many bytes more; stream 0 is the connection."""
+    return frame(FrameType.WINDOW_UPDATE, 0, stream_id, _WORD.pack(increment))
+
+
+def read_settings(payload: memoryview) -> list[tuple[int, int]]:
+    """Identifiers and values of a SETTINGS payload."""
+    if len(payload) % _SETTING.size:
+        raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS of a broken length")
+    return list(_SETTING.iter_unpack(payload))
+
+
+def read_word(payload: memoryview, name: str) -> int:
+    """The number of a payload that is just one."""
+    if len(payload) != _WORD.size:
+        raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"{name} of a wrong length")
+    word: int = _WORD.unpack(payload)[0]
+    return word
+
+
+def unpadded(flags: int, payload: memoryview) -> memoryview:
+    """The payload without its padding (section 6.1)."""
+    if not flags & PADDED:
+        return payload
+    if not payload:
+        raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "padded frame without a length of padding")
+    padding = payload[0]
+    if padding >= len(payload):
+        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
+    return payload[1 : len(payload) - padding]
+
+
+def fragment(flags: int, stream_id: int, payload: memoryview) -> memoryview:
+    """The header block fragment of a HEADERS payload; priority is looked at and dropped."""
+    payload = unpadded(flags, payload)
+    if not flags & PRIORITY:
+        return payload
+    if len(payload) < 5:
+        raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "HEADERS too short for its priority")
+    check_dependency(stream_id, payload)
+    return payload[5:]
+
+
+def check_dependency(stream_id: int, payload: memoryview) -> None:
+    """RFC 7540 5.3.1: a stream cannot depend on itself."""
+    if _WORD.unpack_from(payload)[0] & LARGEST_ID == stream_id:
+        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "stream depends on itself")

@@ -1,0 +1,232 @@
+"""What goes to the peer: frames ready to be written, and what waits for windows or the socket."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.http2 import frames
+from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
+from penstock.http2.frames import END_HEADERS, END_STREAM, HEADER, LARGEST_WINDOW
+from penstock.http2.header_encoding import SIZE_UPDATE
+from penstock.http2.limits import Limits
+from penstock.http2.stream import Buffer, Stream
+
+_DATA, _HEADERS = 0, 1
+_BURST = 1 << 20
+"""Bytes to gather for one write before streams have to wait for it."""
+_ENOUGH = 64 << 10
+"""Bytes to gather before a stream that could go on at once lets others run."""
+_WORTH_KEEPING = 32 << 10
+"""Parts as large as this are cheaper to write by themselves than to join."""
+_DEFAULT_WINDOW = 65_535
+
+
+class Outbox:
+    """The sending half of a connection: frames in order, flow control, streams taking turns.
+
+    `paused` says that the socket takes no more, `sent` counts the bytes of streams that were
+    taken. `ended` is called with a stream whose last frame is out.
+    """
+
+    def __init__(self, limits: Limits, ended: Callable[[Stream], None]) -> None:
+        self.paused = False
+        self.window = self.initial_window = _DEFAULT_WINDOW
+        self.max_frame = frames.SMALLEST_MAX_FRAME
+        self.lowered_table = False
+        self.sent = 0
+        self._limits = limits
+        self._ended = ended
+        self._ready: list[Buffer] = []
+        self._size = 0
+        self._control = 0
+        self._blocked: dict[Stream, None] = {}
+        self._starved: list[Stream] = []
+
+    def __bool__(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._ready)
+
+    @property
+    def congested(self) -> bool:
+        """Whether streams have to wait for the socket."""
+        return self.paused or self._size >= _BURST
+
+    def take(self) -> list[Buffer]:
+        """Everything that is ready to be written; small parts are joined, large ones are not."""
+        ready, self._ready = self._ready, []
+        small = self._size + self._control < _WORTH_KEEPING
+        self.sent += self._size
+        self._size = self._control = 0
+        return [b"".join(ready)] if small else _joined(ready)
+
+    # -- connection -------------------------------------------------------------------------
+
+    def control(self, data: bytes) -> None:
+        """Frames of the connection; raises when the peer makes us send them and reads none."""
+        self._ready.append(data)
+        self._control += len(data)
+        if self._control > self._limits.max_unsent_control:
+            self._control = -self._control  # what says so still has to go out
+            raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "answers to the peer pile up")
+
+    def widen(self, increment: int) -> None:
+        """The peer lets us send more on the connection."""
+        self.window += increment
+        if self.window > LARGEST_WINDOW:
+            raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "window of the connection overflows")
+
+    def widen_stream(self, stream: Stream, increment: int) -> None:
+        """The peer lets us send more, or less, on a stream."""
+        stream.window += increment
+        if stream.window > LARGEST_WINDOW:
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "window overflows")
+        if stream.waiting_size and stream.window > 0:
+            self._blocked[stream] = None
+
+    # -- streams ----------------------------------------------------------------------------
+
+    def headers(self, stream: Stream, block: bytes) -> None:
+        """The fields that a response begins with."""
+        stream.answered = True
+        self._append(self._header_frames(stream, block, end_stream=False))
+
+    def body(self, stream: Stream, parts: Sequence[Buffer], size: int) -> None:
+        """Bytes of a response, which must not change any more."""
+        if not (
+            size <= stream.window
+            and size <= self.window
+            and size <= self.max_frame
+            and not stream.waiting_size
+            and not self.paused
+            and self._size < _BURST
+        ):
+            self._wait(stream, parts, size)
+            return
+        stream.window -= size
+        self.window -= size
+        self._size += size
+        self._ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, stream.id))
+        self._ready += parts
+
+    def respond_plainly(self, stream: Stream, block: bytes, body: bytes) -> None:
+        """A response without trailers, as HTTP knows them."""
+        if not body:
+            self.finish(stream, block)
+            return
+        self.headers(stream, block)
+        self.body(stream, [body], len(body))
+        self.finish(stream, b"")
+
+    def finish(self, stream: Stream, trailers: bytes) -> None:
+        """The trailers of a response, or all of it if nothing went before, and its end."""
+        stream.finished = True
+        if stream.waiting_size or self.congested:
+            stream.trailers = trailers
+            self._blocked[stream] = None
+            return
+        self._end(stream, trailers)
+
+    def drop(self, stream: Stream) -> None:
+        """Send nothing more of a stream."""
+        stream.waiting = stream.trailers = None
+        stream.waiting_size = 0
+        self._blocked.pop(stream, None)
+
+    def writable(self, stream: Stream) -> bool:
+        """Whether more of a stream would go out at once."""
+        return not (stream.waiting_size or self.paused or self._size >= _ENOUGH)
+
+    def notify(self, stream: Stream) -> None:
+        """Call `on_writable` when that is true again."""
+        if not stream.waiting_size:
+            self._starved.append(stream)
+
+    def pump(self) -> None:
+        """Send what waited, as far as windows and socket allow; streams take turns."""
+        blocked = self._blocked
+        while blocked and not self.congested:
+            stream = next(iter(blocked))
+            if stream.waiting_size and self.window <= 0:
+                break
+            del blocked[stream]
+            self._go_on(stream)
+        if self._starved and not self.congested:
+            starved, self._starved = self._starved, []
+            for stream in starved:
+                stream.on_writable()
+
+    def _go_on(self, stream: Stream) -> None:
+        if stream.waiting_size:
+            self._send_waiting(stream)
+        if stream.waiting_size:
+            if stream.window > 0:
+                self._blocked[stream] = None
+        elif stream.trailers is not None:
+            self._end(stream, stream.trailers)
+        else:
+            stream.on_writable()
+
+    def _wait(self, stream: Stream, parts: Sequence[Buffer], size: int) -> None:
+        if stream.waiting is None:
+            stream.waiting = deque()
+        stream.waiting += parts
+        stream.waiting_size += size
+        if stream.window > 0:
+            self._blocked[stream] = None
+            self.pump()
+
+    def _send_waiting(self, stream: Stream) -> None:
+        """One frame of what waits."""
+        size = min(stream.waiting_size, stream.window, self.window, self.max_frame)
+        stream.window -= size
+        self.window -= size
+        self._size += size
+        self._ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, stream.id))
+        stream.waiting_size -= size
+        waiting = stream.waiting
+        assert waiting is not None
+        while size:
+            part = waiting.popleft()
+            if len(part) > size:
+                view = memoryview(part)
+                waiting.appendleft(view[size:])
+                part = view[:size]
+            self._ready.append(part)
+            size -= len(part)
+
+    def _end(self, stream: Stream, trailers: bytes) -> None:
+        if trailers:
+            self._append(self._header_frames(stream, trailers, end_stream=True))
+        else:
+            self._append(frames.frame(_DATA, END_STREAM, stream.id))
+        stream.trailers = None
+        stream.local_ended = True
+        self._ended(stream)
+
+    def _header_frames(self, stream: Stream, block: bytes, *, end_stream: bool) -> bytes:
+        if self.lowered_table:
+            self.lowered_table = False
+            block = SIZE_UPDATE + block
+        size = len(block)
+        if size > self.max_frame:
+            return frames.headers(stream.id, block, self.max_frame, end_stream=end_stream)
+        flags = END_HEADERS | END_STREAM if end_stream else END_HEADERS
+        return HEADER.pack(size >> 16, size & 0xFFFF, _HEADERS, flags, stream.id) + block
+
+    def _append(self, data: bytes) -> None:
+        self._ready.append(data)
+        self._size += len(data)
+
+
+def _joined(parts: list[Buffer]) -> list[Buffer]:
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < _WORTH_KEEPING:
+            small.append(part)
+            continue
+        joined += [b"".join(small), part]
+        small.clear()
+    joined.append(b"".join(small))
+    return [part for part in joined if len(part)]

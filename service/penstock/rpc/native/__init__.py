@@ -1,0 +1,1 @@
+"""Our own gRPC transport: the asyncio shell around `penstock.http2`, and its calls."""

@@ -1,0 +1,243 @@
+"""One call: the `RpcContext` of the method that serves it, and its responses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from google.protobuf.message import Message
+
+from penstock.core.errors import InferenceError
+from penstock.http2 import grpc_responses as responses
+from penstock.http2.compression import DEFLATE, GZIP, deflate
+from penstock.http2.errors import ErrorCode
+from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
+from penstock.http2.grpc_metadata import write_metadata
+from penstock.http2.hpack import Field
+from penstock.http2.stream import Buffer, Stream
+from penstock.rpc.context import Metadata, Method, StatusError
+from penstock.rpc.native.route import Route
+from penstock.rpc.native.steps import begin
+from penstock.rpc.status import StatusCode, sendable, status_code
+from penstock.settings import CompressionLevel
+
+if TYPE_CHECKING:
+    from penstock.rpc.native.shell import Shell
+
+logger = logging.getLogger(__name__)
+
+_PREFERRED = {
+    CompressionLevel.NONE: (GZIP, DEFLATE),
+    CompressionLevel.LOW: (DEFLATE, GZIP),
+    CompressionLevel.MEDIUM: (GZIP, DEFLATE),
+    CompressionLevel.HIGH: (GZIP, DEFLATE),
+}
+_LEVELS = {
+    CompressionLevel.NONE: 6,
+    CompressionLevel.LOW: 6,
+    CompressionLevel.MEDIUM: 6,
+    CompressionLevel.HIGH: 9,
+}
+
+
+class Call(Stream):
+    """A stream that a method serves. Derived classes read its requests.
+
+    Defaults stand on the class, so that a new call sets only what differs.
+    """
+
+    request_compressed: bool | None = False
+    deadline: float | None = None
+    _initial: Sequence[Field] = ()
+    _trailing: Sequence[Field] = ()
+    _compress: bool | None = None
+    _encoding: bytes = b""
+    _task: asyncio.Task[Any] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _writer: asyncio.Future[None] | None = None
+
+    def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
+        connection = self.connection = shell.connection
+        outbox = self._outbox = shell.outbox
+        self.id = stream_id
+        self.window = outbox.initial_window
+        self.receive_left = connection.limits.stream_window
+        self._shell = shell
+        self._head = head = route.head
+        self._method = cast(Method, route.method)
+        if head.timeout is not None:
+            self.deadline = connection.now + head.timeout
+        if head.content_length is not None:
+            self.content_left = head.content_length
+        if shell.endpoint.compression is not CompressionLevel.NONE:
+            self.compress_responses(True)
+
+    # -- RpcContext ---------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        return self._head.metadata
+
+    @property
+    def metadata_fields(self) -> Metadata:
+        return self._head.metadata_fields
+
+    @property
+    def peer(self) -> str:
+        return self._shell.peer
+
+    def set_initial_metadata(self, metadata: Metadata) -> None:
+        self._initial = write_metadata(metadata)
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = write_metadata(metadata)
+
+    def compress_responses(self, wanted: bool) -> None:
+        if wanted and not self._encoding and not self.answered:
+            preferred = _PREFERRED[self._shell.endpoint.compression]
+            self._encoding = next((e for e in preferred if e in self._head.accepted), b"")
+        self._compress = wanted and bool(self._encoding)
+
+    async def write(self, message: Message) -> None:
+        if not self.write_nowait(message):
+            await self.writable()
+
+    def write_nowait(self, message: Message) -> bool:
+        if self.closed or self.finished:
+            return False
+        parts, size = self._framed(message)
+        if not self.answered:
+            self._outbox.headers(self, self._beginning())
+        self._outbox.body(self, parts, size)
+        self._shell.wake()
+        return self._outbox.writable(self)
+
+    async def writable(self) -> None:
+        while True:
+            if self.closed or self.finished:
+                raise asyncio.CancelledError  # nobody is there to write to
+            if self._outbox.writable(self):
+                return
+            self._outbox.notify(self)
+            self._writer = self._shell.loop.create_future()
+            await self._writer
+
+    # -- running the method -------------------------------------------------------------------
+
+    def run(self, request: Any) -> None:
+        """Call the handler: at once if it may be, in a task of its own once it waits."""
+        method = self._method
+        coroutine = cast(Coroutine[Any, Any, Any], method.handler(request, self))
+        loop = self._shell.loop
+        try:
+            if method.eager:
+                task = begin(loop, coroutine, self._returned)
+            else:
+                task = loop.create_task(coroutine)
+        except (Exception, asyncio.CancelledError) as error:  # what ends the call, not the pass
+            self._raised(error)
+            return
+        if task is None:
+            return
+        self._task = task
+        self._shell.endpoint.tasks.add(task)
+        task.add_done_callback(self._done)
+        if self.deadline is not None:
+            self._timer = loop.call_at(self.deadline, self._expired)
+
+    def on_reset(self, code: ErrorCode) -> None:
+        if self._task is not None and not self._task.done():
+            self.connection.lingering += 1
+            self._task.add_done_callback(self._lingered)
+            self._task.cancel()
+
+    def on_writable(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._writer.set_result(None)
+
+    def _lingered(self, _: asyncio.Task[Any]) -> None:
+        self.connection.lingering -= 1
+
+    def _expired(self) -> None:
+        self.fail(StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+        if self._task is not None:
+            self._task.cancel()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._shell.endpoint.tasks.discard(task)
+        if self._timer is not None:
+            self._timer.cancel()
+        if task.cancelled():
+            self._raised(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._raised(error)
+        else:
+            self._returned(task.result())
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _returned(self, response: Message | None) -> None:
+        """The handler is done: send its response, if it returned one, and that all is well."""
+        if self.closed or self.finished:
+            return
+        try:
+            end = responses.OK
+            if self._trailing:
+                end = responses.end(StatusCode.OK, metadata=self._trailing)
+            parts, size = ((), 0) if response is None else self._framed(response)
+            beginning = b"" if self.answered else self._beginning()
+        except Exception as error:  # what a method returns may not be fit to be sent
+            self._raised(error)
+            return
+        if not self.answered:
+            self._outbox.headers(self, beginning)
+        if response is not None:
+            self._outbox.body(self, parts, size)
+        self._outbox.finish(self, end)
+        self._shell.wake()
+
+    def _raised(self, error: BaseException) -> None:
+        if isinstance(error, InferenceError):
+            self.fail(StatusError(status_code(error), error.message))
+        elif isinstance(error, StatusError):
+            self.fail(error)
+        elif isinstance(error, asyncio.CancelledError):
+            self.fail(StatusError(StatusCode.CANCELLED, "the call was cancelled"))
+        else:  # a fault of ours must end as a status, and be seen in the log
+            logger.error("%s failed", self._method.name, exc_info=error)
+            self.fail(StatusError(StatusCode.INTERNAL, "internal error; see the server's log"))
+
+    def fail(self, status: StatusError, *extra: Field) -> None:
+        """End with an error, after what was written."""
+        if self.closed or self.finished:
+            return
+        if not self.answered and self._initial:
+            self._outbox.headers(self, self._beginning())
+        end = responses.end(
+            status.code,
+            sendable(status.message),
+            status.details,
+            [*self._trailing, *extra],
+            only=not self.answered,
+        )
+        self._outbox.finish(self, end)
+        self._shell.wake()
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def _beginning(self) -> bytes:
+        if not self._initial and not self._encoding:
+            return responses.BEGIN
+        return responses.begin(self._initial, self._encoding)
+
+    def _framed(self, message: Message) -> tuple[list[Buffer], int]:
+        """A message behind its prefix, in parts, and the size of all."""
+        data = message.SerializeToString()
+        flag = 0
+        if self._compress:
+            flag = 1
+            data = deflate(self._encoding, data, _LEVELS[self._shell.endpoint.compression])
+        size = len(data)
+        return [PREFIX.pack(flag, size), data], PREFIX_SIZE + size

@@ -1,0 +1,94 @@
+"""What the connections of one server have in common."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from penstock.http2.keepalive import Ages, Strikes
+from penstock.http2.limits import Limits
+from penstock.settings import CompressionLevel, KeepaliveSettings
+
+if TYPE_CHECKING:
+    from penstock.rpc.native.routes import Routes
+    from penstock.rpc.native.shell import Shell
+
+_SCRATCH = 256 << 10
+
+
+class Endpoint:
+    """Methods, limits, and who is connected. `scratch` is where every connection reads to."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        limits: Limits,
+        keepalive: KeepaliveSettings,
+        compression: CompressionLevel = CompressionLevel.NONE,
+        *,
+        encrypted: bool = False,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.routes = routes
+        self.limits = limits
+        self.ages = _ages(keepalive)
+        self.compression = compression
+        self.encrypted = encrypted
+        self.scratch = memoryview(bytearray(_SCRATCH))
+        self.tasks: set[asyncio.Task[object]] = set()
+        self._keepalive = keepalive
+        self._shells: set[Shell] = set()
+        self._closing = False
+        self._left: asyncio.Event = asyncio.Event()
+
+    def strikes(self) -> Strikes:
+        """How often one client may ping."""
+        keepalive = self._keepalive
+        return Strikes(
+            keepalive.min_recv_ping_interval_without_data_ms / 1000,
+            keepalive.max_ping_strikes,
+            without_calls=keepalive.permit_without_calls,
+        )
+
+    def accept(self, shell: Shell) -> bool:
+        """Take a new connection, unless the server is closing or it does not speak HTTP/2."""
+        if self._closing or (self.encrypted and not shell.agreed):
+            return False
+        self._shells.add(shell)
+        return True
+
+    def forget(self, shell: Shell) -> None:
+        """A connection is gone."""
+        self._shells.discard(shell)
+        if not self._shells:
+            self._left.set()
+
+    async def close(self, grace: float) -> None:
+        """Let running calls finish within `grace` seconds, then end them and every connection."""
+        self._closing = True
+        for shell in list(self._shells):
+            shell.drain()
+        if self._shells and grace > 0:
+            self._left.clear()
+            try:
+                async with asyncio.timeout(grace):
+                    await self._left.wait()
+            except TimeoutError:
+                pass
+        for shell in list(self._shells):
+            shell.close()
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+
+
+def _ages(keepalive: KeepaliveSettings) -> Ages:
+    ages = {
+        "age": keepalive.max_connection_age_ms,
+        "grace": keepalive.max_connection_age_grace_ms,
+    }
+    return Ages(
+        ping_after=keepalive.time_ms / 1000,
+        ping_timeout=keepalive.timeout_ms / 1000,
+        ping_without_calls=keepalive.permit_without_calls,
+        **{name: value / 1000 for name, value in ages.items() if value is not None},
+    )

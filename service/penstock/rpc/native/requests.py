@@ -1,0 +1,171 @@
+"""Calls by how they read their requests: one message, or an iterator of many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from penstock.core.errors import InternalError
+from penstock.http2.compression import IDENTITY, InflateError, inflate
+from penstock.http2.errors import ErrorCode
+from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE, MessageReader, MessageSizeError
+from penstock.http2.stream import Buffer
+from penstock.rpc.context import StatusError
+from penstock.rpc.native.call import Call
+from penstock.rpc.status import StatusCode
+
+if TYPE_CHECKING:
+    from penstock.rpc.native.route import Route
+    from penstock.rpc.native.shell import Shell
+
+
+class ReadingCall(Call):
+    """A call that puts messages together from bytes, and requests from messages."""
+
+    _reader: MessageReader | None = None
+
+    def memory(self) -> memoryview | None:
+        return None if self._reader is None or self.finished else self._reader.memory()
+
+    def _take(self, data: memoryview) -> list[tuple[int, Buffer]]:
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = MessageReader(self.connection.limits.max_message_size)
+        try:
+            return reader.take(data)
+        except MessageSizeError as error:
+            self.fail(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
+            return []
+
+    def _request(self, flag: int, data: Buffer) -> Any:
+        """The request of a message; raises what it ends the call with."""
+        self.request_compressed = bool(flag)
+        if flag:
+            data = self._inflated(flag, data)
+        method = self._method
+        try:
+            return (method.parse or method.request.FromString)(data)
+        except DecodeError as error:
+            raise InternalError("Unable to parse request") from error
+
+    def _inflated(self, flag: int, data: Buffer) -> bytes:
+        encoding = self._head.encoding
+        if flag != 1 or encoding == IDENTITY:
+            raise InternalError("message is compressed, but the call names no compression")
+        try:
+            return inflate(encoding, data, self.connection.limits.max_inflated_size)
+        except InflateError as error:
+            if error.too_large:
+                raise StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
+            raise InternalError(str(error)) from error
+
+
+class UnaryCall(ReadingCall):
+    """A call with one request, which the method gets when the client has sent all of it."""
+
+    _message: tuple[int, Buffer] | None = None
+    _count = 0
+
+    def on_data(self, data: memoryview) -> None:
+        size = len(data)
+        if self._reader is None and self._message is None and size >= PREFIX_SIZE:
+            # As a rule the whole message is here.
+            flag, expected = PREFIX.unpack_from(data)
+            if expected == size - PREFIX_SIZE:
+                self._message = flag, bytes(data[PREFIX_SIZE:])
+                self._count = 1
+                self.connection.consumed(self, size)
+                return
+        if not self.finished:
+            self._keep(self._take(data))
+        self.connection.consumed(self, size)
+
+    def on_filled(self, size: int) -> None:
+        assert self._reader is not None
+        message = self._reader.filled(size)
+        self._keep([] if message is None else [message])
+        self.connection.consumed(self, size)
+
+    def on_end(self) -> None:
+        if self.finished:
+            return
+        complete = self._reader is None or self._reader.empty
+        message, self._message, self._reader = self._message, None, None
+        if message is None or self._count != 1 or not complete:
+            text = f"expected one request message, got {self._count}"
+            self.fail(StatusError(StatusCode.INTERNAL, text))
+            return
+        try:
+            request = self._request(*message)
+        except (InternalError, StatusError) as error:
+            self._raised(error)
+            return
+        self.run(request)
+
+    def _keep(self, messages: list[tuple[int, Buffer]]) -> None:
+        for message in messages:
+            self._count += 1
+            self._message = message
+
+
+class StreamCall(ReadingCall):
+    """A call with an iterator of requests. What is not taken holds the client back."""
+
+    def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
+        super().__init__(shell, stream_id, route)
+        self._messages: deque[tuple[int, Buffer]] = deque()
+        self._held = 0
+        self._arrival: asyncio.Future[None] | None = None
+
+    def on_open(self) -> None:
+        self.run(self)
+
+    def on_data(self, data: memoryview) -> None:
+        self._came(len(data), [] if self.finished else self._take(data))
+
+    def on_filled(self, size: int) -> None:
+        assert self._reader is not None
+        message = self._reader.filled(size)
+        self._came(size, [] if message is None else [message])
+
+    def on_end(self) -> None:
+        self._wake_reader()
+
+    def on_reset(self, code: ErrorCode) -> None:
+        self._messages.clear()
+        super().on_reset(code)
+
+    def __aiter__(self) -> StreamCall:
+        return self
+
+    async def __anext__(self) -> Any:
+        while not self._messages:
+            if self.remote_ended:
+                if self._reader is not None and not self._reader.empty:
+                    raise InternalError("the client's last message is cut short")
+                raise StopAsyncIteration
+            self._arrival = self._shell.loop.create_future()
+            await self._arrival
+        flag, data = self._messages.popleft()
+        used = self._held if not self._messages else min(PREFIX_SIZE + len(data), self._held)
+        self._held -= used
+        self.connection.consumed(self, used)
+        self._shell.wake()
+        return self._request(flag, data)
+
+    def _came(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
+        """Bytes of a message that nobody else waits before are given back as they come."""
+        self._held += size
+        if messages:
+            self._messages += messages
+            self._wake_reader()
+        elif not self._messages:
+            held, self._held = self._held, 0
+            self.connection.consumed(self, held)
+
+    def _wake_reader(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)

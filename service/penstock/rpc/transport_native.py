@@ -1,0 +1,108 @@
+"""The RPC seam over our own HTTP/2: listening, TLS, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from penstock.core.countdown import Countdown
+from penstock.http2.limits import Limits
+from penstock.rpc.context import Service
+from penstock.rpc.native.endpoint import Endpoint
+from penstock.rpc.native.routes import Routes
+from penstock.rpc.native.shell import Shell
+from penstock.settings import GrpcSettings, TlsSettings
+
+_BACKLOG = 1024
+_UNIX = "unix:"
+
+
+@asynccontextmanager
+async def open_native(
+    services: Iterable[Service],
+    settings: GrpcSettings,
+    grace: Countdown,
+    limits: Limits | None = None,
+) -> AsyncIterator[int]:
+    """Serve `services`; yields the port, 0 for a Unix socket.
+
+    On closing, running calls get what is left of `grace`. Raises `OSError` when the address is
+    taken.
+    """
+    endpoint = Endpoint(
+        Routes(services),
+        limits or Limits(),
+        settings.keepalive,
+        settings.response_compression,
+        encrypted=settings.tls.enabled,
+    )
+    tls = _tls(settings.tls) if settings.tls.enabled else None
+    listener = _listen(settings)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Shell(endpoint), sock=listener, ssl=tls, backlog=_BACKLOG
+    )
+    try:
+        yield _port(listener)
+    finally:
+        server.close()
+        await endpoint.close(grace.left())
+        _remove(settings.address)
+
+
+def _listen(settings: GrpcSettings) -> socket.socket:
+    address = settings.address
+    try:
+        if address.startswith(_UNIX):
+            return _listen_locally(address.removeprefix(_UNIX))
+        host = address.removeprefix("ipv6:").removeprefix("[").removesuffix("]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server(
+            (host, settings.port),
+            family=family,
+            backlog=_BACKLOG,
+            reuse_port=settings.reuse_port,
+            dualstack_ipv6=family is socket.AF_INET6 and host == "::",
+        )
+    except OSError as error:
+        raise OSError(f"Socket '{address}:{settings.port}' already in use ") from error
+
+
+def _listen_locally(path: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(path)
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _port(listener: socket.socket) -> int:
+    return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
+
+
+def _remove(address: str) -> None:
+    if address.startswith(_UNIX):
+        os.unlink(address.removeprefix(_UNIX))
+
+
+def _tls(settings: TlsSettings) -> ssl.SSLContext:
+    """What `settings` ask for; raises `OSError` that names the file which cannot be read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    for path in (settings.certificate, settings.key, settings.root_certificate):
+        if path:
+            with open(path, "rb"):
+                pass
+    context.load_cert_chain(settings.certificate, settings.key)
+    if settings.root_certificate:
+        context.load_verify_locations(settings.root_certificate)
+    if settings.mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
