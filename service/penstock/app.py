@@ -17,9 +17,12 @@ from typing import NoReturn
 import uvloop
 
 from penstock import __version__
+from penstock.caching import ResponseCache
+from penstock.caching.opening import open_cache
 from penstock.core.allocator import tune_allocator
 from penstock.core.countdown import Countdown
 from penstock.core.custom_metrics import CustomMetrics
+from penstock.core.errors import ConfigError
 from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.hosting.reaper import Reaper
@@ -34,6 +37,7 @@ from penstock.models.trace_settings import TraceControl
 from penstock.models.views import ModelIndexEntry
 from penstock.rpc.server import open_grpc
 from penstock.settings import (
+    CacheSettings,
     LogSettings,
     ModelControlMode,
     RepositorySettings,
@@ -126,20 +130,32 @@ async def serve(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
+        cache = await _open_cache(settings.cache, stack)
         countdown = Countdown(settings.exit_timeout_seconds)
-        server = await stack.enter_async_context(open_server(settings, custom, countdown))
+        core = open_server(settings, custom, countdown, cache)
+        server = await stack.enter_async_context(core)
         await _load(server, settings, stop)
         if stop.is_set():
             return
-        async with open_frontends(server, settings, custom, countdown):
+        async with open_frontends(server, settings, custom, countdown, cache):
             await stop.wait()
             countdown.start()
             server.refuse()
 
 
+async def _open_cache(settings: CacheSettings, stack: AsyncExitStack) -> ResponseCache | None:
+    try:
+        return await stack.enter_async_context(open_cache(settings.config))
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
 @asynccontextmanager
 async def open_server(
-    settings: Settings, custom: CustomMetrics, countdown: Countdown
+    settings: Settings,
+    custom: CustomMetrics,
+    countdown: Countdown,
+    cache: ResponseCache | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = ModelRepository(
@@ -151,6 +167,7 @@ async def open_server(
         reaper,
         auto_complete=settings.repository.auto_complete_config,
         gpus=visible_gpus(),
+        cache=cache,
     )
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count
@@ -187,7 +204,11 @@ def _trace_settings(settings: TraceSettings) -> trace_settings.TraceSettings:
 
 @asynccontextmanager
 async def open_frontends(
-    server: InferenceServer, settings: Settings, custom: CustomMetrics, countdown: Countdown
+    server: InferenceServer,
+    settings: Settings,
+    custom: CustomMetrics,
+    countdown: Countdown,
+    cache: ResponseCache | None = None,
 ) -> AsyncIterator[dict[str, int]]:
     """Every endpoint that the settings ask for; yields their ports by name."""
     ports: dict[str, int] = {}
@@ -200,7 +221,7 @@ async def open_frontends(
                 http = open_gateway(server, settings.http, countdown)
                 ports["http"] = await stack.enter_async_context(http)
             if settings.metrics.enabled:
-                page = _metrics_page(server, settings, custom)
+                page = _metrics_page(server, settings, custom, cache)
                 metrics = open_metrics(page, settings.metrics)
                 ports["metrics"] = await stack.enter_async_context(metrics)
         except OSError as error:
@@ -209,11 +230,11 @@ async def open_frontends(
 
 
 def _metrics_page(
-    server: InferenceServer, settings: Settings, custom: CustomMetrics
+    server: InferenceServer, settings: Settings, custom: CustomMetrics, cache: ResponseCache | None
 ) -> Callable[[], str]:
     """What makes the metrics page: the server's numbers, then those of the models' own."""
     machine = MachineUsage() if settings.metrics.cpu else None
-    page = MetricsPage(server.snapshot, server.gauges, machine)
+    page = MetricsPage(server.snapshot, server.gauges, machine, cache)
     return lambda: page.text() + render(custom.snapshot())
 
 

@@ -27,9 +27,8 @@ _LEFT_OUT = {
     "ensemble_decoupled",
     "seq_direct",
     "seq_oldest",
-    "identity_fp32_cache",
 }
-"""Ensembles, sequences and the cache are still to come."""
+"""Ensembles and sequences are still to come."""
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
 _SHARED_MEMORY = "shared memory of clients is still to come"
@@ -74,7 +73,6 @@ _FILES = (
 _OWN_FRAMES = "the real one also shows a frame of its own module"
 _IMPORT_FRAMES = "the real one also shows frames of the import machinery"
 _STATUS_TOLD = "here the message tells how the process ended"
-_CACHE = "the response cache is still to come"
 _ENSEMBLE = "ensembles are still to come"
 
 _KNOWN_AT_LOAD = {
@@ -84,8 +82,6 @@ _KNOWN_AT_LOAD = {
     "load auto_conflict_mbs": _OWN_FRAMES,
     "load py_exit": _STATUS_TOLD,
     "load py_import": _IMPORT_FRAMES,
-    "load cache_no_cache": _CACHE,
-    "config cache_no_cache": _CACHE,
     "load ens_failed_model": _ENSEMBLE,
     "load ens_mbs": _ENSEMBLE,
     "config ens_mbs": _ENSEMBLE,
@@ -96,7 +92,6 @@ _KNOWN_AT_LOAD = {
 
 _KNOWN_IN_INDEX = {
     "bad_backend": "here the reason lists the backends that are installed",
-    "cache_no_cache": _CACHE,
     "py_exit": _STATUS_TOLD,
     "py_import": _IMPORT_FRAMES,
     **dict.fromkeys(("auto_badkey", "auto_conflict_dims"), _OWN_FRAMES),
@@ -114,7 +109,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     repository = write_models("good", directory / "models")
     for name in _LEFT_OUT:
         shutil.rmtree(repository / name)
-    with serving(repository, directory / "log") as server:
+    with serving(repository, directory / "log", "--cache-config=local,size=1048576") as server:
         yield Peer(server.grpc, server.http, repository)
 
 

@@ -41,7 +41,6 @@ MISSING = (
     Missing("trace.levels", "trace-config level", "tracing"),
     Missing("trace.mode", "trace-config mode", "tracing"),
     Missing("backends.directory", "backend-directory", "backends from a directory"),
-    Missing("cache.config", "cache-config", "the response cache"),
     Missing("cache.directory", "cache-directory", "caches from a directory"),
     Missing("rate_limit.mode", "rate-limit", "the rate limiter"),
     Missing("devices.host_policies", "host-policy", "host policies"),

@@ -29,6 +29,8 @@ class Inference:
         "compute_output_start",
         "compute_start",
         "from_backend",
+        "lookup_end",
+        "lookup_start",
         "on_end",
         "request",
         "rows",
@@ -48,6 +50,7 @@ class Inference:
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
+        self.lookup_start = self.lookup_end = 0
         self.statistics = statistics
         statistics.entered()
 
@@ -60,6 +63,10 @@ class Inference:
         """An instance has taken the request."""
         self.compute_start = now
         self.statistics.pending -= 1
+
+    def found(self, lookup_start: int, lookup_end: int) -> None:
+        """The answer was found in the response cache; it is sent next."""
+        self.lookup_start, self.lookup_end = lookup_start, lookup_end
 
     def fail(self, error: InferenceError, *, from_backend: bool = False) -> None:
         """Answer with an error; `from_backend` when the model itself raised it."""
@@ -82,6 +89,9 @@ class Inference:
 
     def _succeeded(self, now: int) -> None:
         statistics = self.statistics
+        if self.lookup_end:
+            self._was_found(now)
+            return
         begun = self.compute_start or now
         output_start = self.compute_output_start or now
         input_end = self.compute_input_end or begun
@@ -92,6 +102,13 @@ class Inference:
         statistics.compute_output.add(max((self.compute_end or now) - output_start, 0))
         statistics.inference_count += self.rows
         statistics.last_inference = time.time_ns() // 1_000_000
+
+    def _was_found(self, now: int) -> None:
+        """A hit is a success that no instance had to do with (RC-08)."""
+        statistics = self.statistics
+        statistics.success.add(now - self.start)
+        statistics.queue.add(self.lookup_start - self.start)
+        statistics.cache_hit.add(self.lookup_end - self.lookup_start)
 
     def _reason(self, error: InferenceError) -> FailureReason:
         if isinstance(error, RequestCancelledError):

@@ -47,7 +47,8 @@ class Statistics:
     """Counters of one model version since it was loaded.
 
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
-    milliseconds since the epoch. `pending` requests wait for an instance (ME-07).
+    milliseconds since the epoch. `pending` requests wait for an instance (ME-07). `cached` says
+    whether responses are kept in the response cache.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -65,6 +66,7 @@ class Statistics:
     last_inference: int = 0
     pending: int = 0
     in_flight: int = 0
+    cached: bool = False
     _on_idle: Callable[[], None] | None = None
 
     def entered(self) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.caching import ResponseCache
+from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend, InstanceContext, find_backend
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
@@ -30,6 +33,7 @@ from penstock.models.warmup import read_samples, warm_up
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 
 _AHEAD = 16
@@ -48,11 +52,13 @@ class ModelLoader:
         *,
         auto_complete: bool = True,
         gpus: Sequence[int] = (),
+        cache: ResponseCache | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
         self._auto_complete = auto_complete
         self._gpus = gpus
+        self._cache = cache
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -69,8 +75,17 @@ class ModelLoader:
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = Statistics()
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        scheduler = _scheduler(config, instances)
+        scheduler = self._cached(_scheduler(config, instances), config, version)
+        statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(config, version, instances, scheduler, statistics, labels)
+
+    def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:
+        """The scheduler behind the response cache, where the model wants it and there is one."""
+        if self._cache is None or config.response_cache is None or not config.response_cache.enable:
+            return scheduler
+        # Other servers have to make the same keys; alone, a model loaded anew starts afresh.
+        salt = b"" if self._cache.shared else os.urandom(8)
+        return CachedScheduler(scheduler, self._cache, CacheKeys(config.name, version, salt))
 
     async def _complete(
         self,

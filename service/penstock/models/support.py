@@ -22,7 +22,6 @@ UNSUPPORTED = (
     "cc_model_filenames",
     "model_operations",
     "model_repository_agents",
-    "response_cache.enable",
     "model_metrics",
 )
 """Fields by their path. Whoever makes one work deletes its line."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from penstock.caching import CacheStatistics, ResponseCache
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
@@ -58,10 +59,12 @@ class MetricsPage:
         snapshot: Callable[[], Iterable[ModelStatistics]],
         gauges: Callable[[], Iterable[Gauge]],
         machine: MachineUsage | None = None,
+        cache: ResponseCache | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._gauges = gauges
         self._machine = machine
+        self._cache = cache
 
     def text(self) -> str:
         """The page now. Metrics without a value are left out."""
@@ -72,6 +75,8 @@ class MetricsPage:
         yield from _model_families(models)
         if self._machine is not None:
             yield from _machine_families(self._machine)
+        if self._cache is not None:
+            yield from _cache_families(self._cache.statistics)
         yield from _engine_families(self._gauges())
 
 
@@ -167,7 +172,7 @@ def _model_families(models: list[ModelStatistics]) -> Iterator[Family]:
     yield _failures(models)
     for counted in _PER_MODEL:
         yield counted.family(models)
-    cached = [m for m in models if m.statistics.cache_hit.count or m.statistics.cache_miss.count]
+    cached = [model for model in models if model.statistics.cached]
     for counted in _PER_CACHED_MODEL:
         yield counted.family(cached)
     yield _PENDING.family(models)
@@ -196,6 +201,29 @@ def _machine_families(machine: MachineUsage) -> Iterator[Family]:
         ("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", used),
     ):
         yield Family(name, "gauge", help_text, (({}, value),))
+
+
+def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
+    """What the response cache has done for all models together (ME-20)."""
+    for name, help_text, value in (
+        ("util", "Cache utilization [0.0 - 1.0]", cache.utilization),
+        ("num_entries", "Number of responses stored in response cache", cache.entries),
+        ("num_hits", "Number of cache hits in response cache", cache.hits),
+        ("num_misses", "Number of cache misses in response cache", cache.misses),
+        ("num_lookups", "Number of cache lookups in response cache", cache.lookups),
+        ("num_evictions", "Number of cache evictions in response cache", cache.evictions),
+        (
+            "lookup_duration",
+            "Total cache lookup duration (hit and miss), in microseconds",
+            cache.lookup_ns // 1000,
+        ),
+        (
+            "insertion_duration",
+            "Total cache insertion duration, in microseconds",
+            cache.insertion_ns // 1000,
+        ),
+    ):
+        yield Family(f"nv_cache_{name}", "gauge", help_text, (({}, value),))
 
 
 def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:

@@ -1,0 +1,92 @@
+"""`CachedScheduler`: answers what was answered before; the rest goes on to another scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+
+from penstock.caching import ResponseCache
+from penstock.caching.key import CacheKeys, hashed_bytes
+from penstock.core.errors import InferenceError
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceResponse
+from penstock.scheduling import Scheduler
+
+_LARGE = 1 << 20
+"""Bytes of inputs from which on they are hashed on a thread: about a millisecond's worth."""
+
+
+class CachedScheduler:
+    """Looks every request up before it is queued (RC-04).
+
+    Equal requests that are in flight together all execute. Failures are not kept.
+    """
+
+    def __init__(self, scheduler: Scheduler, cache: ResponseCache, keys: CacheKeys) -> None:
+        self._scheduler = scheduler
+        self._cache = cache
+        self._keys = keys
+        self._hashing: set[asyncio.Future[bytes]] = set()
+
+    def schedule(self, inference: Inference) -> None:
+        request = inference.request
+        begun = time.monotonic_ns()
+        if hashed_bytes(request) < _LARGE:
+            self._look_up(inference, begun, self._keys.key(request))
+            return
+        loop = asyncio.get_running_loop()
+        hashing = loop.run_in_executor(None, self._keys.key, request)
+        self._hashing.add(hashing)
+        hashing.add_done_callback(partial(self._hashed, inference, begun))
+
+    def abandon(self, error: InferenceError) -> None:
+        self._scheduler.abandon(error)
+
+    async def drain(self) -> None:
+        if self._hashing:
+            await asyncio.wait(self._hashing)
+        await self._scheduler.drain()
+
+    def _hashed(self, inference: Inference, begun: int, hashing: asyncio.Future[bytes]) -> None:
+        self._hashing.discard(hashing)
+        self._look_up(inference, begun, hashing.result())
+
+    def _look_up(self, inference: Inference, begun: int, key: bytes) -> None:
+        self._cache.lookup(key, partial(self._looked_up, inference, begun, key))
+
+    def _looked_up(
+        self, inference: Inference, begun: int, key: bytes, response: InferenceResponse | None
+    ) -> None:
+        if inference.abandoned:
+            return
+        if response is not None:
+            inference.found(begun, time.monotonic_ns())
+            inference.stream.send(response)
+            return
+        inference.statistics.cache_miss.add(time.monotonic_ns() - begun)
+        self._keep_answer(inference, key)
+        try:
+            self._scheduler.schedule(inference)
+        except InferenceError as error:
+            inference.fail(error)
+
+    def _keep_answer(self, inference: Inference, key: bytes) -> None:
+        """Put the response into the cache on its way to the client."""
+        stream = inference.stream
+        transform = stream.transform
+
+        def keep(response: InferenceResponse) -> InferenceResponse:
+            if response.error is None:
+                inserted = _counter(inference, time.monotonic_ns())
+                self._cache.insert(key, response, inserted)
+            return response if transform is None else transform(response)
+
+        stream.transform = keep
+
+
+def _counter(inference: Inference, begun: int) -> Callable[[], None]:
+    """Adds the time of an insertion to that of its lookup (RC-09)."""
+    missed = inference.statistics.cache_miss
+    return lambda: missed.add(time.monotonic_ns() - begun, 0)
