@@ -192,8 +192,8 @@ async def test_what_is_wrong_in_a_configuration_is_refused_before_anything_runs(
 
 
 async def test_what_is_not_supported_is_refused_before_anything_runs(house: House) -> None:
-    with pytest.raises(UnsupportedError, match="response_cache"):
-        await house.load(f"{TENSORS} response_cache {{ enable: true }}")
+    with pytest.raises(UnsupportedError, match="runtime"):
+        await house.load(f'{TENSORS} runtime: "mine"')
     assert house.script.contexts == []
 
 
