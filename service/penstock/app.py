@@ -168,6 +168,7 @@ async def open_server(
         auto_complete=settings.repository.auto_complete_config,
         gpus=visible_gpus(),
         cache=cache,
+        max_pending=settings.max_pending_requests,
     )
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count

@@ -237,6 +237,7 @@ class VertexSettings:
 class Settings:
     id: str = "triton"
     exit_timeout_seconds: int = 30
+    max_pending_requests: int = 65536
     client_shared_memory: bool = False
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)

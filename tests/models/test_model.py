@@ -83,6 +83,22 @@ async def test_a_request_that_the_queue_refuses_is_raised_and_counted_as_rejecte
     assert model.statistics.pending == model.statistics.in_flight == 0
 
 
+async def test_no_more_requests_wait_than_the_server_lets() -> None:
+    """Whatever the scheduler; who is executed does not wait, and who leaves makes room."""
+    instance, statistics = FakeInstance(held=True), Statistics()
+    config, scheduler = model_config(), DirectScheduler([instance])
+    model = Model(config, 1, [instance], scheduler, statistics, max_pending=2)
+    streams = [model.infer(make_request(id)) for id in "abc"]
+    with pytest.raises(RejectedError, match=r"^\[request id: d\] Exceeds maximum queue size$"):
+        model.infer(make_request("d"))
+    assert statistics.failures == {FailureReason.REJECTED: 1}
+    streams[1].close()
+    streams.append(model.infer(make_request("e")))
+    instance.release()
+    await turns(20)
+    assert instance.batches == [["a"], ["c"], ["e"]]
+
+
 async def test_a_model_without_an_instance_that_works_says_why() -> None:
     instances = FakeInstance("m_0"), FakeInstance("m_1")
     for instance in instances:

@@ -48,6 +48,11 @@ class RejectedError(UnavailableError):
     """A queue policy turned the request away: the queue is full or the request's time is up."""
 
 
+def queue_full(request_id: str) -> str:
+    """What a request is told that finds no room in a queue (contract D-11)."""
+    return f"[request id: {request_id or '<id_unknown>'}] Exceeds maximum queue size"
+
+
 class UnsupportedError(InferenceError):
     """Understood, but this server or model does not do it."""
 

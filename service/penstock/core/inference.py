@@ -96,7 +96,7 @@ class Inference:
         output_start = self.compute_output_start or now
         input_end = self.compute_input_end or begun
         statistics.success.add(now - self.start)
-        statistics.queue.add(begun - self.start)
+        statistics.waited(begun - self.start)
         statistics.compute_input.add(input_end - begun)
         statistics.compute_infer.add(max(output_start - input_end, 0))
         statistics.compute_output.add(max((self.compute_end or now) - output_start, 0))

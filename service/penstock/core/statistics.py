@@ -24,6 +24,12 @@ class Duration:
         self.ns += ns
 
 
+_SHORTEST = 6
+_STEP = 2
+QUEUE_BOUNDS = tuple(2.0 ** (_SHORTEST + _STEP * n) / 1e6 for n in range(11))
+"""Upper bounds in seconds of the classes of queue times: from 64 microseconds to 67 seconds."""
+
+
 class FailureReason(StrEnum):
     """Why a request failed (contract ME-04)."""
 
@@ -49,6 +55,7 @@ class Statistics:
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
     milliseconds since the epoch. `pending` requests wait for an instance (ME-07). `cached` says
     whether responses are kept in the response cache.
+    `queue_times` counts requests by how long they waited, the last those beyond all bounds.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -64,6 +71,7 @@ class Statistics:
     inference_count: int = 0
     execution_count: int = 0
     last_inference: int = 0
+    queue_times: list[int] = field(default_factory=lambda: [0] * (len(QUEUE_BOUNDS) + 1))
     pending: int = 0
     in_flight: int = 0
     cached: bool = False
@@ -73,6 +81,13 @@ class Statistics:
         """A request was admitted and waits for an instance."""
         self.pending += 1
         self.in_flight += 1
+
+    def waited(self, ns: int) -> None:
+        """A request that was executed had waited so long."""
+        self.queue.add(ns)
+        bits = (ns // 1000).bit_length() - _SHORTEST
+        at = 0 if bits <= 0 else (bits + _STEP - 1) // _STEP
+        self.queue_times[min(at, len(QUEUE_BOUNDS))] += 1
 
     def left(self) -> None:
         """A request was answered, or given up."""

@@ -53,12 +53,14 @@ class ModelLoader:
         auto_complete: bool = True,
         gpus: Sequence[int] = (),
         cache: ResponseCache | None = None,
+        max_pending: int = 0,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
         self._auto_complete = auto_complete
         self._gpus = gpus
         self._cache = cache
+        self._max_pending = max_pending
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -77,7 +79,15 @@ class ModelLoader:
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         scheduler = self._cached(_scheduler(config, instances), config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
-        return Model(config, version, instances, scheduler, statistics, labels)
+        return Model(
+            config,
+            version,
+            instances,
+            scheduler,
+            statistics,
+            labels,
+            max_pending=self._max_pending,
+        )
 
     def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:
         """The scheduler behind the response cache, where the model wants it and there is one."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.errors import InferenceError, UnavailableError
+from penstock.core.errors import InferenceError, RejectedError, UnavailableError, queue_full
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
@@ -54,6 +54,8 @@ class Model:
         scheduler: Scheduler,
         statistics: Statistics,
         labels: Mapping[str, Sequence[bytes]] | None = None,
+        *,
+        max_pending: int = 0,
     ) -> None:
         self.config = config
         self.version = version
@@ -65,6 +67,7 @@ class Model:
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
         self._classifier = Classifier(config.max_batch_size > 0, labels or {})
+        self._max_pending = max_pending
         self._stopping = False
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
@@ -81,11 +84,17 @@ class Model:
             classes = self._classifier.transform(request.classes, self._to_client)
             inference.stream.transform = classes
         try:
+            self._check_room(request)
             self._scheduler.schedule(inference)
         except InferenceError as error:
             inference.stream.fail(error)
             raise
         return inference.stream
+
+    def _check_room(self, request: InferenceRequest) -> None:
+        """Refuse to let more requests wait than the server's limit, this one included."""
+        if 0 < self._max_pending < self.statistics.pending:
+            raise RejectedError(queue_full(request.id))
 
     async def ready(self) -> bool:
         """Whether every instance says that it can serve."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import inf
 
-from penstock.core.errors import InferenceError, RejectedError
+from penstock.core.errors import InferenceError, RejectedError, queue_full
 from penstock.core.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.batcher_settings import BatcherSettings
@@ -49,9 +49,7 @@ class DynamicBatcher:
     def schedule(self, inference: Inference) -> None:
         entry = self._push(inference)
         if entry is None:
-            raise RejectedError(
-                f"[request id: {inference.request.id or '<id_unknown>'}] Exceeds maximum queue size"
-            )
+            raise RejectedError(queue_full(inference.request.id))
         inference.on_end = partial(self._queue.leave, entry)
         self._wake_by(-inf)
 

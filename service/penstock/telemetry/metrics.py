@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.caching import CacheStatistics, ResponseCache
+from penstock.core.exposition import render
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
+from penstock.telemetry.queue_metrics import queue_families
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -68,10 +70,12 @@ class MetricsPage:
 
     def text(self) -> str:
         """The page now. Metrics without a value are left out."""
-        return "".join(_exposed(family) for family in self._families() if family.samples)
-
-    def _families(self) -> Iterator[Family]:
         models = list(self._snapshot())
+        families = self._families(models)
+        lines = "".join(_exposed(family) for family in families if family.samples)
+        return lines + render(queue_families(models))
+
+    def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
         yield from _model_families(models)
         if self._machine is not None:
             yield from _machine_families(self._machine)

@@ -15,6 +15,12 @@ SERVER = Group(
             "exit_timeout_seconds",
             "How long a stopping server waits for requests in flight. Default 30.",
         ),
+        integer(
+            "max-pending-requests",
+            "max_pending_requests",
+            "Requests of one model version that may wait for an instance, beside what its queue "
+            "policy allows; further ones are rejected. 0: any number. Default 65536.",
+        ),
     ),
 )
 

@@ -1,0 +1,56 @@
+"""Histograms that tell how well batching works: batch sizes, and times in the queue (area S).
+
+Both come from counters that are kept anyway; the names are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from math import inf
+
+from penstock.core.exposition import Family, MetricKind, Series
+from penstock.core.statistics import QUEUE_BOUNDS
+from penstock.models.views import ModelStatistics
+
+BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Upper bounds of the classes of batch sizes, in rows."""
+
+
+def queue_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
+    """The histograms of every model that has executed something."""
+    busy = [model for model in models if model.statistics.execution_count]
+    if not busy:
+        return
+    yield Family(
+        "penstock_batch_size",
+        "Rows per model execution",
+        MetricKind.HISTOGRAM,
+        tuple(_batch_sizes(model) for model in busy),
+    )
+    yield Family(
+        "penstock_queue_duration_seconds",
+        "Time that successful requests waited for an instance",
+        MetricKind.HISTOGRAM,
+        tuple(_queue_times(model) for model in busy),
+    )
+
+
+def _batch_sizes(model: ModelStatistics) -> Series:
+    counts = {rows: batch.compute_infer.count for rows, batch in model.statistics.batches.items()}
+    buckets = tuple(
+        (bound, sum(count for rows, count in counts.items() if rows <= bound))
+        for bound in (*BATCH_SIZES, inf)
+    )
+    total = sum(rows * count for rows, count in counts.items())
+    return Series(_labels(model), total, buckets)
+
+
+def _queue_times(model: ModelStatistics) -> Series:
+    counted = model.statistics
+    buckets = zip((*QUEUE_BOUNDS, inf), accumulate(counted.queue_times), strict=True)
+    return Series(_labels(model), counted.queue.ns / 1e9, tuple(buckets))
+
+
+def _labels(model: ModelStatistics) -> tuple[tuple[str, str], ...]:
+    return ("model", model.name), ("version", model.version)
