@@ -143,3 +143,21 @@ async def test_both_ends_hear_of_the_end_after_the_last_message() -> None:
     await asyncio.wait_for(eventually(lambda: there.losses == 1), PATIENCE)
     assert [header for _, header, _ in there.messages] == ["bye"]
     await eventually(lambda: here.losses == 1)
+
+
+async def test_items_of_one_kind_share_a_frame_and_nothing_overtakes() -> None:
+    here, there = await connected()
+    here.link.add(1, "a", [b"x"])
+    here.link.add(1, "b", [b"y"])
+    here.link.send(2, "stop")
+    here.link.add(1, "c")
+    here.link.add(3, "d")
+    await eventually(lambda: len(there.messages) == 4)
+    assert there.messages == [
+        (1, ["a", "b"], b"xy"),
+        (2, "stop", b""),
+        (1, ["c"], b""),
+        (3, ["d"], b""),
+    ]
+    here.link.close()
+    there.link.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock_backends.language_model.request import GenerationRequest, WantedOutputs
+
+_LENGTH = Struct("<I")
 
 TokenLogprob = Mapping[str, Any]
 """`logprob`, `rank` and `decoded_token` of one token, as vLLM names them."""
@@ -61,6 +64,7 @@ class Answer:
     def __init__(self, request: GenerationRequest, prompt_tokens: int, candidates: int = 1) -> None:
         self.stream = request.stream
         self.candidates = [Candidate() for _ in range(candidates)]
+        self._single = self.candidates[0] if candidates == 1 else None
         self._wanted = request.wanted
         self._plain = request.wanted == WantedOutputs()
         self._prefix = request.prompt if request.prepend_prompt else ""
@@ -69,21 +73,31 @@ class Answer:
     @property
     def finished(self) -> bool:
         """Whether every candidate has come to its end."""
+        if self._single is not None:
+            return self._single.finish_reason is not None
         return None not in [candidate.finish_reason for candidate in self.candidates]
 
     @property
     def due(self) -> bool:
         """Whether there is something to send: new text in a stream, or the end."""
-        if self.stream and [True for candidate in self.candidates if candidate.text]:
-            return True
+        if self.stream:
+            if self._single is not None:
+                return bool(self._single.text) or self._single.finish_reason is not None
+            if [True for candidate in self.candidates if candidate.text]:
+                return True
         return self.finished
 
     def take(self) -> InferenceResponse:
         """A response with what is new; the last one is flagged."""
+        single = self._single
+        if single is not None and self._plain:
+            text = (self._prefix + "".join(single.text)).encode()
+            single.clear()
+            outputs = {"text_output": Tensor(DataType.BYTES, (1,), _LENGTH.pack(len(text)) + text)}
+            return InferenceResponse(outputs, final=single.finish_reason is not None)
         texts = [(self._prefix + "".join(c.text)).encode() for c in self.candidates]
         outputs = {"text_output": Tensor(DataType.BYTES, (len(texts),), encode_elements(texts))}
-        if not self._plain:
-            outputs.update(self._wanted_outputs())
+        outputs.update(self._wanted_outputs())
         response = InferenceResponse(outputs, final=self.finished)
         for candidate in self.candidates:
             candidate.clear()

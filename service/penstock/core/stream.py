@@ -156,6 +156,14 @@ class ResponseStream:
             self._taken(len(ready))
         return ready
 
+    def pop(self) -> InferenceResponse | None:
+        """The next response, if it is here already."""
+        if not self._responses:
+            return None
+        response = self._responses.popleft()
+        self._taken(1)
+        return response
+
     def watch(self, on_ready: Callable[[], None]) -> None:
         """Instead of waiting: be called whenever responses, or the end, may be there to take."""
         self._on_ready = on_ready
@@ -197,7 +205,8 @@ class ResponseStream:
         self._wake_writer()
 
     def _taken(self, count: int) -> None:
-        self._wake_writer()
+        if self._writer is not None:
+            self._wake_writer()
         if self._on_take is not None and not self._ended:
             self._on_take(count)
 

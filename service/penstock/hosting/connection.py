@@ -113,6 +113,7 @@ class Connection:
         requests = self._requests = OpenRequests(memory, self._send)
         self._handlers |= {
             Kind.RESPONSE: requests.response,
+            Kind.RESPONSES: requests.responses,
             Kind.END: requests.end,
             Kind.ERROR: requests.error,
             Kind.FREE: lambda header, _: memory.free(header),

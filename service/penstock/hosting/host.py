@@ -22,6 +22,7 @@ from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
+from penstock.core.tensor import Buffer
 from penstock.core.window import Window
 from penstock.hosting.host_log import LinkHandler
 from penstock.hosting.link import Link
@@ -33,7 +34,7 @@ from penstock.hosting.vitals import Vitals
 
 logger = logging.getLogger(__name__)
 
-_WORDING = Wording(Kind.RESPONSE, Kind.END, Kind.ERROR)
+_WORDING = Wording(Kind.END, Kind.ERROR)
 
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
@@ -85,7 +86,7 @@ class Host:
     async def serve(self, link: Link) -> None:
         """Answer the link until it says that this is the end."""
         self._link = link
-        self._replies = Outlets(_WORDING, link.send, self.memory)
+        self._replies = Outlets(_WORDING, self._respond, link.send, self.memory)
         self.memory.open(lambda freed: link.send(Kind.FREE, freed))
         await self._finished.wait()
         self._replies.close()
@@ -134,6 +135,9 @@ class Host:
 
     async def _probe(self) -> None:
         self._link.send(Kind.HEALTH, await self._vitals.healthy())
+
+    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+        self._link.add(Kind.RESPONSES, (number, packed), payload)
 
     # -- work ---------------------------------------------------------------------------------
 

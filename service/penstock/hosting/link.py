@@ -22,18 +22,43 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._frames = FrameReader()
         self._out: list[Buffer] = []
+        self._kind = 0
+        self._items: list[Any] = []
+        self._payload: list[Buffer] = []
         self._loop = asyncio.get_running_loop()
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Queue a frame; it leaves with all others of this loop turn. Dropped when the end is."""
         if self._transport is None:
             return
-        if not self._out:
-            self._loop.call_soon(self.flush)
+        self._plan_flush()
+        if self._items:
+            self._end_list()
         self._out += encode(kind, header, payload)
+
+    def add(self, kind: int, item: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Queue an item of a list; items of one kind that follow each other share a frame."""
+        if self._transport is None:
+            return
+        self._plan_flush()
+        if self._items and kind != self._kind:
+            self._end_list()
+        self._kind = kind
+        self._items.append(item)
+        self._payload += payload
+
+    def _plan_flush(self) -> None:
+        if not self._out and not self._items:
+            self._loop.call_soon(self.flush)
+
+    def _end_list(self) -> None:
+        self._out += encode(self._kind, self._items, self._payload)
+        self._items, self._payload = [], []
 
     def flush(self) -> None:
         """Write what is queued."""
+        if self._items:
+            self._end_list()
         out, self._out = self._out, []
         if out and self._transport is not None:
             self._transport.writelines(joined(out))
@@ -56,4 +81,6 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._out.clear()
+        self._items.clear()
+        self._payload.clear()
         self._on_lost()

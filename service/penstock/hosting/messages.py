@@ -44,6 +44,7 @@ class Kind(IntEnum):
     READY = 11  # None
     FAILED = 12  # (error code, message): could not be initialized
     RESPONSE = 13  # (request id, response)
+    RESPONSES = 31  # [(request id, response), ...]
     END = 14  # request id: no more responses
     ERROR = 15  # (request id, error code, message)
     DONE = 16  # (batch id, compute start, input end, output start): the next batch may come

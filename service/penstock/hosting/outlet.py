@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.core.backend import Outcome
 from penstock.core.errors import InferenceError
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Buffer
 from penstock.core.window import WINDOW, Credit, Window
 from penstock.hosting.memory import SharedMemory
-from penstock.hosting.messages import Kind, pack_response
+from penstock.hosting.messages import Kind, pack_next_response
 
 Send = Callable[..., None]
+Respond = Callable[[int, Any, list[Buffer]], None]
+"""Sends a packed response, given the number of its request, and the bytes of its tensors."""
 
 _ONE = Window(responses=1)
 """What an outlet cannot send stays with whoever makes it, and is not queued a second time."""
@@ -23,9 +27,8 @@ _ONE = Window(responses=1)
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a side of the link says that there is a response, that there are no more, and why."""
+    """How a side of the link says that there are no more responses, and why."""
 
-    response: Kind
     end: Kind
     error: Kind
 
@@ -34,12 +37,13 @@ class Outlets:
     """The streams of responses that leave over one link, by number."""
 
     def __init__(
-        self, wording: Wording, send: Send, memory: SharedMemory, window: Window = WINDOW
+        self, wording: Wording, respond: Respond, send: Send, memory: SharedMemory
     ) -> None:
         self.wording = wording
+        self.respond = respond
         self.send = send
         self.memory = memory
-        self.window = window
+        self.window = WINDOW
         self._open: dict[int, Outlet] = {}
 
     def __len__(self) -> int:
@@ -124,16 +128,19 @@ class Outlet:
         self._moving = False
 
     def _send_ready(self, stream: ResponseStream) -> None:
-        while not self.done and self._credit.left and (ready := stream.take(1)):
-            self._send(ready[0])
-        if not self.done and stream.exhausted:
+        while self._credit.left and (response := stream.pop()) is not None:
+            self._send(response)
+            if self.done:
+                return
+        if stream.exhausted and not self.done:
             self._finish()
             self._tell_end(stream.error)
 
     def _send(self, response: InferenceResponse) -> None:
         outlets = self._outlets
-        header, payload = pack_response(response, outlets.memory.exchange)
-        outlets.send(outlets.wording.response, (self._number, header), payload)
+        payload: list[Buffer] = []
+        header = pack_next_response(response, payload, outlets.memory.exchange)
+        outlets.respond(self._number, header, payload)
         if response.final:
             self._finish()
         else:

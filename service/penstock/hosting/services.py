@@ -12,11 +12,12 @@ from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Buffer
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, unpack_request
 from penstock.hosting.outlet import Outlets, Send, Wording
 
-_WORDING = Wording(Kind.CALLED, Kind.CALL_END, Kind.CALL_ERROR)
+_WORDING = Wording(Kind.CALL_END, Kind.CALL_ERROR)
 _OWNERS = count(1)
 
 
@@ -51,7 +52,7 @@ class ServedCalls:
         self._owner = f"{context.name} {next(_OWNERS)}"
         self._memory = memory
         self._send = send
-        self._calls = Outlets(_WORDING, send, memory)
+        self._calls = Outlets(_WORDING, self._respond, send, memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.CALL: self._call,
@@ -78,6 +79,9 @@ class ServedCalls:
             self._send(Kind.CALL_ERROR, (number, error.code, error.message))
             return
         self._calls.open(number).connect(stream)
+
+    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+        self._send(Kind.CALLED, (number, packed), payload)
 
     def _check_policy(self, request: InferenceRequest, decoupled: bool) -> None:
         name = request.model_name

@@ -67,10 +67,9 @@ class StreamAnswer:
         if stream is None:
             self.done = True
             return self._refusal
-        ready = stream.take(1)
-        if not ready:
+        response = stream.pop()
+        if response is None:
             return self._end(stream) if stream.exhausted else None
-        (response,) = ready
         self.done, self.error = response.final, response.error
         try:
             return self._replies.response(response)
