@@ -166,3 +166,22 @@ def test_held_messages_leave_though_nothing_follows(ends: Ends, pause: float) ->
         ends.link.hold_parts(encode(1, number))
         assert received(ends, 5) == [(1, number)]
         time.sleep(pause)
+
+
+def test_first_message_of_a_burst_leaves_at_once_and_the_others_together(ends: Ends) -> None:
+    ends.link.offer(1, "first")
+    assert received(ends, 5) == [(1, "first")]
+    for number in range(10):
+        ends.link.offer(2, number)
+    ends.link.send(3, "end")
+    heard: list[tuple[int, Any]] = []
+    while (3, "end") not in heard:
+        heard += received(ends, 5)
+    assert heard == [*((2, number) for number in range(10)), (3, "end")]
+
+
+def test_messages_offered_with_a_pause_leave_at_once(ends: Ends) -> None:
+    for number in range(3):
+        ends.link.offer(1, number)
+        assert received(ends, 5) == [(1, number)]
+        time.sleep(0.01)

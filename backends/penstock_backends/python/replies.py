@@ -169,9 +169,11 @@ class PendingReply:
             changed()
 
     def _wait_for_room(self) -> None:
-        free = self._may_hold if self._stub.on_its_loop() else self._may_send
-        if not free():
-            self._stub.wait(free)
+        if self._stub.on_its_loop():
+            if not self._may_hold():
+                self._stub.wait(self._may_hold)
+        elif not self._may_send():
+            self._stub.wait(lambda: self._credit.plenty or self.cancelled)
 
     def _may_send(self) -> bool:
         return self._credit.left or self.cancelled

@@ -26,7 +26,6 @@ from penstock.core.tensor import Buffer
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.exchange import Exchange
-from penstock.hosting.frames import encode
 from penstock.hosting.messages import (
     Kind,
     pack_next_response,
@@ -154,14 +153,11 @@ class Stub:
         """A response's header; the bytes of its tensors are added to `payload`."""
         return pack_next_response(response, payload, self._exchange)
 
-    def encode_response(self, number: int, response: CoreResponse) -> list[Buffer]:
-        """A response, ready to be written."""
-        header, payload = pack_response(response, self._exchange)
-        return encode(Kind.RESPONSE, (number, header), payload)
-
     def respond(self, number: int, response: CoreResponse) -> None:
-        """Send one response."""
-        self._link.send_parts(self.encode_response(number, response))
+        """Send one response, perhaps together with those that follow at once."""
+        header, payload = pack_response(response, self._exchange)
+        send = self._link.send if response.final else self._link.offer
+        send(Kind.RESPONSE, (number, header), payload)
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Block this thread until `done()`, reading the link if nobody else does."""

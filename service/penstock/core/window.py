@@ -43,6 +43,13 @@ class Credit:
         window = self._window
         return not count or (count < window.responses and self._spent - self._given < window.size)
 
+    @property
+    def plenty(self) -> bool:
+        """Whether half of the window is free: worth waking up for, once one had to wait."""
+        count, window = len(self._sizes), self._window
+        enough = 2 * count <= window.responses
+        return not count or (enough and 2 * (self._spent - self._given) <= window.size)
+
     def spend(self, size: int) -> None:
         """A response of `size` bytes was sent."""
         self._spent += size

@@ -14,6 +14,8 @@ from penstock.hosting.frames import FrameReader, encode, joined
 _READ = 256 * 1024
 _HOLD = 0.001
 """Seconds that a held message may wait, at most, for others to leave with it."""
+_BURST = 100_000
+"""Nanoseconds between two messages that are offered one right after the other."""
 _IDLE_TURNS = 50
 """Turns without a held message after which nobody looks for late ones any more."""
 
@@ -39,6 +41,7 @@ class BlockingLink:
         self._buffer = bytearray(_READ)
         self._sending = threading.Lock()
         self._held: list[Buffer] = []
+        self._offered = self._written = 0
         self._holding = threading.Event()
         self._watcher: threading.Thread | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -67,10 +70,22 @@ class BlockingLink:
                 if self._held:
                     self._held += parts
                     parts, self._held = self._held, []
+                self._written = time.monotonic_ns()
                 for part in joined(parts):
                     self._socket.sendall(part)
         except OSError as error:
             raise LinkClosedError from error
+
+    def offer(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Send a message; of a burst the first at once, the others together every millisecond."""
+        now = time.monotonic_ns()
+        follows = now - self._offered < _BURST
+        self._offered = now
+        parts = encode(kind, header, payload)
+        if follows and now - self._written < _HOLD * 1e9:
+            self.hold_parts(parts)
+        else:
+            self.send_parts(parts)
 
     def hold_parts(self, parts: Sequence[Buffer]) -> None:
         """Send messages together with what is sent next, or on its own when that takes long.
@@ -108,17 +123,14 @@ class BlockingLink:
         """See that nothing is held for long, whatever the thread that holds it does."""
         while True:
             self._holding.wait()
-            idle, before = 0, self._held
+            idle = 0
             while idle < _IDLE_TURNS:
                 time.sleep(_HOLD)
-                held = self._held
-                idle = 0 if held else idle + 1
-                if held and held is before:
-                    try:
-                        self.send_parts(())
-                    except LinkClosedError:
-                        return  # whoever waits for the next message sees it too
-                before = held
+                idle = 0 if self._held else idle + 1
+                try:
+                    self.send_parts(())
+                except LinkClosedError:
+                    return  # whoever waits for the next message sees it too
             self._holding.clear()
             if self._held:  # since the last look
                 self._holding.set()

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from penstock.core.tensor import Buffer, DataType, Tensor
 from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
 
-Specs = list[tuple[str, str, tuple[int, ...], int, int]]
+Spec = tuple[str, str, tuple[int, ...], int, int]
 """Name, datatype, shape, bytes, and the offset in the arena or `INSIDE`."""
+
+Specs = list[Spec]
 
 INSIDE = -1
 
@@ -25,15 +27,28 @@ class Exchange:
     def pack(self, tensors: Mapping[str, Tensor], payload: list[Buffer]) -> Specs:
         """Describe `tensors`; the bytes that must be inside the frame are added to `payload`."""
         specs: Specs = []
-        # All buffers first, since making one may fail: what is in the arena must be sent.
-        buffers = [_as_bytes(tensor.buffer) for tensor in tensors.values()]
-        for (name, tensor), buffer in zip(tensors.items(), buffers, strict=True):
+        buffers: list[Buffer] = []
+        large = False
+        for name, tensor in tensors.items():
+            buffer = tensor.buffer
+            if type(buffer) is not bytes:
+                buffer = _as_bytes(buffer)
             size = len(buffer)
-            offset = INSIDE if size < SHARE_FROM else self._place(buffer)
-            if offset == INSIDE:
-                payload.append(buffer)
-            specs.append((name, tensor.datatype._value_, _plain(tensor.shape), size, offset))
+            large = large or size >= SHARE_FROM
+            buffers.append(buffer)
+            specs.append((name, tensor.datatype._value_, _plain(tensor.shape), size, INSIDE))
+        if large:  # only now, since making a buffer may fail: what is in the arena must be sent
+            return [self._placed(*each, payload) for each in zip(specs, buffers, strict=True)]
+        payload += buffers
         return specs
+
+    def _placed(self, spec: Spec, buffer: Buffer, payload: list[Buffer]) -> Spec:
+        """The description of a tensor that is where it shall be."""
+        name, datatype, shape, size, _ = spec
+        offset = INSIDE if size < SHARE_FROM else self._place(buffer)
+        if offset == INSIDE:
+            payload.append(buffer)
+        return name, datatype, shape, size, offset
 
     def _place(self, buffer: Buffer) -> int:
         """Where a large tensor lies in the arena; inside the frame when there is no room."""

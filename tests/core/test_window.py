@@ -1,0 +1,52 @@
+"""What a reader that has not taken its responses may be sent."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.window import Credit, Window
+
+
+def test_one_response_is_always_allowed() -> None:
+    credit = Credit(Window(1, 1))
+    assert credit.left
+    credit.spend(1 << 30)
+    assert not credit.left
+    credit.earn(1)
+    assert credit.left
+
+
+def test_who_had_to_wait_is_told_to_go_on_when_half_is_free() -> None:
+    credit = Credit(Window(4, 1000))
+    for _ in range(4):
+        credit.spend(10)
+    told = []
+    for _ in range(4):
+        told.append(credit.plenty)
+        credit.earn(1)
+    assert told == [False, False, True, True]
+
+
+def test_half_of_the_bytes_must_be_free_as_well() -> None:
+    credit = Credit(Window(100, 1000))
+    credit.spend(400)
+    credit.spend(400)
+    assert not credit.plenty
+    credit.earn(1)
+    assert credit.plenty
+
+
+@given(st.lists(st.integers(0, 200), max_size=30), st.integers(1, 8), st.integers(1, 300))
+def test_a_window_is_never_exceeded_and_never_stuck(
+    sizes: list[int], responses: int, most: int
+) -> None:
+    credit, waiting = Credit(Window(responses, most)), []
+    for size in sizes:
+        if not credit.left:
+            while not credit.plenty:
+                waiting.pop(0)
+                credit.earn(1)
+        assert not waiting or (len(waiting) < responses and sum(waiting) < most)
+        credit.spend(size)
+        waiting.append(size)
