@@ -41,7 +41,8 @@ def test_half_of_the_bytes_must_be_free_as_well() -> None:
 def test_a_window_is_never_exceeded_and_never_stuck(
     sizes: list[int], responses: int, most: int
 ) -> None:
-    credit, waiting = Credit(Window(responses, most)), []
+    credit = Credit(Window(responses, most))
+    waiting: list[int] = []
     for size in sizes:
         if not credit.left:
             while not credit.plenty:
