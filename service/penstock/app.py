@@ -35,6 +35,7 @@ from penstock.models.server import InferenceServer, ServerIdentity
 from penstock.models.services import LocalServices
 from penstock.models.trace_settings import TraceControl
 from penstock.models.views import ModelIndexEntry
+from penstock.regions.registry import Regions
 from penstock.rpc.server import open_grpc
 from penstock.settings import (
     CacheSettings,
@@ -182,12 +183,14 @@ async def open_server(
         strict_readiness=settings.repository.strict_readiness,
         trace=TraceControl(_trace_settings(settings.trace)),
         log=server_log.ServerLog(settings.logging),
+        regions=Regions(allowed=settings.client_shared_memory),
     )
     try:
         yield server
     finally:
         in_time = await server.stop(countdown)
         reaper.close()
+        server.regions.close()
         if not in_time:
             raise ExitTimeoutError
 

@@ -31,18 +31,12 @@ _LEFT_OUT = {
 """Ensembles and sequences are still to come."""
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
-_SHARED_MEMORY = "shared memory of clients is still to come"
 
 _KNOWN: Mapping[str, Mapping[str, str]] = {
     "grpc_infer_ok": {
         "model response parameters": _HAS_PARAMETERS,
     },
-    "grpc_infer_errors": {
-        "shm input region unknown": _SHARED_MEMORY,
-        "shm output region unknown": _SHARED_MEMORY,
-        "shm byte size wrong type": _SHARED_MEMORY,
-        "shm and raw for the same input": _SHARED_MEMORY,
-    },
+    "grpc_infer_errors": {},
     "grpc_streams": {
         "dec_failer mode 7": _HAS_PARAMETERS,
         "dec_failer mode 7 empty-final": _HAS_PARAMETERS,

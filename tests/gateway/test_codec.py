@@ -151,11 +151,6 @@ def test_parameters_that_cannot_be_are_refused(
         _decode({"inputs": [], "parameters": parameters})
 
 
-def test_what_outputs_cannot_do_yet_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="'shared_memory_region' of output 'OUT'"):
-        _decode_output({"shared_memory_region": "r"})
-
-
 @pytest.mark.contract("GP-10")
 @pytest.mark.parametrize(("given", "classes"), [(3, {"OUT": 3}), (0, {})])
 def test_an_output_may_be_wanted_as_classes(given: int, classes: dict[str, int]) -> None:
@@ -183,12 +178,6 @@ def test_classes_that_cannot_be_are_refused(parameters: dict[str, Any], text: st
 
 def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, OutputForm]:
     return _decode({"inputs": [], "outputs": [{"name": "OUT", "parameters": parameters}]})
-
-
-def test_shared_memory_of_an_input_is_refused_by_name() -> None:
-    item = {"name": "IN", "parameters": {"shared_memory_region": "r"}}
-    with pytest.raises(UnsupportedError, match="'shared_memory_region' of input 'IN'"):
-        _decode({"inputs": [item]})
 
 
 def test_named_outputs_are_json_unless_they_say_otherwise() -> None:

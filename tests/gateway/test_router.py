@@ -113,24 +113,6 @@ async def test_restricted_features_need_their_header(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "feature"),
-    [
-        ("GET", "/v2/systemsharedmemory/status", "system shared memory"),
-        ("POST", "/v2/systemsharedmemory/region/r/register", "system shared memory"),
-        ("GET", "/v2/cudasharedmemory/region/r/status", "cuda shared memory"),
-        ("POST", "/v2/cudasharedmemory/unregister", "cuda shared memory"),
-    ],
-)
-async def test_what_is_missing_yet_is_told_by_name(
-    client: httpx.AsyncClient, method: str, path: str, feature: str
-) -> None:
-    answer = await client.request(method, path)
-    assert answer.status_code == 501
-    assert answer.json()["error"].endswith(f"{feature} is not supported yet")
-    assert (await client.delete(path)).status_code == 405
-
-
-@pytest.mark.parametrize(
     "path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"]
 )
 async def test_what_the_protocol_has_not_is_not_found(client: httpx.AsyncClient, path: str) -> None:

@@ -127,7 +127,7 @@ async def test_error_is_an_exception_with_the_text(ask: Any) -> None:
         tensor.set_shared_memory("region", 4)
         client.infer("m", [tensor])
 
-    with pytest.raises(http.InferenceServerException, match="'shared_memory_region' of input 'IN'"):
+    with pytest.raises(http.InferenceServerException, match="Unable to find shared memory region"):
         await ask(infer)
 
 

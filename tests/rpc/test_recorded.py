@@ -45,7 +45,7 @@ _ELSEWHERE = {
 }
 """Answers that cannot be had of the stand-ins, and why."""
 
-_LATER = re.compile(r"sequence|seq_|shared_memory|shm|bls|\breshape|queue_policy")
+_LATER = re.compile(r"sequence|seq_|bls|\breshape|queue_policy")
 """What the server does not do yet, by the name of the case or by what is asked."""
 
 _PYTHON_TEXTS = re.compile(r"\$REPO|TypeError|Failed to process the request")

@@ -31,7 +31,6 @@ MISSING = (
         "polling the repository",
         but=(ModelControlMode.EXPLICIT,),
     ),
-    Missing("client_shared_memory", "allow-client-shm", "shared memory of clients"),
     Missing("http.header_forward_pattern", "http-header-forward-pattern", "forwarding headers"),
     Missing("grpc.header_forward_pattern", "grpc-header-forward-pattern", "forwarding headers"),
     Missing("grpc.restrictions", "grpc-restricted-protocol", "restricted protocols"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
 from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
 
 Value = TypeVar("Value")
@@ -28,6 +29,7 @@ Parameters = Mapping[str, ParameterValue]
 _NO_TENSORS: Mapping[str, Tensor] = {}
 _NO_PARAMETERS: Parameters = {}
 _NO_CLASSES: Mapping[str, int] = {}
+_NO_PLACES: Mapping[str, RegionSlice] = {}
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 ANY_VERSION = -1
@@ -41,7 +43,8 @@ class InferenceRequest:
     `requested_outputs` empty means all. `correlation_id` 0 or empty means no sequence. `timeout`
     is in microseconds, 0 for none; `priority` 0 is the model's default level. `deadline` is on the
     event loop's clock, in seconds: after it nobody waits for the answer. `classes` says of which
-    outputs the client wants that many classes in place of the values.
+    outputs the client wants that many classes in place of the values; `output_places` are those
+    that go into memory which the client shares.
     """
 
     model_name: str
@@ -57,6 +60,7 @@ class InferenceRequest:
     sequence_end: bool = False
     deadline: float | None = None
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
+    output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
 
 
 @_frozen

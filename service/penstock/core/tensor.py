@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.core.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from penstock.core.region import RegionSlice
 
 Buffer = bytes | bytearray | memoryview
 Array = NDArray[Any]
@@ -103,13 +106,21 @@ class Tensor:
 
     `buffer` holds the elements in row-major order, little-endian; BYTES elements are each preceded
     by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one.
+    `shared` says where the buffer is in memory that a client shares, if it is there.
     """
 
-    __slots__ = ("_array", "_buffer", "datatype", "shape")
+    __slots__ = ("_array", "_buffer", "datatype", "shape", "shared")
 
-    def __init__(self, datatype: DataType, shape: Sequence[int], buffer: Buffer) -> None:
+    def __init__(
+        self,
+        datatype: DataType,
+        shape: Sequence[int],
+        buffer: Buffer,
+        shared: RegionSlice | None = None,
+    ) -> None:
         self.datatype = datatype
         self.shape = tuple(shape)
+        self.shared = shared
         self._buffer: Buffer | None = buffer
         self._array: Array | None = None
 
@@ -125,6 +136,7 @@ class Tensor:
         tensor = cls.__new__(cls)
         tensor.datatype = datatype
         tensor.shape = array.shape
+        tensor.shared = None
         tensor._array = array
         tensor._buffer = None
         return tensor
@@ -164,6 +176,7 @@ class Tensor:
         tensor = Tensor.__new__(Tensor)
         tensor.datatype = self.datatype
         tensor.shape = tuple(shape)
+        tensor.shared = self.shared
         tensor._buffer = self._buffer
         tensor._array = None if self._array is None else self._array.reshape(tensor.shape)
         return tensor

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
-from penstock.core.errors import UnsupportedError
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.replies import PLAIN
 from penstock.gateway.repository import RepositoryEndpoints
-from penstock.gateway.router import Handler, Route, Router, Target
+from penstock.gateway.router import Route, Router
 from penstock.gateway.settings import SettingsEndpoints
+from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.models.server import InferenceServer
 from penstock.settings import Feature, HttpSettings
 
@@ -32,7 +29,7 @@ def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:
         *_model_routes(server),
         *_repository_routes(server, settings.max_input_size),
         *_settings_routes(server, settings.max_input_size),
-        *_coming_routes(),
+        *_memory_routes(server, settings.max_input_size),
     ]
     return Router(routes, settings.restrictions)
 
@@ -87,20 +84,17 @@ def _settings_routes(server: InferenceServer, limit: int) -> list[Route]:
     ]
 
 
-def _coming_routes() -> list[Route]:
-    """What the protocol has and this server has not yet."""
-    routes: list[Route] = []
-    for kind in ("system", "cuda"):
-        handler = _not_yet(f"{kind} shared memory")
-        path = f"/v2/{kind}sharedmemory(?:/region/[^/]+)?"
-        changes = f"{path}/(?:un)?register"
-        routes.append(Route(f"{path}/status", _GET, handler, Feature.SHARED_MEMORY))
-        routes.append(Route(changes, _POST, handler, Feature.SHARED_MEMORY))
+def _memory_routes(server: InferenceServer, limit: int) -> list[Route]:
+    feature = Feature.SHARED_MEMORY
+    routes = []
+    for kind, endpoints in (
+        ("system", SystemEndpoints(server.regions, limit)),
+        ("cuda", CudaEndpoints(server.regions, limit)),
+    ):
+        path = f"/v2/{kind}sharedmemory(?:/region/(?P<region>[^/]+))?"
+        routes += [
+            Route(f"{path}/status", _GET, endpoints.status, feature),
+            Route(f"{path}/register", _POST, endpoints.register, feature),
+            Route(f"{path}/unregister", _POST, endpoints.unregister, feature),
+        ]
     return routes
-
-
-def _not_yet(what: str) -> Handler:
-    async def refuse(_: Request, __: Target) -> ASGIApp:
-        raise UnsupportedError(f"{what} is not supported yet")
-
-    return refuse

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError
+from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer, Tensor
 from penstock.gateway.inputs import InputReader
@@ -23,6 +24,9 @@ from penstock.gateway.json_fields import (
 from penstock.gateway.json_tensors import tensor_to_json
 from penstock.gateway.json_text import dump, parse
 from penstock.gateway.parameters import read_parameters
+from penstock.gateway.shared_memory import shared_slice
+from penstock.regions.registry import NO_REGIONS, Regions
+from penstock.regions.tensors import put
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,20 @@ class EncodedResponse:
 
 
 def decode_request(
-    model: str, version: str, body: bytes, header_length: int, limit: int
+    model: str,
+    version: str,
+    body: bytes,
+    header_length: int,
+    limit: int,
+    regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputForm]:
     """The request in a body whose first `header_length` bytes are JSON (HI-01, HI-08)."""
     json = parse(body[:header_length])
     request_id = read_id(json)
     parameters = read_parameters(json)
-    reader = InputReader(model, request_id, memoryview(body)[header_length:], limit)
+    reader = InputReader(model, request_id, memoryview(body)[header_length:], limit, regions)
     inputs = reader.read(as_list(required(json, "inputs"), unable("inputs")))
-    outputs, classes = _requested_outputs(json)
+    outputs, classes, places = _requested_outputs(json, regions)
     request = InferenceRequest(
         model_name=model,
         model_version=version,
@@ -65,6 +74,7 @@ def decode_request(
         requested_outputs=tuple(outputs),
         parameters=parameters.custom,
         classes=classes,
+        output_places=places,
         **parameters.fields,
     )
     return request, OutputForm(parameters.binary_output, outputs)
@@ -83,7 +93,10 @@ def encode_response(
     outputs: list[dict[str, Any]] = []
     tensors: list[Buffer] = []
     for name, tensor in wanted_outputs(request, response).items():
-        if form.is_binary(name):
+        if (place := request.output_places.get(name)) is not None:
+            put(name, tensor, place)
+            outputs.append(_described(name, tensor))
+        elif form.is_binary(name):
             outputs.append(_described(name, tensor, parameters={"binary_data_size": tensor.nbytes}))
             tensors.append(tensor.buffer)
         else:
@@ -103,37 +116,51 @@ def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Ma
     return {name: tensor for name, tensor in response.outputs.items() if name in wanted}
 
 
-def _requested_outputs(json: Any) -> tuple[dict[str, bool], dict[str, int]]:
-    """The outputs that the request names and whether each shall be binary; classes of some."""
+def _requested_outputs(
+    json: Any, regions: Regions
+) -> tuple[dict[str, bool], dict[str, int], dict[str, RegionSlice]]:
+    """The outputs that the request names and whether each shall be binary; classes and places.
+
+    Of an output that is named twice the first counts.
+    """
     outputs: dict[str, bool] = {}
     classes: dict[str, int] = {}
+    places: dict[str, RegionSlice] = {}
     given = member(json, "outputs")
     for item in [] if given is ABSENT else as_list(given, unable("outputs")):
         name = as_string(required(item, "name"), unable("name"))
         parameters = member(item, "parameters")
-        if count := _class_count(name, parameters):
-            classes.setdefault(name, count)
         binary = member(parameters, "binary_data")
         binary = binary is not ABSENT and as_bool(binary, unable("binary_data"))
-        outputs.setdefault(name, binary)
-    return outputs, classes
+        count = _class_count(parameters)
+        _check_one_form(parameters, binary)
+        place = shared_slice(parameters, regions)
+        if name in outputs:
+            continue
+        outputs[name] = binary
+        if count:
+            classes[name] = count
+        if place is not None:
+            places[name] = place
+    return outputs, classes, places
 
 
-def _class_count(name: str, parameters: Any) -> int:
+def _class_count(parameters: Any) -> int:
     """How many classes an output's parameters ask for; 0 for its values."""
     classes = member(parameters, "classification")
-    count = 0
-    if classes is not ABSENT:
-        count = as_unsigned(classes, "Unable to set 'classification': ")
-    if member(parameters, "shared_memory_region") is not ABSENT:
-        if classes is not ABSENT:
-            raise InvalidRequestError(
-                "Output can't set both 'shared_memory_region' and 'classification'"
-            )
-        raise UnsupportedError(
-            f"parameter 'shared_memory_region' of output '{name}' is not supported yet"
-        )
-    return count
+    if classes is ABSENT:
+        return 0
+    return as_unsigned(classes, "Unable to set 'classification': ")
+
+
+def _check_one_form(parameters: Any, binary: bool) -> None:
+    """An output in memory of the client's is nothing else (HI-19)."""
+    if member(parameters, "shared_memory_region") is ABSENT:
+        return
+    classes = member(parameters, "classification") is not ABSENT
+    other = "classification" if classes else "binary_data" if binary else ""
+    if other:
+        raise InvalidRequestError(f"Output can't set both 'shared_memory_region' and '{other}'")
 
 
 def _described(name: str, tensor: Tensor, **content: Any) -> dict[str, Any]:

@@ -67,7 +67,8 @@ class InferEndpoint:
     ) -> tuple[InferenceRequest, OutputForm]:
         model, version = target.model, target.version
         if length:
-            return decode_request(model, version, body, length, self._limit)
+            regions = self._server.regions
+            return decode_request(model, version, body, length, self._limit, regions)
         config = await self._server.model_config(model, version)
         inference = decode_raw_request(model, version, body, config)
         if not body and request.headers.get("content-encoding", "identity") != "identity":

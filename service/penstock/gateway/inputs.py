@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json_fields import (
     ABSENT,
@@ -18,6 +18,9 @@ from penstock.gateway.json_fields import (
     unable,
 )
 from penstock.gateway.json_tensors import tensor_from_json
+from penstock.gateway.shared_memory import shared_slice
+from penstock.regions.registry import Regions
+from penstock.regions.tensors import tensor_in
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 _SOURCES = ("binary_data_size", "shared_memory_region")
@@ -26,11 +29,15 @@ _SOURCES = ("binary_data_size", "shared_memory_region")
 class InputReader:
     """Reads the inputs of one request of `model`; `rest` is what follows the JSON in the body.
 
-    `limit` bounds what all tensors of the JSON may take, since the text may be shorter (H-36).
+    `limit` bounds what all tensors of the JSON may take, since the text may be shorter (H-36);
+    `regions` are the memory that inputs may be in.
     """
 
-    def __init__(self, model: str, request_id: str, rest: memoryview, limit: int) -> None:
+    def __init__(
+        self, model: str, request_id: str, rest: memoryview, limit: int, regions: Regions
+    ) -> None:
         self._model = model
+        self._regions = regions
         self._request_id = request_id
         self._rest = rest
         self._limit = limit
@@ -49,7 +56,10 @@ class InputReader:
         return inputs
 
     def _tensor(self, name: str, datatype: DataType, shape: Sequence[int], item: Any) -> Tensor:
-        size = member(member(item, "parameters"), "binary_data_size")
+        parameters = member(item, "parameters")
+        size = member(parameters, "binary_data_size")
+        if (place := shared_slice(parameters, self._regions)) is not None:
+            return tensor_in(place, datatype, shape)
         if size is not ABSENT:
             taken = self._take(name, as_unsigned(size, unable("binary_data_size")))
             return Tensor(datatype, shape, taken)
@@ -111,9 +121,4 @@ def _check_sources(item: Any) -> None:
         raise InvalidRequestError(
             "Input must set only one of the following fields: 'data', 'binary_data_size' in"
             f" 'parameters', 'shared_memory_region' in 'parameters'. But {found}"
-        )
-    if given == ["shared_memory_region"]:
-        raise UnsupportedError(
-            f"parameter 'shared_memory_region' of input '{item.get('name', '')}'"
-            " is not supported yet"
         )

@@ -17,11 +17,12 @@ def member(holder: Any, key: str) -> Any:
     return holder.get(key, ABSENT) if isinstance(holder, dict) else ABSENT
 
 
-def required(holder: Any, key: str) -> Any:
+def required(holder: Any, key: str, prefix: str | None = None) -> Any:
     """A member that must be there."""
     value = member(holder, key)
     if value is ABSENT:
-        raise InternalError(f"{unable(key)}attempt to access non-existing object member '{key}'")
+        prefix = unable(key) if prefix is None else prefix
+        raise InternalError(f"{prefix}attempt to access non-existing object member '{key}'")
     return value
 
 

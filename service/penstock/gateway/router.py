@@ -25,6 +25,7 @@ class Target:
     model: str = ""
     version: str = ""
     repository: str = ""
+    region: str = ""
 
 
 Handler = Callable[[Request, Target], Awaitable[ASGIApp]]

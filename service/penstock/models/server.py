@@ -31,6 +31,7 @@ from penstock.models.views import (
     ModelStatistics,
     ServerMetadata,
 )
+from penstock.regions.registry import NO_REGIONS, Regions
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,12 @@ class ServerIdentity:
 
 
 class InferenceServer:
-    """Everything that a frontend may ask: plain frozen values in and out; raises core errors."""
+    """Everything that a frontend may ask: plain frozen values in and out; raises core errors.
+
+    `regions` are the memory that clients share, for the frontends that find tensors in it.
+    """
+
+    regions: Regions = NO_REGIONS
 
     def __init__(
         self,
@@ -56,7 +62,9 @@ class InferenceServer:
         strict_readiness: bool = True,
         trace: TraceControl | None = None,
         log: LogControl | None = None,
+        regions: Regions = NO_REGIONS,
     ) -> None:
+        self.regions = regions
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle

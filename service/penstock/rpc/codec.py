@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from penstock.core.errors import InternalError, InvalidRequestError, UnsupportedError
+from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.regions.registry import NO_REGIONS, Regions
+from penstock.regions.tensors import put, tensor_in
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
+from penstock.rpc.shared_memory import REGION, shared_slice
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 
@@ -40,20 +44,24 @@ _PARAMETER_FIELDS = (
 
 
 def decode_request(
-    message: pb.ModelInferRequest, deadline: float | None = None
+    message: pb.ModelInferRequest, deadline: float | None = None, regions: Regions = NO_REGIONS
 ) -> InferenceRequest:
-    """The request of a message; raises `InvalidRequestError` for what no model would take."""
+    """The request of a message; raises `InvalidRequestError` for what no model would take.
+
+    `regions` are where its tensors may be in memory that clients share.
+    """
     fields, custom = split_parameters(message.parameters)
     outputs, classes = _decode_outputs(message.outputs)
     return InferenceRequest(
         model_name=message.model_name,
         model_version=message.model_version,
         id=message.id,
-        inputs=_decode_inputs(message),
+        inputs=_decode_inputs(message, regions),
         requested_outputs=outputs,
         parameters=custom,
         deadline=deadline,
         classes=classes,
+        output_places=_output_places(message.outputs, regions),
         **fields,
     )
 
@@ -71,7 +79,12 @@ def encode_response(
         if wanted and name not in wanted:
             continue
         message.outputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
-        message.raw_output_contents.append(bytes(tensor.buffer))
+        place = request.output_places.get(name)
+        if place is None:
+            message.raw_output_contents.append(bytes(tensor.buffer))
+        else:
+            put(name, tensor, place)
+            message.raw_output_contents.append(b"")
     return message
 
 
@@ -103,18 +116,26 @@ def _decode_outputs(
             continue
         if CLASSIFICATION in output.parameters:
             classes.setdefault(output.name, class_count(output.parameters[CLASSIFICATION]))
-        if "shared_memory_region" in output.parameters:
-            if CLASSIFICATION in output.parameters:
+            if REGION in output.parameters:
                 raise InvalidRequestError(
                     "output can't set both 'shared_memory_region' and 'classification'"
                 )
-            raise UnsupportedError(
-                f"parameter 'shared_memory_region' of output '{output.name}' is not supported yet"
-            )
     return tuple(output.name for output in outputs), classes
 
 
-def _decode_inputs(message: pb.ModelInferRequest) -> dict[str, Tensor]:
+def _output_places(
+    outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor], regions: Regions
+) -> dict[str, RegionSlice]:
+    """Where the outputs go that the client wants in memory of its own."""
+    places: dict[str, RegionSlice | None] = {}
+    for output in outputs:
+        given = output.parameters
+        place = shared_slice(output.name, given, regions) if given else None
+        places.setdefault(output.name, place)
+    return {name: place for name, place in places.items() if place is not None}
+
+
+def _decode_inputs(message: pb.ModelInferRequest, regions: Regions) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     raw = iter(message.raw_input_contents)
     for tensor in message.inputs:
@@ -123,16 +144,7 @@ def _decode_inputs(message: pb.ModelInferRequest) -> dict[str, Tensor]:
                 f"[request id: {message.id or '<id_unknown>'}] input '{tensor.name}'"
                 " already exists in request"
             )
-        if "shared_memory_region" in tensor.parameters:
-            raise UnsupportedError(
-                f"parameter 'shared_memory_region' of input '{tensor.name}' is not supported yet"
-            )
-        tensors[tensor.name] = _decode_input(message, tensor, raw)
-    if extra := sum(1 for _ in raw):
-        raise InvalidRequestError(
-            f"unexpected additional raw_input_contents for model '{message.model_name}':"
-            f" {extra} more than inputs"
-        )
+        tensors[tensor.name] = _decode_input(message, tensor, raw, regions)
     return tensors
 
 
@@ -140,9 +152,14 @@ def _decode_input(
     message: pb.ModelInferRequest,
     tensor: pb.ModelInferRequest.InferInputTensor,
     raw: Iterator[bytes],
+    regions: Regions,
 ) -> Tensor:
     datatype = _DATATYPES.get(tensor.datatype, DataType.INVALID)
     where = f"'{tensor.name}' for model '{message.model_name}'"
+    place = shared_slice(tensor.name, tensor.parameters, regions) if tensor.parameters else None
+    if place is not None:
+        _refuse_contents(tensor, where)
+        return tensor_in(place, datatype, tensor.shape)
     buffer: Buffer | None
     if tensor.HasField("contents"):
         if message.raw_input_contents:
@@ -155,6 +172,13 @@ def _decode_input(
     if buffer is None:
         raise InvalidRequestError(f"unable to find data for input tensor {where} in request.")
     return Tensor(datatype, tensor.shape, buffer)
+
+
+def _refuse_contents(tensor: pb.ModelInferRequest.InferInputTensor, where: str) -> None:
+    if tensor.HasField("contents"):
+        raise InvalidRequestError(
+            f"unexpected 'content' provided when using shared memory for input tensor {where}"
+        )
 
 
 def _decode_contents(contents: pb.InferTensorContents, datatype: DataType, where: str) -> Buffer:

@@ -94,7 +94,7 @@ class Conversation:
         stream = None
         try:
             decoupled = await self._server.decoupled(name, message.model_version)
-            request = decode_request(message, self._deadline)
+            request = decode_request(message, self._deadline, self._server.regions)
             stream = await self._server.infer(request)
             empty_final = wants_empty_final(message.parameters)
             answer = StreamAnswer(name, ordered=not decoupled, empty_final=empty_final)

@@ -16,19 +16,11 @@ from penstock.rpc.codec import decode_request, encode_response
 from penstock.rpc.context import Method, RpcContext, Service, Unary
 from penstock.rpc.conversation import Conversation
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
+from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import clean
 
 NAME = "inference.GRPCInferenceService"
-
-_NOT_YET = (
-    "SystemSharedMemoryStatus",
-    "SystemSharedMemoryRegister",
-    "SystemSharedMemoryUnregister",
-    "CudaSharedMemoryStatus",
-    "CudaSharedMemoryRegister",
-    "CudaSharedMemoryUnregister",
-)
 
 
 class InferenceServicer:
@@ -36,6 +28,7 @@ class InferenceServicer:
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
+        self._memory = SharedMemoryMethods(server.regions)
 
     def service(self) -> Service:
         """The methods by name, for a transport to serve."""
@@ -53,9 +46,14 @@ class InferenceServicer:
             self.RepositoryModelUnload,
             self.TraceSetting,
             self.LogSettings,
+            self._memory.SystemSharedMemoryStatus,
+            self._memory.SystemSharedMemoryRegister,
+            self._memory.SystemSharedMemoryUnregister,
+            self._memory.CudaSharedMemoryStatus,
+            self._memory.CudaSharedMemoryRegister,
+            self._memory.CudaSharedMemoryUnregister,
         ]
         methods = [_method(handler.__name__, handler) for handler in unary]
-        methods += [_method(name, _not_yet(name)) for name in _NOT_YET]
         stream = Method(
             "ModelStreamInfer",
             pb.ModelInferRequest,
@@ -74,7 +72,7 @@ class InferenceServicer:
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
-        request = decode_request(message, context.deadline)
+        request = decode_request(message, context.deadline, self._server.regions)
         stream = await self._server.infer(request)
         try:
             response = await only(stream)
@@ -178,13 +176,6 @@ def _tensors(tensors: Iterable[TensorMetadata]) -> list[pb.ModelMetadataResponse
 def _refuse_repository_name(name: str) -> None:
     if name:
         raise UnsupportedError("'repository_name' specification is not supported")
-
-
-def _not_yet(name: str) -> Unary:
-    async def refuse(_: Message, __: RpcContext) -> Message:
-        raise UnsupportedError(f"{name} is not supported yet")
-
-    return refuse
 
 
 def _method(name: str, handler: Unary) -> Method:

@@ -1,0 +1,134 @@
+"""`Regions`: the regions that clients have registered, by name (contract X-07 to X-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeVar
+
+from penstock.core.errors import (
+    AlreadyExistsError,
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedError,
+)
+from penstock.core.region import Region, RegionSlice
+from penstock.regions.cuda import CudaRegion, open_cuda_region
+from penstock.regions.system import SystemRegion, open_system_region
+
+_DISABLED = (
+    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+)
+
+Kind = type[SystemRegion] | type[CudaRegion]
+AnyRegion = TypeVar("AnyRegion", SystemRegion, CudaRegion)
+
+_NAMES: dict[type[Region], tuple[str, str]] = {
+    SystemRegion: ("system", "CUDA"),
+    CudaRegion: ("CUDA", "system"),
+}
+
+
+@dataclass(slots=True)
+class _Entry:
+    region: SystemRegion | CudaRegion
+    unregistered: bool = False
+
+
+class Regions:
+    """Registers, finds and unregisters; one namespace for all kinds of memory.
+
+    Unless clients are `allowed` to share memory, nothing can be registered (X-08).
+    """
+
+    def __init__(self, *, allowed: bool = False) -> None:
+        self._allowed = allowed
+        self._entries: dict[str, _Entry] = {}
+        self._numbers = count(1)
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Map POSIX shared memory; raises what the client did wrong."""
+        self._check_new(name)
+        if any(isinstance(r, SystemRegion) and r.key == key for r in self._regions()):
+            raise InternalError(f"Invalid shared memory region: '{key}'")  # as the real server
+        self._add(open_system_region(next(self._numbers), name, key, offset, byte_size))
+
+    def register_cuda(self, name: str, handle: bytes, device: int, byte_size: int) -> None:
+        """Open memory of a GPU by its IPC handle; raises what the client did wrong."""
+        self._check_new(name)
+        self._add(open_cuda_region(next(self._numbers), name, handle, device, byte_size))
+
+    def unregister(self, kind: Kind, name: str = "") -> None:
+        """Forget one region of a kind, or all of them; those in use when they no longer are."""
+        self._refuse_unless_allowed()
+        for entry in list(self._entries.values()):
+            if isinstance(entry.region, kind) and (not name or entry.region.name == name):
+                entry.unregistered = True
+                self._remove_idle(entry)
+
+    def status(self, kind: type[AnyRegion], name: str = "") -> list[AnyRegion]:
+        """One region of a kind, or all of them by name; raises when the one is not there."""
+        if not name:
+            found = sorted(self._regions(), key=lambda region: region.name)
+            return [region for region in found if isinstance(region, kind)]
+        own, other = _NAMES[kind]
+        entry = self._entries.get(name)
+        if entry is None:
+            own = own.lower()
+            raise NotFoundError(f"Unable to find {own} shared memory region: '{name}'")
+        if not isinstance(entry.region, kind):
+            raise NotFoundError(
+                f"The region named '{name}' is registered as {other} shared memory,"
+                f" not {own} shared memory"
+            )
+        return [entry.region]
+
+    def slice(self, name: str, offset: int, size: int) -> RegionSlice:
+        """Part of a region, for a tensor; raises when there is no such part (X-09, X-10)."""
+        entry = self._entries.get(name)
+        if entry is None:
+            raise NotFoundError(f"Unable to find shared memory region: '{name}'")
+        region = entry.region
+        if not 0 <= offset < region.byte_size:
+            raise InvalidRequestError(f"Invalid offset for shared memory region: '{name}'")
+        # Nothing of nothing is refused at the beginning only, as by the real server.
+        if not 0 <= size <= region.byte_size - offset or offset == size == 0:
+            text = f"Invalid offset + byte size for shared memory region: '{name}'"
+            raise InvalidRequestError(text)
+        return region.slice(offset, size)
+
+    def close(self) -> None:
+        """Let go of everything: the server ends."""
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            entry.region.close()
+
+    def _check_new(self, name: str) -> None:
+        self._refuse_unless_allowed()
+        if name in self._entries:
+            raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+
+    def _refuse_unless_allowed(self) -> None:
+        if not self._allowed:
+            raise UnsupportedError(_DISABLED)
+
+    def _add(self, region: SystemRegion | CudaRegion) -> None:
+        entry = self._entries[region.name] = _Entry(region)
+        region.on_idle = lambda: self._remove_idle(entry)
+
+    def _remove_idle(self, entry: _Entry) -> None:
+        """Drop what is unregistered once nobody uses it; may come from any thread (G-16)."""
+        name = entry.region.name
+        if not entry.unregistered or entry.region.in_use or self._entries.get(name) is not entry:
+            return
+        del self._entries[name]
+        entry.region.close()
+
+    def _regions(self) -> Iterator[SystemRegion | CudaRegion]:
+        return (entry.region for entry in self._entries.values())
+
+
+NO_REGIONS = Regions()
+"""For those who have none: nothing can be registered here."""

@@ -1,0 +1,138 @@
+"""Regions of POSIX shared memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.region import Region, RegionSlice, SharedFile
+from penstock.core.tensor import Buffer
+
+_RESERVED = "triton_python_backend_shm_region_"
+"""How keys begin that no client may register (contract X-07, SEC-06)."""
+
+
+class SystemRegion(Region):
+    """`byte_size` bytes of a shared memory object, from `offset` on.
+
+    `on_idle` is called, in whichever thread, when the last slice is no longer used.
+    """
+
+    def __init__(
+        self, number: int, name: str, key: str, descriptor: int, offset: int, byte_size: int
+    ) -> None:
+        super().__init__(number, name, byte_size)
+        self.key = key
+        self.offset = offset
+        self.on_idle: Callable[[], None] | None = None
+        self._memory: mmap.mmap | None = mmap.mmap(descriptor, byte_size, offset=offset)
+        self._descriptor = descriptor
+        self._uses: dict[int, weakref.ref[object]] = {}
+        self._numbers = 0
+
+    @property
+    def file(self) -> SharedFile:
+        return SharedFile(self._descriptor, self.offset, self.byte_size)
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self._uses)
+
+    def slice(self, offset: int, size: int) -> RegionSlice:
+        """Raises `InvalidRequestError` when the client has cut the memory off meanwhile."""
+        # Touching what the object no longer has would end the process.
+        if os.fstat(self._descriptor).st_size < self.offset + self.byte_size:
+            raise InvalidRequestError(
+                f"shared memory region '{self.name}' is larger than what is left of its memory"
+            )
+        assert self._memory is not None
+        block = np.frombuffer(self._memory, np.uint8, size, offset)
+        number = self._numbers = self._numbers + 1
+        # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
+        self._uses[number] = weakref.ref(block, lambda _: self._released(number))
+        return _SystemSlice(self, offset, size, block.data)
+
+    def close(self) -> None:
+        """The mapping goes with the last view of it."""
+        if self._memory is not None:
+            self._memory = None
+            os.close(self._descriptor)
+
+    def _released(self, number: int) -> None:
+        self._uses.pop(number, None)
+        if not self._uses and self.on_idle is not None:
+            self.on_idle()
+
+
+class _SystemSlice(RegionSlice):
+    def __init__(self, region: Region, offset: int, size: int, view: memoryview) -> None:
+        super().__init__(region, offset, size)
+        self._view = view
+
+    def read(self) -> Buffer:
+        return self._view.toreadonly()
+
+    def write(self, data: Buffer) -> None:
+        source = memoryview(data).cast("B") if len(data) else b""
+        self._view[: len(source)] = source
+
+
+def open_system_region(
+    number: int, name: str, key: str, offset: int, byte_size: int
+) -> SystemRegion:
+    """Map a shared memory object by its key; texts are those of the real server (X-07, X-10)."""
+    if key.lstrip("/").startswith(_RESERVED):
+        raise InvalidRequestError(
+            f"cannot register shared memory region '{name}' with key '{key}' as the key contains"
+            f" the reserved prefix '{_RESERVED}'"
+        )
+    descriptor = _open(key)
+    try:
+        _check_size(descriptor, name, key, offset + byte_size)
+        return _mapped(number, name, key, descriptor, offset, byte_size)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _open(key: str) -> int:
+    """As `shm_open`: a file name, whatever slashes it begins with."""
+    name = key.lstrip("/")
+    try:
+        if not name or "/" in name:
+            raise ValueError(f"'{key}' is no name of a shared memory object")
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(f"/dev/shm/{name}", flags)
+    except (OSError, ValueError) as error:
+        raise InternalError(f"Unable to open shared memory region: '{key}'") from error
+
+
+def _check_size(descriptor: int, name: str, key: str, end: int) -> None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise InternalError(f"Invalid shared memory region: '{key}'")
+    if end > status.st_size:
+        raise _refused(name, "invalid args")
+
+
+def _mapped(
+    number: int, name: str, key: str, descriptor: int, offset: int, byte_size: int
+) -> SystemRegion:
+    # Python takes a size of 0 for the whole object, and looks at the offset before the kernel does.
+    if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
+        raise _refused(name, "unable to process address spaceInvalid argument")
+    try:
+        return SystemRegion(number, name, key, descriptor, offset, byte_size)
+    except (OSError, ValueError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise _refused(name, f"unable to process address space{reason}") from error
+
+
+def _refused(name: str, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"failed to register shared memory region '{name}': {reason}")
