@@ -349,7 +349,8 @@ class FakeLoader(ModelLoader):
         self.instances.append(instance)
         config = replace(model_config(), name=files.name)
         instances = (instance,)
-        return Model(config, version, instances, DirectScheduler(instances), Statistics())
+        scheduler = DirectScheduler(instances)
+        return Model(config, version, instances, scheduler, Statistics(), folder=files.folder)
 
 
 def write_model(

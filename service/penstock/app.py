@@ -174,7 +174,6 @@ async def open_server(
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count
     )
-    loader.services = LocalServices(lifecycle, custom)
     server = InferenceServer(
         ServerIdentity(settings.id, __version__),
         repository,
@@ -185,6 +184,7 @@ async def open_server(
         log=server_log.ServerLog(settings.logging),
         regions=Regions(allowed=settings.client_shared_memory),
     )
+    loader.services = LocalServices(server, lifecycle, custom)
     try:
         yield server
     finally:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from conformance.golden import Case, Peer
+from conformance.golden_row import row_differences
 from recorded import answers, needs_answers, write_models
 from serving import Served, serving
 
@@ -168,6 +169,49 @@ def test_index_tells_the_reasons_of_the_real_server(loader: Served, bad: Path) -
     unknown = {name: text for name, text in differing.items() if name not in _KNOWN_IN_INDEX}
     assert not unknown, _listed(unknown)
     assert sorted(differing) == sorted(_KNOWN_IN_INDEX), "some that are listed as different agree"
+
+
+# -- models that come and go ----------------------------------------------------------------------
+
+_TOO_QUICK = {"index after slow unloaded"}
+"""Shows a model that is still being unloaded after it has answered; here it may be gone by then."""
+
+
+def test_models_come_and_go_as_in_the_real_server(tmp_path: Path) -> None:
+    """All of it in one row, since each question depends on those before it."""
+    repository = write_models("good", tmp_path / "models")
+    write_models("hang", write_models("bad", repository))
+    for name in _LEFT_OUT:
+        shutil.rmtree(repository / name)
+    found = [Case("", name, _without(case)) for name, case in answers("model_control.json").items()]
+    asked = [case for case in found if not _needs_more(case)]
+    with serving(repository, tmp_path / "log", "--model-control-mode=explicit") as server:
+        peer = Peer(server.grpc, server.http, repository)
+        differing = dict(row_differences(peer, asked))
+    print(f"model_control: {len(asked) - len(differing)} of {len(asked)} agree")
+    assert not differing, _listed(differing)
+
+
+@pytest.mark.contract("X-13", "X-14", "X-15", "H-11", "H-12")
+def test_settings_are_kept_as_in_the_real_server(tmp_path: Path) -> None:
+    """All of it in one row, as above."""
+    repository = write_models("good", tmp_path / "models")
+    for model in repository.iterdir():
+        if model.name != "simple":
+            shutil.rmtree(model)
+    trace = tmp_path / "trace.json"
+    text = json.dumps(answers("trace_and_logging.json")).replace("$WORK/gr/trace.json", str(trace))
+    asked = [Case("", name, case) for name, case in json.loads(text).items()]
+    with serving(repository, tmp_path / "log", f"--trace-config=triton,file={trace}") as server:
+        differing = dict(row_differences(Peer(server.grpc, server.http, repository), asked))
+    print(f"trace_and_logging: {len(asked) - len(differing)} of {len(asked)} agree")
+    assert not differing, _listed(differing)
+
+
+def _needs_more(case: Case) -> bool:
+    """Whether a case needs what this server has not, or shows a moment that it has not."""
+    ensembles = "ensemble_identity" in _LEFT_OUT and case.name == "index ensemble"
+    return ensembles or case.model in _LEFT_OUT or case.name in _TOO_QUICK
 
 
 @pytest.mark.parametrize(

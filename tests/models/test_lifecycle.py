@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from itertools import product
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import ANY_VERSION
 from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
 from penstock.models.states import State, VersionStatus
 
@@ -487,12 +489,95 @@ async def test_a_load_waits_for_the_version_that_is_being_unloaded(house: House)
 
 
 async def test_any_mixture_of_loads_and_unloads_ends_with_one_model_at_most(house: House) -> None:
-    verbs = [house.lifecycle.load, house.lifecycle.unload] * 5 + [house.lifecycle.load]
+    load: Callable[[str], Awaitable[None]] = house.lifecycle.load
+    unload: Callable[[str], Awaitable[None]] = house.lifecycle.unload
+    verbs = [load, unload] * 5 + [load]
     await asyncio.gather(*(verb("m") for verb in verbs))
     await house.lifecycle.settled()
     running = [instance for instance in house.loader.instances if not instance.stopped]
     assert len(running) == len(house.lifecycle.served("m"))
     assert all(instance.stopped <= 1 for instance in house.loader.instances)
+
+
+# -- files and configurations that come with a load -----------------------------------------------
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where files of load requests go."""
+    folder = tmp_path.with_name(f"{tmp_path.name}-scratch")
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def left(folder: Path) -> list[Path]:
+    """What lies in a folder."""
+    return list(folder.iterdir())
+
+
+def made(*versions: int) -> ModelOverride:
+    """A model that is not in the repository."""
+    return ModelOverride(
+        '{"backend": "fake", "version_policy": {"all": {}}}',
+        {f"file:{version}/model": b"x" for version in versions},
+    )
+
+
+@pytest.mark.contract("X-18")
+async def test_files_of_a_load_live_as_long_as_the_model(house: House, scratch: Path) -> None:
+    await house.lifecycle.load("made", made(1, 2))
+    (folder,) = left(scratch)
+    assert (await house.ask("made"))[0] == "2"
+    await house.lifecycle.load("made", made(3))
+    await house.lifecycle.settled()
+    assert (await house.ask("made"))[0] == "3"
+    assert folder not in left(scratch)
+    await house.unload("made")
+    assert left(scratch) == []
+
+
+async def test_files_of_a_model_with_requests_in_flight_stay(house: House, scratch: Path) -> None:
+    house.loader.held = True
+    await house.lifecycle.load("made", made(1))
+    held = await house.hold_a_request("made")
+    await house.lifecycle.unload("made")
+    await turns()
+    assert len(left(scratch)) == 1
+    house.loader.instances[0].release()
+    assert await held == ["held"]
+    await house.lifecycle.settled()
+    assert left(scratch) == []
+
+
+@pytest.mark.contract("M-05")
+async def test_what_served_goes_on_when_a_reload_with_files_fails(
+    house: House, scratch: Path
+) -> None:
+    await house.lifecycle.load("made", made(1))
+    house.loader.failures[1] = InternalError("broken")
+    with pytest.raises(InvalidRequestError, match="broken"):
+        await house.lifecycle.load("made", made(1))
+    assert await house.ask("made") == ("1", ["a"])
+    await house.unload("made")
+    assert left(scratch) == []
+
+
+async def test_closing_leaves_no_files(house: House, scratch: Path) -> None:
+    await house.lifecycle.load("made", made(1))
+    await house.lifecycle.close()
+    assert left(scratch) == []
+
+
+@pytest.mark.contract("X-17")
+async def test_a_configuration_counts_until_the_next_load(house: House) -> None:
+    write_model(house.path, versions=(2, 3))
+    await house.lifecycle.load(
+        "m", ModelOverride('{"backend": "fake", "version_policy": {"specific": {"versions": [1]}}}')
+    )
+    assert list(house.lifecycle.served("m")) == [1]
+    await house.lifecycle.load("m")
+    assert list(house.lifecycle.served("m")) == [3]
 
 
 # -- whether all is well -------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from penstock.core.errors import (
     ModelLoadError,
     UnsupportedError,
 )
+from penstock.models.override import ModelOverride
 from penstock.models.repository import (
     ModelFiles,
     ModelRepository,
@@ -160,7 +161,7 @@ def test_config_in_a_version_folder_is_ignored_with_a_warning(
 
 def test_override_stands_in_for_the_file(tmp_path: Path) -> None:
     _write(tmp_path, "m/config.pbtxt", text=CONFIG)
-    files = ModelRepository([tmp_path]).read("m", '{"backend": "repeat"}')
+    files = ModelRepository([tmp_path]).read("m", ModelOverride('{"backend": "repeat"}'))
     assert (files.config.backend, files.config.max_batch_size) == ("repeat", 0)
     assert files.has_config
 
@@ -170,11 +171,57 @@ def test_override_that_is_wrong_is_named_in_the_log(
 ) -> None:
     _write(tmp_path, "m/")
     with pytest.raises(InternalError, match=r"^failed to load 'm', failed to poll"):
-        ModelRepository([tmp_path]).read("m", '{"foo": 1}')
+        ModelRepository([tmp_path]).read("m", ModelOverride('{"foo": 1}'))
     assert caplog.messages[-1] == (
         "Poll failed for model directory 'm': "
         "Invalid config override: unknown field 'foo' in model configuration"
     )
+
+
+@pytest.mark.contract("X-18")
+def test_files_stand_in_for_all_that_the_repository_has(tmp_path: Path) -> None:
+    _write(tmp_path, "m/1/model", "m/5/model", "m/config.pbtxt", text=CONFIG)
+    override = ModelOverride('{"backend": "repeat"}', {"file:2/model": b"x"})
+    files = ModelRepository([tmp_path]).read("m", override)
+    assert files.folder is not None
+    try:
+        assert files.versions == {2: files.path / "2"}
+        assert files.path == files.folder.path
+        assert (files.config.backend, files.config.max_batch_size) == ("repeat", 0)
+    finally:
+        files.folder.remove()
+
+
+@pytest.mark.contract("X-18")
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        (
+            ModelOverride(None, {"file:1/m": b""}),
+            "Load parameter 'config' must be specified for model file override",
+        ),
+        (ModelOverride("{", {"file:1/m": b""}), "Invalid config override: "),
+        (ModelOverride("{}", {"file:../m": b""}), "Invalid file parameter 'file:../m'"),
+        (ModelOverride('{"backend":"b"}'), "model not found in any model repository."),
+    ],
+)
+def test_overrides_that_cannot_be_are_told_in_the_log_and_leave_nothing(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    override: ModelOverride,
+    problem: str,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(InternalError, match=r"^failed to load 'made', failed to poll"):
+        ModelRepository([tmp_path]).read("made", override)
+    assert problem in caplog.messages[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_models_of_two_repositories_are_told(tmp_path: Path) -> None:
+    _write(tmp_path, "one/m/", "one/n/", "two/m/")
+    assert ModelRepository([tmp_path / "one", tmp_path / "two"]).duplicates() == {"m"}
 
 
 # -- versions ------------------------------------------------------------------------------------

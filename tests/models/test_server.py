@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
     UnavailableError,
-    UnsupportedError,
 )
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.repository import ModelRepository
@@ -408,10 +408,33 @@ async def test_without_explicit_control_models_cannot_be_loaded_or_unloaded(
         assert refused.value.message == text
 
 
-async def test_load_parameters_are_refused_by_name(house: House) -> None:
+async def test_files_of_a_load_stand_in_for_those_of_the_repository(house: House) -> None:
     server = await house.started()
-    with pytest.raises(UnsupportedError, match=r"not supported yet: config, file:1/model$"):
-        await server.load("m", {"file:1/model": b"", "config": "{}"})
+    await server.load("m", {"file:7/model": b"", "config": '{"backend": "fake"}'})
+    assert (await server.model_metadata("m", "")).versions == ("7",)
+    await house.unload("m")
+
+
+async def test_the_index_holds_what_the_repository_has(house: House) -> None:
+    """As the real server has it: what came with a request is not listed."""
+    server = await house.started("m")
+    await server.load("made", {"file:7/model": b"", "config": '{"backend": "fake"}'})
+    assert await _index(server) == ["m 1 READY", "two"]
+    await house.unload("made")
+
+
+async def test_a_model_of_two_repositories_is_unavailable(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        write_model(tmp_path / folder)
+    repository = ModelRepository([tmp_path / "one", tmp_path / "two"])
+    lifecycle = ModelLifecycle(repository, FakeLoader())
+    server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
+    await server.start(["m"])
+    told = answers("options.json")["same name in two repositories, no namespacing"]
+    (entry,) = await server.index()
+    (expected,) = json.loads(told["body"]) if told else [{}]
+    assert (entry.state, entry.reason) == (expected["state"], expected["reason"])
 
 
 @needs_answers

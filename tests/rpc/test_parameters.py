@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.parameters import split_parameters, wants_empty_final
+from penstock.rpc.parameters import (
+    load_parameters,
+    split_parameters,
+    unload_dependents,
+    wants_empty_final,
+)
 
 _OTHER_TYPES = {
     "sequence_id": ("bool_param", "double_param", "uint64_param"),
@@ -112,3 +117,49 @@ def test_empty_final_response_is_only_for_those_who_ask() -> None:
     declined = message(**{key: ("bool_param", False)})
     assert [wants_empty_final(p) for p in (asked, declined, message())] == [True, False, False]
     assert key not in message()
+
+
+# -- loading and unloading ------------------------------------------------------------------------
+
+
+def _repository(**fields: Any) -> pb.ModelRepositoryParameter:
+    return pb.ModelRepositoryParameter(**fields)
+
+
+@pytest.mark.contract("G-12")
+def test_load_takes_a_configuration_and_files() -> None:
+    config, file = _repository(string_param=""), _repository(bytes_param=b"")
+    assert load_parameters({"config": config, "file:1/m": file}) == {"config": "", "file:1/m": b""}
+
+
+@pytest.mark.contract("G-12")
+@pytest.mark.parametrize(
+    ("key", "parameter", "text"),
+    [
+        ("foo", _repository(string_param="x"), "unrecognized load parameter 'foo'."),
+        (
+            "config",
+            _repository(int64_param=5),
+            "invalid value type for load parameter 'config', expected string_param.",
+        ),
+        (
+            "file:1/m",
+            _repository(string_param="x"),
+            "invalid value type for load parameter 'file:1/m', expected bytes_param.",
+        ),
+    ],
+)
+def test_other_load_parameters_are_refused(
+    key: str, parameter: pb.ModelRepositoryParameter, text: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        load_parameters({key: parameter})
+    assert refused.value.message == text
+
+
+@pytest.mark.contract("G-13")
+def test_unload_may_take_dependents_along() -> None:
+    assert not unload_dependents({"other": _repository(string_param="x")})
+    assert unload_dependents({"unload_dependents": _repository(bool_param=True)})
+    with pytest.raises(InvalidRequestError, match=r"'unload_dependents' parameter, expected bool_"):
+        unload_dependents({"unload_dependents": _repository(string_param="x")})

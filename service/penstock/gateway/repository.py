@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
@@ -89,7 +88,7 @@ def _load_parameters(json: Any) -> Mapping[str, str | bytes]:
 def _file(key: str, text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise InvalidRequestError(f"load parameter '{key}' is not base64: {error}") from error
 
 

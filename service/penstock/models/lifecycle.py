@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from penstock.core.errors import InferenceError, InvalidRequestError
@@ -12,6 +12,7 @@ from penstock.models.dependencies import Dependencies, needs_of
 from penstock.models.loader import ModelLoader
 from penstock.models.loading import Loading
 from penstock.models.model import Model
+from penstock.models.override import ModelOverride, ScratchFolder
 from penstock.models.repository import ModelFiles, ModelRepository
 from penstock.models.reservations import Reservations
 from penstock.models.retirement import Retirement
@@ -20,6 +21,7 @@ from penstock.models.states import VersionStatus
 _ABORT_SECONDS = 5.0
 
 Polled = dict[str, ModelFiles | InferenceError]
+Overrides = Mapping[str, ModelOverride | None]
 
 
 class ModelLifecycle:
@@ -38,6 +40,7 @@ class ModelLifecycle:
         self._retirement = Retirement()
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
+        self._folders: dict[str, ScratchFolder] = {}
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
 
     # -- looking up ---------------------------------------------------------------------------
@@ -83,18 +86,24 @@ class ModelLifecycle:
 
     # -- changing -----------------------------------------------------------------------------
 
-    async def load(self, name: str) -> None:
+    async def load(self, name: str, override: ModelOverride | None = None) -> None:
         """Load, or load anew, the versions that the policy selects; raises when any fails.
 
         All of them serve, or none of the new ones does. What an ensemble needs and does not
         serve is loaded as well. It goes on when the caller leaves.
         """
-        for error in (await self.load_all([name])).values():
+        for error in (await self.load_all({name: override})).values():
             raise error
 
-    async def load_all(self, names: Iterable[str]) -> dict[str, InferenceError]:
-        """Load several models, each once and behind what it needs; answers with what failed."""
-        task = asyncio.get_running_loop().create_task(self._load(list(names)))
+    async def load_all(
+        self, names: Iterable[str] | Mapping[str, ModelOverride | None]
+    ) -> dict[str, InferenceError]:
+        """Load several models, each once and behind what it needs; answers with what failed.
+
+        Some may come with files or a configuration in place of the repository's.
+        """
+        overrides = names if isinstance(names, Mapping) else dict.fromkeys(names)
+        task = asyncio.get_running_loop().create_task(self._load(overrides))
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
         return await asyncio.shield(task)
@@ -114,7 +123,7 @@ class ModelLifecycle:
                 settled = related <= names
                 names |= related
                 if settled:
-                    self._unload(gone, related - gone)
+                    await self._unload(gone, related - gone)
 
     async def settled(self) -> None:
         """Wait until every version that is being unloaded is gone."""
@@ -126,6 +135,7 @@ class ModelLifecycle:
         for name in self._catalog.names():
             self._retirement.unload(name, self._catalog.versions(name))
         await self.settled()
+        await self._release(list(self._folders))
 
     async def abort(self) -> None:
         """Release everything now, whatever it is doing, within a few seconds."""
@@ -135,37 +145,40 @@ class ModelLifecycle:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._stop_loading()
                 await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
+                await self._release(list(self._folders))
 
     def _live(self) -> set[Model]:
         return {*self.models(), *self._retirement.models()}
 
     # -- loading ------------------------------------------------------------------------------
 
-    async def _load(self, names: Sequence[str]) -> dict[str, InferenceError]:
-        reserved, failures = set(names), None
+    async def _load(self, overrides: Overrides) -> dict[str, InferenceError]:
+        reserved, failures = set(overrides), None
         while failures is None:
             async with self._reservations.hold(reserved):
-                polled = await self._poll(names)
+                polled = await self._poll(overrides)
                 related = polled.keys() | self._dependencies.dependents(polled.keys())
                 if related <= reserved:
-                    failures = await self._bring_up(set(names), polled)
+                    failures = await self._bring_up(set(overrides), polled)
+                else:
+                    _discard(polled)
                 reserved |= related
         return failures
 
-    async def _poll(self, names: Iterable[str]) -> Polled:
+    async def _poll(self, overrides: Overrides) -> Polled:
         """What the repository holds of models, and of what they need and does not serve."""
         polled: Polled = {}
-        todo = set(names)
+        todo = set(overrides)
         while todo:
-            found = await asyncio.gather(*(self._read(name) for name in todo))
+            found = await asyncio.gather(*(self._read(n, overrides.get(n)) for n in todo))
             polled |= zip(todo, found, strict=True)
             needs = (needs_of(files.config) for files in found if isinstance(files, ModelFiles))
             todo = {need for need in set().union(*needs) if not self.served(need)} - polled.keys()
         return polled
 
-    async def _read(self, name: str) -> ModelFiles | InferenceError:
+    async def _read(self, name: str, override: ModelOverride | None) -> ModelFiles | InferenceError:
         try:
-            return await asyncio.to_thread(self._repository.read, name)
+            return await asyncio.to_thread(self._repository.read, name, override)
         except InferenceError as error:
             return error
 
@@ -175,10 +188,12 @@ class ModelLifecycle:
         for name, files in polled.items():
             if isinstance(files, ModelFiles):
                 self._dependencies.put(files, explicit=name in names)
+                await self._keep(name, files.folder)
             elif name in names:
                 unread[name] = files
             else:
                 self._dependencies.remove([name])
+                await self._release([name])
         changed = polled.keys() - unread.keys()
         loading = self._loading()
         above = self._dependencies.dependents(changed)
@@ -199,7 +214,7 @@ class ModelLifecycle:
 
     # -- unloading ----------------------------------------------------------------------------
 
-    def _unload(self, names: set[str], above: set[str]) -> None:
+    async def _unload(self, names: set[str], above: set[str]) -> None:
         """Let models go, and the ensembles above them, which come back with what they need."""
         self._dependencies.remove(names)
         checks = self._loading()
@@ -207,6 +222,29 @@ class ModelLifecycle:
             checks.check(name)
         for name in names:
             self._retirement.unload(name, self._catalog.versions(name))
+        await self._release(names)
+
+    # -- files that came with a request -------------------------------------------------------
+
+    async def _keep(self, name: str, folder: ScratchFolder | None) -> None:
+        """Hold the folder that a model was loaded from, until it is loaded anew or unloaded."""
+        if folder is not None:
+            folder.hold()
+        await self._release([name])
+        if folder is not None:
+            self._folders[name] = folder
+
+    async def _release(self, names: Iterable[str]) -> None:
+        for name in names:
+            if folder := self._folders.pop(name, None):
+                await folder.release()
+
+
+def _discard(polled: Polled) -> None:
+    """Remove files that came with a request and are not used."""
+    for files in polled.values():
+        if isinstance(files, ModelFiles) and files.folder is not None:
+            files.folder.remove()
 
 
 def _load_failed(name: str, why: str) -> InvalidRequestError:

@@ -87,6 +87,7 @@ class ModelLoader:
             statistics,
             labels,
             max_pending=self._max_pending,
+            folder=files.folder,
         )
 
     def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:

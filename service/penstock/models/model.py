@@ -15,6 +15,7 @@ from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.models.admission import Admission
+from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.views import Gauge, TensorMetadata
 from penstock.scheduling import Instance, Scheduler
@@ -56,6 +57,7 @@ class Model:
         labels: Mapping[str, Sequence[bytes]] | None = None,
         *,
         max_pending: int = 0,
+        folder: ScratchFolder | None = None,
     ) -> None:
         self.config = config
         self.version = version
@@ -69,6 +71,9 @@ class Model:
         self._classifier = Classifier(config.max_batch_size > 0, labels or {})
         self._max_pending = max_pending
         self._stopping = False
+        self._folder = folder
+        if folder is not None:
+            folder.hold()
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
 
@@ -136,7 +141,11 @@ class Model:
     async def _release(self) -> None:
         """Stop every instance, then raise what the first of them raised."""
         stops = (instance.stop() for instance in self._instances)
-        for result in await asyncio.gather(*stops, return_exceptions=True):
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await folder.release()
+        for result in results:
             if isinstance(result, BaseException):
                 raise result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from penstock.core.errors import (
 )
 from penstock.models.config_file import parse_override, read_pbtxt
 from penstock.models.normalization import with_backend, with_defaults
+from penstock.models.override import ModelOverride, ScratchFolder
 from penstock.models.validation import validate_polled
 
 logger = logging.getLogger(__name__)
@@ -36,7 +38,8 @@ class ModelFiles:
     """What the repository holds of one model.
 
     `config` says what the file says, which may be nothing, plus the defaults of all models and
-    what backend it is for; the backend completes it.
+    what backend it is for; the backend completes it. `folder` holds files that came with a
+    request, in place of what the repository has.
     """
 
     name: str
@@ -44,6 +47,7 @@ class ModelFiles:
     config: ModelConfig
     has_config: bool
     versions: Mapping[int, Path]
+    folder: ScratchFolder | None = None
 
 
 class ModelRepository:
@@ -60,15 +64,25 @@ class ModelRepository:
         """Every model of every repository, in alphabetical order."""
         return sorted({folder.name for path in self.paths for folder in _folders(path)})
 
-    def read(self, name: str, override: str | None = None) -> ModelFiles:
+    def duplicates(self) -> set[str]:
+        """Models that more than one repository has; none of them can be loaded."""
+        found = Counter(folder.name for path in self.paths for folder in _folders(path))
+        return {name for name, count in found.items() if count > 1}
+
+    def read(self, name: str, override: ModelOverride | None = None) -> ModelFiles:
         """What is there of one model. What is wrong is logged; the error says only that it is.
 
-        `override` is a configuration as JSON that stands in for the model's file.
+        The files of an `override` stand in for all of the model's, its configuration for its file.
         """
         check_name(name)
         with _polling(name):
+            if override is not None and override.files:
+                return _read_files(name, override)
             path = self._find(name)
-            config = self._read_config(path) if override is None else parse_override(override)
+            if override is None or override.config is None:
+                config = self._read_config(path)
+            else:
+                config = parse_override(override.config)
             polled = _polled(config or ModelConfig(), name, path)
             return ModelFiles(name, path, polled, config is not None, _versions(path))
 
@@ -91,6 +105,20 @@ class ModelRepository:
             if candidate.is_file():
                 return read_pbtxt(candidate)
         return None
+
+
+def _read_files(name: str, override: ModelOverride) -> ModelFiles:
+    """A model whose files came with the request."""
+    if override.config is None:
+        raise ModelLoadError("Load parameter 'config' must be specified for model file override")
+    folder = ScratchFolder()
+    try:
+        override.write(folder.path)
+        config = _polled(parse_override(override.config), name, folder.path)
+        return ModelFiles(name, folder.path, config, True, _versions(folder.path), folder)
+    except BaseException:
+        folder.remove()
+        raise
 
 
 def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:

@@ -21,6 +21,7 @@ from penstock.models.exit import ExitLog
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.log_control import LogControl, LogValues, checked
 from penstock.models.model import Model
+from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
 from penstock.models.states import State, VersionStatus
 from penstock.models.trace_settings import Texts, TraceControl
@@ -34,6 +35,9 @@ from penstock.models.views import (
 from penstock.regions.registry import NO_REGIONS, Regions
 
 logger = logging.getLogger(__name__)
+
+
+_TWICE = "model appears in two or more repositories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,22 +174,30 @@ class InferenceServer:
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repository and its versions; models never loaded by name alone."""
+        names, twice = await asyncio.to_thread(self._listed)
         entries = [_entry(*known) for known in self._lifecycle.statuses()]
+        # As the real server has it, what is served from other files is not in the index.
+        entries = [entry for entry in entries if entry.name in names - twice]
+        entries += [ModelIndexEntry(n, "", State.UNAVAILABLE.value, _TWICE) for n in twice]
         if ready_only:
             entries = [entry for entry in entries if entry.state == State.READY.value]
-        if not ready_only:
-            names = await asyncio.to_thread(self._repository.names)
-            entries += [ModelIndexEntry(n) for n in names if not self._lifecycle.known(n)]
+        else:
+            untried = (name for name in names - twice if not self._lifecycle.known(name))
+            entries += [ModelIndexEntry(name) for name in untried]
         return tuple(sorted(entries, key=lambda entry: entry.name))
 
+    def _listed(self) -> tuple[set[str], set[str]]:
+        """The models of the repositories, and which of them are there twice."""
+        return set(self._repository.names()), self._repository.duplicates()
+
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model, or load it anew (explicit control only)."""
+        """Load a model, or load it anew (explicit control only).
+
+        Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12).
+        """
         self._refuse_when_exiting()
         self._refuse_without_control()
-        if parameters:
-            names = ", ".join(sorted(parameters))
-            raise UnsupportedError(f"load parameters are not supported yet: {names}")
-        await self._lifecycle.load(name)
+        await self._lifecycle.load(name, ModelOverride.of(parameters))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model (explicit control only)."""

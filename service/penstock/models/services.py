@@ -6,17 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.custom_metrics import CustomMetrics
-from penstock.core.errors import InferenceError, UnsupportedError
+from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.model import Model
+from penstock.models.override import CONFIG
+from penstock.models.server import InferenceServer
 
 
 class LocalServices:
-    """`ModelServices` of the server that the model process belongs to."""
+    """`ModelServices` of the server that the model process belongs to.
 
-    def __init__(self, lifecycle: ModelLifecycle, metrics: CustomMetrics) -> None:
+    Requests go on while the server exits, since those that it finishes may need them; loading and
+    unloading is subject to the server's rules.
+    """
+
+    def __init__(
+        self, server: InferenceServer, lifecycle: ModelLifecycle, metrics: CustomMetrics
+    ) -> None:
+        self._server = server
         self._lifecycle = lifecycle
         self._metrics = metrics
 
@@ -35,27 +44,14 @@ class LocalServices:
     async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
         if verb == "load":
             name, config, files = arguments
-            return await self._load(name, config, files)
+            parameters = {CONFIG: config, **files} if config else files
+            return await self._server.load(name, parameters)
         if verb == "unload":
             name, dependents = arguments
-            return await self._lifecycle.unload(name, unload_dependents=bool(dependents))
+            return await self._server.unload(name, unload_dependents=dependents)
         if verb == "ready":
-            return await self._ready(*arguments)
+            return await self._server.model_ready(*arguments)
         raise UnsupportedError(f"a model process asked for '{verb}', which is unknown")
-
-    async def _load(self, name: str, config: str | None, files: Any) -> None:
-        if config or files:
-            raise UnsupportedError(
-                "loading a model with a configuration or files of the caller is not supported yet"
-            )
-        await self._lifecycle.load(name)
-
-    async def _ready(self, name: str, version: str) -> bool:
-        try:
-            model = self._model(name, version)
-        except InferenceError:
-            return False
-        return await model.ready()
 
     def _model(self, name: str, version: str) -> Model:
         return self._lifecycle.find(name, parse_version(version))

@@ -48,6 +48,33 @@ def class_count(parameter: pb.InferParameter) -> int:
     return parameter.int64_param
 
 
+def load_parameters(
+    parameters: Mapping[str, pb.ModelRepositoryParameter],
+) -> dict[str, str | bytes]:
+    """What a load puts in place of the repository's files: a configuration and files (G-12)."""
+    read: dict[str, str | bytes] = {}
+    for key, parameter in parameters.items():
+        if key != "config" and not key.startswith("file:"):
+            raise InvalidRequestError(f"unrecognized load parameter '{key}'.")
+        field = "string_param" if key == "config" else "bytes_param"
+        if parameter.WhichOneof("parameter_choice") != field:
+            raise InvalidRequestError(
+                f"invalid value type for load parameter '{key}', expected {field}."
+            )
+        read[key] = getattr(parameter, field)
+    return read
+
+
+def unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:
+    """Whether to unload with a model what was loaded for its sake; other keys mean nothing."""
+    key = "unload_dependents"
+    if key not in parameters:
+        return False
+    if parameters[key].WhichOneof("parameter_choice") != "bool_param":
+        raise _wrong_type(key, "bool_param.")
+    return parameters[key].bool_param
+
+
 def _check_reserved(key: str, parameter: pb.InferParameter) -> None:
     if key != EMPTY_FINAL:
         raise InvalidRequestError(

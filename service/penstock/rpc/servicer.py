@@ -15,6 +15,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response
 from penstock.rpc.context import Method, RpcContext, Service, Unary
 from penstock.rpc.conversation import Conversation
+from penstock.rpc.parameters import load_parameters, unload_dependents
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
@@ -139,21 +140,15 @@ class InferenceServicer:
         self, message: pb.RepositoryModelLoadRequest, _: RpcContext
     ) -> Message:
         _refuse_repository_name(message.repository_name)
-        parameters = {
-            key: value.bytes_param or value.string_param
-            for key, value in message.parameters.items()
-        }
-        await self._server.load(message.model_name, parameters)
+        await self._server.load(message.model_name, load_parameters(message.parameters))
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(
         self, message: pb.RepositoryModelUnloadRequest, _: RpcContext
     ) -> Message:
         _refuse_repository_name(message.repository_name)
-        dependents = message.parameters.get("unload_dependents")
-        await self._server.unload(
-            message.model_name, unload_dependents=bool(dependents and dependents.bool_param)
-        )
+        dependents = unload_dependents(message.parameters)
+        await self._server.unload(message.model_name, unload_dependents=dependents)
         return pb.RepositoryModelUnloadResponse()
 
     # -- settings -----------------------------------------------------------------------------

@@ -29,6 +29,15 @@ _CONTROL = """
     import numpy as np
     import triton_python_backend_utils as pb_utils
 
+    TENSOR = '"data_type": "TYPE_FP32", "dims": [-1]'
+    CONFIG = ('{"backend": "python", "input": [{"name": "X", %s}],'
+              ' "output": [{"name": "Y", %s}]}' % (TENSOR, TENSOR))
+    CODE = '''import triton_python_backend_utils as pb
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy() * 2)])
+                    for r in requests]'''
+
 
     class TritonPythonModel:
         def execute(self, requests):
@@ -38,6 +47,9 @@ _CONTROL = """
             model, verb = json.loads(request.parameters())["model"], request.request_id()
             if verb == "load":
                 pb_utils.load_model(model_name=model)
+            elif verb == "make":
+                pb_utils.load_model(
+                    model, config=CONFIG, files={"file:1/model.py": CODE.encode()})
             elif verb == "unload":
                 pb_utils.unload_model(model)
             ready = pb_utils.is_model_ready(model_name=model)
@@ -192,6 +204,13 @@ def test_model_loads_and_unloads_another(client: Client) -> None:
     assert client.infer("guest", {"X": floats(3)})["Y"].tolist() == [3]
     assert not control(client, "unload", "guest")
     assert not client.ready("guest")
+
+
+@pytest.mark.contract("PY-32", "X-18")
+def test_model_makes_another_of_files(client: Client) -> None:
+    assert control(client, "make", "made")
+    assert client.infer("made", {"X": floats(3)})["Y"].tolist() == [6]
+    assert not control(client, "unload", "made")
 
 
 def test_model_that_unloads_itself_answers_first(client: Client) -> None:
