@@ -13,6 +13,7 @@ from penstock.core.inference import rows_of
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock_backends.onnxruntime.assembly import Assembly
+from penstock_backends.onnxruntime.autocomplete import states
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.graph import Graph
 from penstock_backends.onnxruntime.shapes import (
@@ -34,7 +35,8 @@ class TensorModel:
         self._max_batch_size = config.max_batch_size
         self._assembly = Assembly(config)
         self._asked = graph.inputs.keys() - self._assembly.targets
-        self._outputs = [*config.outputs_by_name]
+        # Those that carry state are asked for by name, when there are sequences.
+        self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
 

@@ -14,6 +14,7 @@ from penstock.hosting.messages import Kind
 from penstock.model import Context, Model
 from penstock_backends.python.logger import ServerHandler
 from penstock_backends.python.native import NativeModel, call_model
+from penstock_backends.python.replies import Terms
 from penstock_backends.python.traceback_text import describe, failure
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ class NativeWorker:
         self._stub = stub
         config = config_from_json(header["config"])
         self._model = NativeModel(cls, config)
-        self._outputs = tuple(config.outputs_by_name)
-        self._decoupled = config.decoupled
+        self._terms = Terms.of(header["config"])
         self._context = Context(
             name=header["name"],
             path=Path(header["version_path"]),
@@ -79,7 +79,7 @@ class NativeWorker:
         """Start a batch; the next one may come at once, since requests overlap."""
         number, packed = header
         begun = time.monotonic_ns()
-        batch = self._stub.accept(packed, payload, self._outputs, decoupled=self._decoupled)
+        batch = self._stub.accept(packed, payload, self._terms)
         started = time.monotonic_ns()
         self._stub.send(Kind.DONE, (number, begun, started, started))
         await self._model.execute(batch)

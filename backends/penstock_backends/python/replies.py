@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
@@ -28,6 +29,32 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the requests of a model are answered.
+
+    `outputs` are what a request gets that names none. A model of `sequences` sees every request
+    of them, also when its client has left; an `iterative` one may have a request rescheduled.
+    """
+
+    outputs: Sequence[str] = ()
+    decoupled: bool = False
+    sequences: bool = False
+    iterative: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Terms:
+        """From a model's configuration, as a dict."""
+        policy = config.get("model_transaction_policy") or {}
+        sequences = config.get("sequence_batching")
+        return cls(
+            outputs=tuple(output["name"] for output in config.get("output", ())),
+            decoupled=bool(policy.get("decoupled")),
+            sequences=sequences is not None,
+            iterative=bool(sequences and sequences.get("iterative_sequence")),
+        )
+
+
 class PendingReply:
     """One request: what may still be sent for it, and whether anybody wants it.
 
@@ -44,15 +71,17 @@ class PendingReply:
         "cancelled",
         "closed",
         "decoupled",
+        "iterative",
         "number",
         "outputs",
         "sent",
     )
 
-    def __init__(self, stub: Stub, number: int, outputs: Sequence[str], *, decoupled: bool) -> None:
+    def __init__(self, stub: Stub, number: int, outputs: Sequence[str], terms: Terms) -> None:
         self.number = number
         self.outputs = outputs
-        self.decoupled = decoupled
+        self.decoupled = terms.decoupled
+        self.iterative = terms.iterative
         self.closed = False
         self.cancelled = False
         self.sent = 0

@@ -42,7 +42,7 @@ class InferenceRequest:
     `decoupled=True` an iterator of responses.
     """
 
-    __slots__ = ("_core", "_flags", "_preferred", "_reply", "_tensors", "_trace")
+    __slots__ = ("_core", "_flags", "_preferred", "_reply", "_tensors", "_trace", "rescheduled")
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class InferenceRequest:
         self._preferred = preferred_memory
         self._reply: runtime.Reply | None = None
         self._trace = trace or InferenceTrace()
+        self.rescheduled = False
 
     @classmethod
     def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
@@ -90,6 +91,7 @@ class InferenceRequest:
         request._preferred = None
         request._reply = reply
         request._trace = InferenceTrace()
+        request.rescheduled = False
         return request
 
     # -- what is in it ------------------------------------------------------------------------
@@ -157,14 +159,19 @@ class InferenceRequest:
         return self._reply is not None and self._reply.is_cancelled()
 
     def set_release_flags(self, flags: int) -> None:
-        """Say what becomes of the request after `execute`; so far it can only be released."""
-        if flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
-            raise TritonModelException(
-                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE needs iterative sequences, which this"
-                " version of Penstock does not support"
-            )
-        if flags != TRITONSERVER_REQUEST_RELEASE_ALL:
+        """Say what becomes of the request after `execute` (contract PY-28).
+
+        It is released, or comes again in a later batch: for iterative sequences only.
+        """
+        reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+        if not reschedules and flags != TRITONSERVER_REQUEST_RELEASE_ALL:
             raise TritonModelException(f"unknown request release flags {flags}")
+        if reschedules and not (self._reply is not None and self._reply.iterative):
+            raise TritonModelException(
+                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE needs iterative sequences: set"
+                " 'sequence_batching.iterative_sequence' in the model's configuration"
+            )
+        self.rescheduled = reschedules
 
     # -- asking another model -----------------------------------------------------------------
 

@@ -13,6 +13,7 @@ class Reply(Protocol):
     """One request that the server waits to have answered."""
 
     decoupled: bool
+    iterative: bool
     closed: bool
     sent: int
     outputs: Sequence[str]

@@ -38,7 +38,7 @@ from penstock.hosting.parent import die_with_parent
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
 from penstock_backends.python.reentry import Reentry
-from penstock_backends.python.replies import PendingReply
+from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.values import TritonModelException
 from penstock_backends.python.worker import Worker
 
@@ -109,27 +109,35 @@ class Stub:
     # -- for the worker and its replies -------------------------------------------------------
 
     def accept(
-        self, packed: Sequence[Any], payload: memoryview, outputs: Sequence[str], *, decoupled: bool
+        self, packed: Sequence[Any], payload: memoryview, terms: Terms
     ) -> list[tuple[PendingReply, CoreRequest]]:
-        """The requests of a batch, and the replies owed; without those whose client has left.
+        """The requests of a batch, and the replies owed.
 
-        `outputs` are what a request wants that names none.
+        Without those whose client has left, unless the model has to see every request.
         """
         owed: list[tuple[PendingReply, CoreRequest]] = []
         at = 0
         for one in packed:
             number, request, at = unpack_request(one, payload, at, self._exchange)
-            wanted = request.requested_outputs or outputs
-            reply = PendingReply(self, number, wanted, decoupled=decoupled)
-            # In this order, since another thread may read meanwhile that the client has left.
-            self._replies[number] = reply
-            self._latest = number
-            if number in self._left:
-                self._left.discard(number)
-                self.forget(number)
-            else:
+            reply = self._owe(number, request, terms)
+            if not reply.cancelled or terms.sequences:
                 owed.append((reply, request))
         return owed
+
+    def _owe(self, number: int, request: CoreRequest, terms: Terms) -> PendingReply:
+        """The reply to a request; the same as before to one that was rescheduled."""
+        if (known := self._replies.get(number)) is not None:
+            return known
+        reply = PendingReply(self, number, request.requested_outputs or terms.outputs, terms)
+        again = number <= self._latest  # and whoever waited for it has left
+        # In this order, since another thread may read meanwhile that the client has left.
+        self._replies[number] = reply
+        self._latest = max(self._latest, number)
+        if again or number in self._left:
+            self._left.discard(number)
+            self.forget(number)
+            reply.cancelled = True
+        return reply
 
     def forget(self, number: int) -> None:
         """The model has answered."""

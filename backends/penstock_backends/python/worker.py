@@ -23,7 +23,7 @@ from penstock_backends.python.model import PythonModel, load_class
 from penstock_backends.python.native_config import completed_config
 from penstock_backends.python.native_worker import NativeWorker
 from penstock_backends.python.reentry import Reentry
-from penstock_backends.python.replies import PendingReply, printable
+from penstock_backends.python.replies import PendingReply, Terms, printable
 from penstock_backends.python.request import InferenceRequest
 from penstock_backends.python.traceback_text import describe, failure
 from penstock_backends.python.values import InferenceResponse
@@ -56,8 +56,7 @@ class Worker:
         self._stub = stub
         self._model: PythonModel
         self._name = ""
-        self._outputs: tuple[str, ...] = ()
-        self._decoupled = False
+        self._terms = Terms()
         self._running = 0
         self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
             Kind.INITIALIZE: self._initialize,
@@ -101,9 +100,7 @@ class Worker:
 
     def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
         config = header["config"]
-        self._outputs = tuple(output["name"] for output in config.get("output", ()))
-        policy = config.get("model_transaction_policy") or {}
-        self._decoupled = bool(policy.get("decoupled"))
+        self._terms = Terms.of(config)
         self._stub.reentry = Reentry(config, header["version"], self._name, self._is_running)
         self._model = PythonModel(cls)
         self._model.initialize(_arguments(header))
@@ -162,9 +159,10 @@ class Worker:
             failures = self._failures(batch, error)
         self._running -= 1
         finished = time.monotonic_ns()
+        again = _rescheduled(batch)
         del batch
         header = (number, begun, started, finished, answers.headers)
-        parts = encode(Kind.EXECUTED, header, answers.payload) + failures
+        parts = again + encode(Kind.EXECUTED, header, answers.payload) + failures
         self._stub.send_parts(parts, hurry=finished - begun > _QUICK)
         return True
 
@@ -173,12 +171,12 @@ class Worker:
         return self._running > 0
 
     def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
-        owed = self._stub.accept(packed, payload, self._outputs, decoupled=self._decoupled)
+        owed = self._stub.accept(packed, payload, self._terms)
         return [(reply, InferenceRequest.received(core, reply)) for reply, core in owed]
 
     def _answer(self, batch: Batch, returned: Any, answers: _Answers) -> None:
         """Add the responses that `execute` returned, by position; contract PY-04 and PY-10."""
-        if self._decoupled:
+        if self._terms.decoupled:
             if returned is not None:
                 raise InternalError(
                     f"Python model '{self._name}' is using the decoupled mode and the execute"
@@ -205,7 +203,12 @@ class Worker:
                 f" objects. InferenceRequest(s) size is:{len(batch)}, and InferenceResponse(s)"
                 f" size is:{len(answers)}\n"
             )
-        for response in answers:
+        for (_, request), response in zip(batch, answers, strict=True):
+            if response is not None and request.rescheduled:
+                raise InternalError(
+                    "Expected a None object in the execute function return list for reschduled"
+                    f" request, found type '{type(response)}'."
+                )
             if response is not None and not isinstance(response, InferenceResponse):
                 raise InternalError(
                     "Expected an 'InferenceResponse' object in the execute function return list,"
@@ -257,9 +260,11 @@ class Worker:
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
-        if self._decoupled:  # the next batch may come while this one runs
+        # The next batch may come while this one runs, unless it may hold the same requests.
+        ahead = self._terms.decoupled and not self._terms.iterative
+        if ahead:
             self._stub.send(Kind.DONE, (number, begun, started, time.monotonic_ns()))
-        self._running += not self._decoupled
+        self._running += not ahead
         answers, parts = _Answers(), list[Buffer]()
         try:
             if batch:
@@ -267,13 +272,23 @@ class Worker:
                 self._answer(batch, returned, answers)
         except _RAISED as error:
             parts = self._failures(batch, error)
-        self._running -= not self._decoupled
-        if not self._decoupled:
+        self._running -= not ahead
+        if not ahead:
             header = (number, begun, started, time.monotonic_ns(), answers.headers)
-            parts = encode(Kind.EXECUTED, header, answers.payload) + parts
+            executed = encode(Kind.EXECUTED, header, answers.payload)
+            parts = _rescheduled(batch) + executed + parts
         self._stub.send_parts(parts)
         del batch
         self._stub.tell_freed()
+
+
+def _rescheduled(batch: Batch) -> list[Buffer]:
+    """Word of the requests that shall come again; before that of the end of their execution."""
+    parts: list[Buffer] = []
+    for reply, request in batch:
+        if request.rescheduled and not reply.closed and not reply.cancelled:
+            parts += encode(Kind.RESCHEDULE, reply.number)
+    return parts
 
 
 def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ class Inference:
 
     Every time is from `time.monotonic_ns`, 0 until the station was passed. The scheduler calls
     `started` when an instance takes the request; the instance sets the compute times. Statistics
-    are written once, when the stream ends; `on_end` is called then, if somebody set it.
+    are written once, when the stream ends; `on_end` is called then, if somebody set it, and after
+    it `on_left`: the one for the queue, the other for the sequence that the request is in.
+    `rescheduled` is set by an instance that executed the request and wants it again.
     """
 
     __slots__ = (
@@ -32,7 +34,9 @@ class Inference:
         "lookup_end",
         "lookup_start",
         "on_end",
+        "on_left",
         "request",
+        "rescheduled",
         "rows",
         "start",
         "statistics",
@@ -46,7 +50,9 @@ class Inference:
         self.rows = rows
         self.stream = ResponseStream(self._ended, version)
         self.from_backend = False
+        self.rescheduled = False
         self.on_end: Callable[[], None] | None = None
+        self.on_left: Callable[[], None] | None = None
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
@@ -68,6 +74,12 @@ class Inference:
         """The answer was found in the response cache; it is sent next."""
         self.lookup_start, self.lookup_end = lookup_start, lookup_end
 
+    def restarted(self) -> None:
+        """The request waits for an instance once more."""
+        self.rescheduled = False
+        self.compute_start = 0
+        self.statistics.pending += 1
+
     def fail(self, error: InferenceError, *, from_backend: bool = False) -> None:
         """Answer with an error; `from_backend` when the model itself raised it."""
         self.from_backend = from_backend
@@ -86,6 +98,8 @@ class Inference:
         statistics.left()
         if self.on_end is not None:
             self.on_end()
+        if self.on_left is not None:
+            self.on_left()
 
     def _succeeded(self, now: int) -> None:
         statistics = self.statistics

@@ -116,6 +116,7 @@ class Connection:
             Kind.RESPONSES: requests.responses,
             Kind.END: requests.end,
             Kind.ERROR: requests.error,
+            Kind.RESCHEDULE: requests.reschedule,
             Kind.FREE: lambda header, _: memory.free(header),
         }
         if self._services is not None:

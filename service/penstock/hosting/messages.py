@@ -58,6 +58,7 @@ class Kind(IntEnum):
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
     EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
+    RESCHEDULE = 27  # request id: not done with; it shall come again under the same id
 
 
 def pack_request(number: int, request: InferenceRequest, exchange: Exchange = INLINE) -> Packed:

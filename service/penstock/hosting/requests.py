@@ -27,6 +27,7 @@ class OpenRequests:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, Inference] = {}
+        self._coming_again: dict[Inference, int] = {}
         self._taken: dict[int, int] = {}
         self._last = 0
 
@@ -74,9 +75,16 @@ class OpenRequests:
         if inference := self._open.pop(number, None):
             inference.fail(error_from_code(code, message), from_backend=True)
 
+    def reschedule(self, number: Any, _: memoryview) -> None:
+        """The process has not done with this one, and wants it again."""
+        if inference := self._open.get(number):
+            inference.rescheduled = True
+            self._coming_again[inference] = number
+
     def fail_all(self, error: InferenceError) -> None:
         """Answer everything still open with an error."""
         inferences, self._open = self._open, {}
+        self._coming_again.clear()
         for inference in inferences.values():
             inference.fail(error, from_backend=True)
 
@@ -86,7 +94,12 @@ class OpenRequests:
         self._open = {n: i for n, i in self._open.items() if id(i) not in gone}
 
     def _accept(self, inference: Inference) -> int:
-        """Give the request a number on this link, and hear of its reader's moves."""
+        """Give the request a number on this link, and hear of its reader's moves.
+
+        One that comes again has both already.
+        """
+        if (known := self._coming_again.pop(inference, None)) is not None:
+            return known
         self._last += 1
         number = self._last
         self._open[number] = inference
@@ -94,7 +107,8 @@ class OpenRequests:
         return number
 
     def _left(self, number: int) -> None:
-        if self._open.pop(number, None) is not None:
+        if (inference := self._open.pop(number, None)) is not None:
+            self._coming_again.pop(inference, None)
             self._send(Kind.CANCEL, number)
 
     def _took(self, number: int, count: int) -> None:

@@ -27,6 +27,7 @@ from penstock.models.labels import read_labels
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.repository import ModelFiles
+from penstock.models.sequences import sequence_batcher
 from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.warmup import read_samples, warm_up
@@ -76,9 +77,9 @@ class ModelLoader:
         instances = [make(c) for c in _contexts(config, version, path, settings)]
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = Statistics()
-        await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        scheduler = self._cached(_scheduler(config, instances), config, version)
+        scheduler = self._cached(_scheduler(config, files.path, instances), config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
+        await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         return Model(
             config,
             version,
@@ -180,7 +181,9 @@ async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]
     raise AssertionError("the instance gives its context a thread before anybody runs on it")
 
 
-def _scheduler(config: ModelConfig, instances: list[ModelInstance]) -> Scheduler:
+def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
+    if config.sequence_batching is not None:
+        return sequence_batcher(config, model_path, instances)
     if config.dynamic_batching is None:
         return DirectScheduler(instances)
     return DynamicBatcher(BatcherSettings.of(config), instances)
@@ -209,7 +212,8 @@ def _ahead(config: ModelConfig) -> int:
     A batcher forms larger batches while it waits, and another instance may be free first.
     """
     instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
-    return 1 if config.dynamic_batching is not None or instances > 1 else _AHEAD
+    batches = config.dynamic_batching is not None or config.sequence_batching is not None
+    return 1 if batches or instances > 1 else _AHEAD
 
 
 def _window(backend: type[Backend], config: ModelConfig) -> Window:

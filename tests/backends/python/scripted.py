@@ -16,9 +16,16 @@ from penstock_backends.python.values import InferenceResponse, TritonModelExcept
 class FakeReply:
     """A request that somebody waits to have answered; keeps what is sent."""
 
-    def __init__(self, *outputs: str, decoupled: bool = False, room: int = 1000) -> None:
+    def __init__(
+        self,
+        *outputs: str,
+        decoupled: bool = False,
+        iterative: bool = False,
+        room: int = 1000,
+    ) -> None:
         self.outputs: Sequence[str] = outputs
         self.decoupled = decoupled
+        self.iterative = iterative
         self.closed = False
         self.sent = 0
         self.cancelled = False

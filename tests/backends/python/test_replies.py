@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.window import WINDOW
-from penstock_backends.python.replies import PendingReply
+from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.values import InferenceResponse
 
 
@@ -25,7 +25,7 @@ class Server:
 @pytest.fixture
 def reply() -> PendingReply:
     server: Any = Server()
-    return PendingReply(server, 1, ("OUT",), decoupled=True)
+    return PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
 
 
 async def test_room_comes_with_the_reader(reply: PendingReply) -> None:

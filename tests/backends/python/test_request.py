@@ -16,6 +16,7 @@ from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceResponse,
@@ -85,7 +86,15 @@ def test_sender_answers_the_request() -> None:
     assert (reply.sent, reply.closed) == (1, True)
 
 
-def test_a_request_cannot_come_again_and_says_why() -> None:
+def test_a_request_comes_again_until_it_is_released() -> None:
+    request = received(FakeReply(iterative=True))
+    request.set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    assert request.rescheduled
+    request.set_release_flags(TRITONSERVER_REQUEST_RELEASE_ALL)
+    assert not request.rescheduled
+
+
+def test_only_requests_of_iterative_sequences_come_again() -> None:
     with pytest.raises(TritonModelException, match="needs iterative sequences"):
         received().set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 

@@ -1,0 +1,7 @@
+"""Sequences: requests with one correlation id reach one instance, in order (contract area N)."""
+
+from __future__ import annotations
+
+from penstock.scheduling.sequences.batcher import SequenceBatcher
+
+__all__ = ["SequenceBatcher"]

@@ -1,0 +1,112 @@
+"""The direct strategy: each sequence has a row of the batches of one instance (S-13, S-14)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from penstock.core.errors import InferenceError
+from penstock.scheduling.compatibility import Signature
+from penstock.scheduling.pool import InstancePool
+from penstock.scheduling.sequences.instance import RowedInstance
+from penstock.scheduling.sequences.strategy import Source, Step
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
+
+_TICK = 0.001
+"""What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectPolicy:
+    """How long requests wait for those of other slots, in seconds, and how many are enough.
+
+    `enough` is a share of the slots, from 0 to 1; without it, or without a delay, none waits.
+    Requests of one batch have the same `signature`.
+    """
+
+    slots: int
+    signature: Signature
+    max_queue_delay: float = 0.0
+    enough: float = 0.0
+
+    def due(self, ready: int, since: float) -> float:
+        """When a batch of `ready` requests must leave, of which the oldest came at `since`."""
+        waits = self.max_queue_delay and self.enough
+        return -inf if not waits or ready / self.slots >= self.enough else self.delayed(since)
+
+    def delayed(self, since: float) -> float:
+        return since + self.max_queue_delay
+
+
+class DirectStrategy:
+    """Forms the batches of one instance from the sequences in its slots."""
+
+    def __init__(
+        self,
+        policy: DirectPolicy,
+        instance: RowedInstance,
+        slots: Sequence[Slot],
+        table: SequenceTable[Step],
+        source: Source,
+    ) -> None:
+        self._policy = policy
+        self._instance = instance
+        self._slots = slots
+        self._table = table
+        self._source = source
+        self._pool = InstancePool([instance], self._dispatch)
+        self._loop = asyncio.get_running_loop()
+        self._wake: asyncio.Handle | None = None
+        self._soon = False
+
+    def offer(self, _: LiveSequence[Step]) -> None:
+        # Once per loop turn, so that requests that came together execute together.
+        if not self._soon:
+            self._stop_waiting()
+            self._soon = True
+            self._wake = self._loop.call_soon(self._woken)
+
+    def abandon(self, error: InferenceError) -> None:
+        """Nothing that was issued waits here."""
+
+    async def drain(self) -> None:
+        await self._pool.drain()
+        self._stop_waiting()
+
+    def _woken(self) -> None:
+        self._wake, self._soon = None, False
+        self._dispatch()
+
+    def _stop_waiting(self) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake, self._soon = None, False
+
+    def _dispatch(self) -> None:
+        instance = self._pool.idle()
+        ready = self._ready() if instance is not None else []
+        if instance is None or not ready:
+            return
+        now = self._loop.time()
+        due = self._policy.due(len(ready), min(s.waiting[0].since for s in ready))
+        if due > now:
+            self._stop_waiting()
+            self._wake = self._loop.call_at(max(due, now + _TICK), self._woken)
+            return
+        self._instance.rows = {}
+        for sequence in self._alike(ready):
+            assert sequence.slot is not None
+            self._instance.rows[self._source.issue(sequence)] = sequence.slot.number
+        self._pool.run(instance, list(self._instance.rows))
+
+    def _ready(self) -> list[LiveSequence[Step]]:
+        holders = (self._table.holder(slot) for slot in self._slots)
+        return [sequence for sequence in holders if sequence is not None and sequence.ready]
+
+    def _alike(self, ready: list[LiveSequence[Step]]) -> list[LiveSequence[Step]]:
+        """Those whose requests have the shapes of the first one's."""
+        signature = self._policy.signature
+        shapes = [signature(self._source.prepare(sequence).request) for sequence in ready]
+        return [q for q, shape in zip(ready, shapes, strict=True) if shape == shapes[0]]

@@ -1,0 +1,101 @@
+"""Instances as the batcher of sequences sees them: they tell what they have executed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceRequest
+from penstock.core.statistics import Statistics
+from penstock.core.tensor import DataType, Tensor
+from penstock.scheduling import Instance
+from penstock.scheduling.sequences.controls import Controls
+
+Executed = Callable[[Sequence[Inference]], None]
+
+
+class WatchedInstance:
+    """An instance; calls `executed` with every batch that it has executed."""
+
+    def __init__(self, instance: Instance, executed: Executed) -> None:
+        self.name = instance.name
+        self.serial = instance.serial
+        self.on_available: Callable[[], None] | None = None
+        self._instance = instance
+        self._executed = executed
+
+    @property
+    def available(self) -> bool:
+        return self._instance.available
+
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        def executed() -> None:
+            self._executed(batch)
+            done()
+
+        self._instance.execute(batch, executed)
+
+
+@dataclass(slots=True)
+class _Bystander(Statistics):
+    """Counters of what nobody asked for; executions are those of the other rows as well."""
+
+    neighbour: Statistics = field(default_factory=Statistics)
+
+    def executed(self, rows: int, *times: int) -> None:
+        self.neighbour.executed(rows, *times)
+
+
+class RowedInstance(WatchedInstance):
+    """An instance whose batches have a sequence's request in the row of its slot (S-13).
+
+    Rows of sequences without a request are filled with zeros and marked as not ready. Batches
+    come one at a time, since each may hold any of the slots.
+    """
+
+    def __init__(self, instance: Instance, executed: Executed, controls: Controls) -> None:
+        super().__init__(instance, executed)
+        self.serial = True
+        self.rows: dict[Inference, int] = {}
+        """The row of each request of the next batch."""
+        self._controls = controls
+
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        # The answers come in the same turn of the loop: who waits for them can be in the next.
+        def soon() -> None:
+            asyncio.get_running_loop().call_soon(done)
+
+        super().execute(self._arranged(batch), soon)
+
+    def _arranged(self, batch: Sequence[Inference]) -> Sequence[Inference]:
+        placed = {self.rows[inference]: inference for inference in batch}
+        if len(placed) == max(placed) + 1:
+            return batch
+        empty, nobody = self._empty(batch[0].request), _Bystander(neighbour=batch[0].statistics)
+        rows = (placed.get(row) for row in range(max(placed) + 1))
+        return [Inference(empty, 1, nobody) if i is None else i for i in rows]
+
+    def _empty(self, like: InferenceRequest) -> InferenceRequest:
+        """A request that means nothing, shaped like one of the same batch."""
+        inputs = {name: _zeros(tensor) for name, tensor in like.inputs.items()}
+        inputs |= self._controls.not_ready()
+        return replace(
+            like,
+            id="",
+            inputs=inputs,
+            parameters={},
+            correlation_id=0,
+            sequence_start=False,
+            sequence_end=False,
+            deadline=None,
+        )
+
+
+def _zeros(like: Tensor) -> Tensor:
+    if like.datatype is DataType.BYTES:
+        return Tensor(like.datatype, like.shape, bytes(4 * int(np.prod(like.shape))))
+    return Tensor(like.datatype, like.shape, bytes(like.nbytes))
