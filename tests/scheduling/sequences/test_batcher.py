@@ -236,6 +236,18 @@ async def test_whoever_leaves_takes_the_rest_of_the_sequence_along(model: ModelC
     assert scene.instance.ids == [["a"], ["b"]]
 
 
+@pytest.mark.contract("S-10")
+@in_virtual_time
+async def test_whoever_leaves_the_queue_of_an_instance_takes_the_rest_along() -> None:
+    scene = Scene(oldest(), Recorder(seconds=1.0))
+    busy = scene.send_all(1, "a")
+    await turns()
+    sent = scene.send_all(2, "bc")
+    sent[0].stream.close()
+    assert isinstance(await outcome(sent[1]), RequestCancelledError)
+    assert (await outcomes(busy), scene.instance.ids) == (["a"], [["a"]])
+
+
 @BOTH
 @in_virtual_time
 async def test_leaving_while_it_executes_breaks_nothing(model: ModelConfig) -> None:
@@ -435,7 +447,10 @@ def _sent(scene: Scene, verb: str, number: int, id: str) -> list[Inference]:
 
 
 def _check_order(scene: Scene, sent: list[Inference]) -> None:
-    """From its start on, each sequence saw its requests once, in order, on one instance."""
+    """From its start on, each sequence saw its requests once, in order, on one instance.
+
+    None of them came behind one that was missed.
+    """
     seen: dict[tuple[int | str, int], list[tuple[int, str]]] = {}
     for instance in scene.instances:
         for batch in instance.batches:
@@ -444,9 +459,10 @@ def _check_order(scene: Scene, sent: list[Inference]) -> None:
                 assert row.corrid == row.sequence
                 life = _start_of(sent, row.sequence, int(row.id))
                 seen.setdefault((row.sequence, life), []).append((int(row.id), instance.name))
-    for rows in seen.values():
+    for (sequence, life), rows in seen.items():
         numbers = [number for number, _ in rows]
-        assert numbers == sorted(set(numbers))
+        owed = [n for n, i in enumerate(sent) if _id(i) == sequence]
+        assert numbers == [n for n in owed if _start_of(sent, sequence, n) == life][: len(numbers)]
         assert len({name for _, name in rows}) == 1
     executed = {number for rows in seen.values() for number, _ in rows}
     assert {n for n, inference in enumerate(sent) if inference.stream.error is None} <= executed
