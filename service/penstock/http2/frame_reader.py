@@ -54,7 +54,7 @@ class FrameReader:
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
         self.stopped = False
         self._max_frame_size = limits.max_frame_size
-        self._longest_block = limits.longest_block
+        self._longest_block = min(limits.longest_block, limits.max_frame_size)
         self._handler = handler
         self._preface = PREFACE
         self._first = True
