@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+import pytest
 import uvloop
+
+from penstock.settings import GrpcSettings
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(scope="module", params=["grpcio", "native"])
+def local(request: pytest.FixtureRequest) -> GrpcSettings:
+    """An endpoint on a free port, by each of the transports."""
+    return GrpcSettings(address="127.0.0.1", port=0, transport=request.param)

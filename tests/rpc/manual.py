@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 
 import numpy as np
-from google.protobuf.message import Message
 
 from penstock.core.errors import InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -14,7 +13,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.context import Metadata
+from penstock.rpc.context import Metadata, Reply, serialized
 
 PATIENCE = 10.0
 
@@ -75,17 +74,16 @@ class Call:
         while (request := await self._requests.get()) is not None:
             yield request
 
-    async def write(self, message: Message | bytes) -> None:
+    async def write(self, message: Reply) -> None:
         await self.may_write.wait()
         self._hear(message)
 
-    def write_nowait(self, message: Message | bytes) -> bool:
+    def write_nowait(self, message: Reply) -> bool:
         self._hear(message)
         return self.may_write.is_set()
 
-    def _hear(self, message: Message | bytes) -> None:
-        data = message if isinstance(message, bytes) else message.SerializeToString()
-        self.responses.append(pb.ModelStreamInferResponse.FromString(data))
+    def _hear(self, message: Reply) -> None:
+        self.responses.append(pb.ModelStreamInferResponse.FromString(serialized(message)))
 
     async def writable(self) -> None:
         await self.may_write.wait()

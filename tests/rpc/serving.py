@@ -22,7 +22,6 @@ from penstock.protocol import health_pb2
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
 
-LOCAL = GrpcSettings(address="127.0.0.1", port=0)
 SERVICE = "inference.GRPCInferenceService"
 HEALTH = "grpc.health.v1.Health"
 
@@ -97,7 +96,7 @@ async def open_models(
 
 @asynccontextmanager
 async def connected(
-    server: InferenceServer, settings: GrpcSettings = LOCAL, grace: float = 2.0
+    server: InferenceServer, settings: GrpcSettings, grace: float = 2.0
 ) -> AsyncIterator[Client]:
     """A client of a server's gRPC endpoint."""
     async with open_grpc(server, settings, Countdown(grace)) as port, channel_to(port) as channel:

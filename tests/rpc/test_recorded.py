@@ -17,6 +17,7 @@ from gateway.serving import serving
 from penstock.core.backend import Backend, find_backend
 from penstock.models import loader
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.settings import GrpcSettings
 from recorded import answers, needs_answers, write_models
 from rpc.serving import Client, connected
 
@@ -62,7 +63,9 @@ def _cases() -> list[Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+async def client(
+    local: GrpcSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Client]:
     """A client of a server with all of the models that it supports."""
     repository = write_models("good", tmp_path_factory.mktemp("models"))
     for config in repository.glob("repeat*/config.pbtxt"):
@@ -72,7 +75,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clie
         patch.setattr(loader, "find_backend", _stand_in)
         async with (
             serving(repository, names, lenient=True) as server,
-            connected(server) as client,
+            connected(server, local) as client,
         ):
             yield client
 

@@ -13,9 +13,9 @@ import pytest
 from penstock.core.countdown import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
-from penstock.settings import TlsSettings
+from penstock.settings import GrpcSettings, TlsSettings
 from rpc.manual import ManualServer
-from rpc.serving import LOCAL, SERVICE, Client, channel_to
+from rpc.serving import SERVICE, Client, channel_to
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 
@@ -53,22 +53,26 @@ def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
     )
 
 
-async def test_start_is_logged_with_address_and_port(caplog: pytest.LogCaptureFixture) -> None:
+async def test_start_is_logged_with_address_and_port(
+    local: GrpcSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level("INFO"):
-        async with open_grpc(Alive(), LOCAL, Countdown(0)) as port:
+        async with open_grpc(Alive(), local, Countdown(0)) as port:
             assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
 
 
-async def test_inference_and_health_share_the_port() -> None:
-    async with open_grpc(Alive(), LOCAL, Countdown(0)) as port, channel_to(port) as channel:
+async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
+    async with open_grpc(Alive(), local, Countdown(0)) as port, channel_to(port) as channel:
         client = Client(channel)
         assert (await client.call("ServerLive")).live
         assert (await client.check()).status == 1
 
 
 @needs_openssl
-async def test_encrypted_endpoint_is_for_those_who_trust_it(certificates: Path) -> None:
-    settings = replace(LOCAL, tls=tls(certificates))
+async def test_encrypted_endpoint_is_for_those_who_trust_it(
+    local: GrpcSettings, certificates: Path
+) -> None:
+    settings = replace(local, tls=tls(certificates))
     async with open_grpc(Alive(), settings, Countdown(0)) as port:
         assert await live(port, certificates)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -76,8 +80,10 @@ async def test_encrypted_endpoint_is_for_those_who_trust_it(certificates: Path) 
 
 
 @needs_openssl
-async def test_mutual_tls_asks_clients_for_a_certificate(certificates: Path) -> None:
-    settings = replace(LOCAL, tls=tls(certificates, mutual=True))
+async def test_mutual_tls_asks_clients_for_a_certificate(
+    local: GrpcSettings, certificates: Path
+) -> None:
+    settings = replace(local, tls=tls(certificates, mutual=True))
     async with open_grpc(Alive(), settings, Countdown(0)) as port:
         assert await live(port, certificates, "client")
         with pytest.raises(grpc.aio.AioRpcError):
@@ -85,10 +91,10 @@ async def test_mutual_tls_asks_clients_for_a_certificate(certificates: Path) -> 
 
 
 @needs_openssl
-async def test_missing_certificate_is_named(certificates: Path) -> None:
+async def test_missing_certificate_is_named(local: GrpcSettings, certificates: Path) -> None:
     missing = replace(tls(certificates), certificate="/no/such.pem")
     with pytest.raises(OSError, match=r"/no/such\.pem"):
-        async with open_grpc(Alive(), replace(LOCAL, tls=missing), Countdown(0)):
+        async with open_grpc(Alive(), replace(local, tls=missing), Countdown(0)):
             pass
 
 

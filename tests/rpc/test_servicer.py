@@ -18,6 +18,7 @@ from penstock.core.stream import ResponseStream
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol.pool import POOL
+from penstock.settings import GrpcSettings
 from rpc.manual import ManualServer, number
 from rpc.serving import (
     SERVICE,
@@ -66,17 +67,17 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Infe
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(server: InferenceServer) -> AsyncIterator[Client]:
-    async with connected(server) as client:
+async def client(local: GrpcSettings, server: InferenceServer) -> AsyncIterator[Client]:
+    async with connected(server, local) as client:
         yield client
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def controller(tmp_path: Path) -> AsyncIterator[Client]:
+async def controller(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
     """A client of a server that loads and unloads models when it is told to."""
     async with (
         open_models(write_models(tmp_path), explicit=True) as server,
-        connected(server) as client,
+        connected(server, local) as client,
     ):
         yield client
 
@@ -263,33 +264,33 @@ async def test_decoupled_model_does_not_answer_unary_calls(client: Client) -> No
 
 
 @pytest.mark.parametrize("count", [0, 2])
-async def test_other_than_one_response_is_an_error(count: int) -> None:
-    async with connected(Answering(*map(number, range(count)))) as client:
+async def test_other_than_one_response_is_an_error(local: GrpcSettings, count: int) -> None:
+    async with connected(Answering(*map(number, range(count))), local) as client:
         code, text = await failure(client.call("ModelInfer", infer_request("once")))
     assert code is grpc.StatusCode.INTERNAL
     assert text == f"expected a single response, got {count}"
 
 
-async def test_cancelled_call_cancels_its_request() -> None:
+async def test_cancelled_call_cancels_its_request(local: GrpcSettings) -> None:
     server = ManualServer()
-    async with connected(server) as client:
+    async with connected(server, local) as client:
         call = client.method("ModelInfer")(infer_request("once", "a"))
         await eventually(lambda: "a" in server.streams)
         call.cancel()
         await eventually(lambda: server.closed == ["a"])
 
 
-async def test_deadline_cancels_its_request() -> None:
+async def test_deadline_cancels_its_request(local: GrpcSettings) -> None:
     server = ManualServer()
-    async with connected(server) as client:
+    async with connected(server, local) as client:
         code, _ = await failure(client.call("ModelInfer", infer_request("once", "a"), timeout=0.2))
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
         await eventually(lambda: server.closed == ["a"])
 
 
-async def test_cancelled_call_leaves_its_neighbours_alone() -> None:
+async def test_cancelled_call_leaves_its_neighbours_alone(local: GrpcSettings) -> None:
     server = ManualServer()
-    async with connected(server) as client:
+    async with connected(server, local) as client:
         calls = [client.method("ModelInfer")(infer_request("once", id)) for id in "ab"]
         await eventually(lambda: len(server.streams) == 2)
         calls[0].cancel()
@@ -395,10 +396,12 @@ async def test_bytes_that_are_no_request_end_the_stream_and_its_requests(
 # -- the end --------------------------------------------------------------------------------------
 
 
-async def test_server_that_stops_takes_no_more_requests(tmp_path: Path) -> None:
+async def test_server_that_stops_takes_no_more_requests(
+    local: GrpcSettings, tmp_path: Path
+) -> None:
     async with (
         open_models(write_models(tmp_path), explicit=True) as server,
-        connected(server) as client,
+        connected(server, local) as client,
     ):
         server.refuse()
         for name in ("ServerLive", "ServerReady", "ModelInfer", "RepositoryModelLoad"):

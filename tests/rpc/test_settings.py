@@ -12,15 +12,16 @@ import pytest
 from fakes import KeptLog
 from penstock.models.trace_settings import TraceControl, TraceSettings
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.settings import GrpcSettings
 from rpc.serving import Client, connected, open_models, write_models
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
+async def client(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
     trace = TraceControl(TraceSettings(file="t.json"))
     async with (
         open_models(write_models(tmp_path), trace=trace, log=KeptLog()) as server,
-        connected(server) as client,
+        connected(server, local) as client,
     ):
         yield client
 

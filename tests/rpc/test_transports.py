@@ -23,7 +23,7 @@ from penstock.rpc.context import Method, RpcContext, Service, StatusError
 from penstock.rpc.server import Open, transport
 from penstock.rpc.status import StatusCode
 from penstock.settings import CompressionLevel, GrpcSettings
-from rpc.serving import LOCAL, Client, channel_to
+from rpc.serving import Client, channel_to
 
 EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 PATIENCE = 20.0
@@ -116,10 +116,10 @@ class Handlers:
             raise NotFoundError("enough")
 
 
-@pytest.fixture(params=["grpcio", "native"])
-def serve(request: pytest.FixtureRequest) -> Open:
+@pytest.fixture
+def serve(local: GrpcSettings) -> Open:
     """How to open the transport under test."""
-    return transport(request.param)
+    return transport(local.transport)
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ def handlers() -> Handlers:
 
 
 @pytest_asyncio.fixture
-async def client(serve: Open, handlers: Handlers) -> AsyncIterator[Client]:
+async def client(local: GrpcSettings, serve: Open, handlers: Handlers) -> AsyncIterator[Client]:
     async with (
-        serve([handlers.service()], LOCAL, Countdown(1.0)) as port,
+        serve([handlers.service()], local, Countdown(1.0)) as port,
         channel_to(port) as channel,
     ):
         yield Client(channel)
@@ -198,8 +198,10 @@ async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
 
 
-async def test_lost_connection_cancels_the_method(serve: Open, handlers: Handlers) -> None:
-    async with serve([handlers.service()], LOCAL, Countdown(1.0)) as port:
+async def test_lost_connection_cancels_the_method(
+    local: GrpcSettings, serve: Open, handlers: Handlers
+) -> None:
+    async with serve([handlers.service()], local, Countdown(1.0)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -396,19 +398,23 @@ async def test_port_in_use_is_one_clear_error(name: str) -> None:
         )
 
 
-async def test_port_of_another_server_of_ours_is_in_use_too(serve: Open) -> None:
-    async with serve([], LOCAL, Countdown(0)) as port:
+async def test_port_of_another_server_of_ours_is_in_use_too(
+    local: GrpcSettings, serve: Open
+) -> None:
+    async with serve([], local, Countdown(0)) as port:
         with pytest.raises(OSError, match="already in use"):
-            await opened(serve, replace(LOCAL, port=port))
+            await opened(serve, replace(local, port=port))
 
 
-async def test_port_can_be_shared_when_it_is_asked_for(serve: Open) -> None:
-    async with serve([], replace(LOCAL, reuse_port=True), Countdown(0)) as port:
-        assert await opened(serve, replace(LOCAL, port=port, reuse_port=True)) == port
+async def test_port_can_be_shared_when_it_is_asked_for(local: GrpcSettings, serve: Open) -> None:
+    async with serve([], replace(local, reuse_port=True), Countdown(0)) as port:
+        assert await opened(serve, replace(local, port=port, reuse_port=True)) == port
 
 
-async def test_closing_lets_running_calls_finish(serve: Open, handlers: Handlers) -> None:
-    async with serve([handlers.service()], LOCAL, Countdown(PATIENCE)) as port:
+async def test_closing_lets_running_calls_finish(
+    local: GrpcSettings, serve: Open, handlers: Handlers
+) -> None:
+    async with serve([handlers.service()], local, Countdown(PATIENCE)) as port:
         channel = channel_to(port)
         call = stream(Client(channel), "echoes")
         await call.write(pb.ModelInferRequest(id="x"))
@@ -418,8 +424,10 @@ async def test_closing_lets_running_calls_finish(serve: Open, handlers: Handlers
     await channel.close(None)
 
 
-async def test_closing_ends_calls_that_outlast_the_grace(serve: Open, handlers: Handlers) -> None:
-    async with serve([handlers.service()], LOCAL, Countdown(0.1)) as port:
+async def test_closing_ends_calls_that_outlast_the_grace(
+    local: GrpcSettings, serve: Open, handlers: Handlers
+) -> None:
+    async with serve([handlers.service()], local, Countdown(0.1)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -431,9 +439,9 @@ async def test_closing_ends_calls_that_outlast_the_grace(serve: Open, handlers: 
 
 @pytest.mark.parametrize("level", list(CompressionLevel))
 async def test_responses_are_compressed_as_asked(
-    serve: Open, handlers: Handlers, level: Any
+    local: GrpcSettings, serve: Open, handlers: Handlers, level: Any
 ) -> None:
-    settings = replace(LOCAL, response_compression=level)
+    settings = replace(local, response_compression=level)
     async with (
         serve([handlers.service()], settings, Countdown(1.0)) as port,
         channel_to(port) as channel,

@@ -17,7 +17,8 @@ from hosting.puppets import eventually
 from penstock.core.countdown import Countdown
 from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
-from rpc.serving import LOCAL, open_models, write_models
+from penstock.settings import GrpcSettings
+from rpc.serving import open_models, write_models
 
 pytest.importorskip("tritonclient.grpc", exc_type=ImportError)
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,9 +31,9 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Infe
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def found(server: InferenceServer) -> dict[str, Any]:
+async def found(local: GrpcSettings, server: InferenceServer) -> dict[str, Any]:
     """What the program has found."""
-    async with open_grpc(server, LOCAL, Countdown(2)) as port:
+    async with open_grpc(server, local, Countdown(2)) as port:
         return await run_client(port)
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
 from penstock.core.tensor import Buffer
 from penstock.rpc.status import StatusCode
 
+Reply: TypeAlias = Message | bytes | list[Buffer]
+"""A response message; or its serialized form, whole or in parts, which must not change any more."""
+
 Metadata = Sequence[tuple[str, str | bytes]]
 """Fields in order; keys in lower case. Those that end in `-bin` have bytes, others ASCII text."""
+
+
+def serialized(reply: Reply) -> bytes:
+    """The bytes of a response message."""
+    if isinstance(reply, list):
+        return b"".join(reply)
+    if isinstance(reply, bytes):
+        return reply
+    data: bytes = reply.SerializeToString()
+    return data
 
 
 class StatusError(Exception):
@@ -65,13 +78,13 @@ class RpcContext(Protocol):
     def compress_responses(self, wanted: bool) -> None:
         """Whether to compress the responses from now on, if the client can take that."""
 
-    async def write(self, message: Message | bytes) -> None:
+    async def write(self, message: Reply) -> None:
         """Send one response message, which may be serialized already.
 
         Returns when the transport can take another.
         """
 
-    def write_nowait(self, message: Message | bytes) -> bool:
+    def write_nowait(self, message: Reply) -> bool:
         """Send one response message; whether the transport can take another without waiting.
 
         Who goes on after `False` without `writable()` lets responses pile up.
@@ -81,8 +94,8 @@ class RpcContext(Protocol):
         """Wait until the transport can take another message."""
 
 
-Handler = Callable[[Any, RpcContext], Awaitable[Message | None]]
-Unary = Callable[[Any, RpcContext], Awaitable[Message]]
+Handler = Callable[[Any, RpcContext], Awaitable[Reply | None]]
+Unary = Callable[[Any, RpcContext], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.countdown import Countdown
 from penstock.core.errors import InferenceError, InternalError
-from penstock.rpc.context import Metadata, Method, Service, StatusError
+from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel, GrpcSettings, KeepaliveSettings, TlsSettings
 
@@ -57,7 +57,7 @@ class GrpcioContext:
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
         self._initial: Metadata | None = None
-        self._waiting: deque[Message | bytes] = deque()
+        self._waiting: deque[Reply] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._compress = True
         self._closed = False
@@ -90,11 +90,11 @@ class GrpcioContext:
             self._context.set_compression(grpc.Compression.Gzip)
         self._compress = wanted
 
-    async def write(self, message: Message | bytes) -> None:
+    async def write(self, message: Reply) -> None:
         await self.writable()
         await self._send(message)
 
-    def write_nowait(self, message: Message | bytes) -> bool:
+    def write_nowait(self, message: Reply) -> bool:
         self._waiting.append(message)
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._send_waiting())
@@ -122,7 +122,7 @@ class GrpcioContext:
         finally:
             self._writer = None
 
-    async def _send(self, message: Message | bytes) -> None:
+    async def _send(self, message: Reply) -> None:
         await self._prepare()
         try:
             await self._context.write(message)
@@ -163,11 +163,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
 def _handler(method: Method) -> Any:
     make = _KINDS[method.client_streaming, method.server_streaming]
     # Requests come as bytes, since grpc calls those that cannot be parsed a fault of ours.
-    return make(_guarded(method), response_serializer=_serialized)
-
-
-def _serialized(message: Message | bytes) -> bytes:
-    return message if isinstance(message, bytes) else message.SerializeToString()
+    return make(_guarded(method), response_serializer=serialized)
 
 
 def _guarded(method: Method) -> Call:

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from google.protobuf.message import Message
-
 from penstock.core.errors import InferenceError
 from penstock.http2 import grpc_responses as responses
 from penstock.http2.compression import DEFLATE, GZIP, deflate
@@ -17,7 +15,7 @@ from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
-from penstock.rpc.context import Metadata, Method, StatusError
+from penstock.rpc.context import Metadata, Method, Reply, StatusError, serialized
 from penstock.rpc.native.route import Route
 from penstock.rpc.native.steps import begin
 from penstock.rpc.status import StatusCode, sendable, status_code
@@ -100,11 +98,11 @@ class Call(Stream):
             self._encoding = next((e for e in preferred if e in self._head.accepted), b"")
         self._compress = wanted and bool(self._encoding)
 
-    async def write(self, message: Message) -> None:
+    async def write(self, message: Reply) -> None:
         if not self.write_nowait(message):
             await self.writable()
 
-    def write_nowait(self, message: Message) -> bool:
+    def write_nowait(self, message: Reply) -> bool:
         if self.closed or self.finished:
             return False
         parts, size = self._framed(message)
@@ -178,7 +176,7 @@ class Call(Stream):
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _returned(self, response: Message | None) -> None:
+    def _returned(self, response: Reply | None) -> None:
         """The handler is done: send its response, if it returned one, and that all is well."""
         if self.closed or self.finished:
             return
@@ -232,12 +230,16 @@ class Call(Stream):
             return responses.BEGIN
         return responses.begin(self._initial, self._encoding)
 
-    def _framed(self, message: Message) -> tuple[list[Buffer], int]:
+    def _framed(self, message: Reply) -> tuple[list[Buffer], int]:
         """A message behind its prefix, in parts, and the size of all."""
-        data = message.SerializeToString()
-        flag = 0
-        if self._compress:
-            flag = 1
-            data = deflate(self._encoding, data, _LEVELS[self._shell.endpoint.compression])
-        size = len(data)
-        return [PREFIX.pack(flag, size), data], PREFIX_SIZE + size
+        if isinstance(message, list):
+            parts: list[Buffer] = message
+            size = sum(map(len, parts))
+        else:
+            parts = [serialized(message)]
+            size = len(parts[0])
+        if not self._compress:
+            return [PREFIX.pack(0, size), *parts], PREFIX_SIZE + size
+        level = _LEVELS[self._shell.endpoint.compression]
+        packed = deflate(self._encoding, b"".join(parts), level)
+        return [PREFIX.pack(1, len(packed)), packed], PREFIX_SIZE + len(packed)
