@@ -25,7 +25,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InferenceServer]:
+async def server(
+    local: GrpcSettings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[InferenceServer]:
+    """A server for each of the transports, since its counters are looked at."""
     async with open_models(write_models(tmp_path_factory.mktemp("models"))) as server:
         yield server
 
