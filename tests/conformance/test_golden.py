@@ -24,10 +24,7 @@ from serving import Served, serving
 pytestmark = needs_answers
 
 _LEFT_OUT = {
-    "ensemble_identity",
-    "ensemble_decoupled",
-}
-"""Ensembles are still to come."""
+_LEFT_OUT: set[str] = set()
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
 
@@ -69,7 +66,6 @@ _FILES = (
 _OWN_FRAMES = "the real one also shows a frame of its own module"
 _IMPORT_FRAMES = "the real one also shows frames of the import machinery"
 _STATUS_TOLD = "here the message tells how the process ended"
-_ENSEMBLE = "ensembles are still to come"
 
 _KNOWN_AT_LOAD = {
     "load auto_badkey": _OWN_FRAMES,
@@ -78,12 +74,6 @@ _KNOWN_AT_LOAD = {
     "load auto_conflict_mbs": _OWN_FRAMES,
     "load py_exit": _STATUS_TOLD,
     "load py_import": _IMPORT_FRAMES,
-    "load ens_failed_model": _ENSEMBLE,
-    "load ens_mbs": _ENSEMBLE,
-    "config ens_mbs": _ENSEMBLE,
-    "load ens_missing_model": _ENSEMBLE,
-    "load ens_missing_version": _ENSEMBLE,
-    "load ens_self": _ENSEMBLE,
 }
 
 _KNOWN_IN_INDEX = {
@@ -92,9 +82,6 @@ _KNOWN_IN_INDEX = {
     "py_import": _IMPORT_FRAMES,
     **dict.fromkeys(("auto_badkey", "auto_conflict_dims"), _OWN_FRAMES),
     **dict.fromkeys(("auto_conflict_dtype", "auto_conflict_mbs"), _OWN_FRAMES),
-    **dict.fromkeys(("ens_bad_input", "ens_bad_output", "ens_dtype"), _ENSEMBLE),
-    **dict.fromkeys(("ens_failed_model", "ens_mbs", "ens_missing_model"), _ENSEMBLE),
-    **dict.fromkeys(("ens_missing_version", "ens_self"), _ENSEMBLE),
 }
 
 

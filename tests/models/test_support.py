@@ -66,7 +66,6 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
     "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
     "sequence_batching": {"sequence_batching": {}},
-    "ensemble_scheduling": {"ensemble_scheduling": {}},
     "instance_group.rate_limiter": {"instance_group": [{}, {"rate_limiter": {}}]},
     "instance_group.secondary_devices": {"instance_group": [{"secondary_devices": [{}]}]},
     "instance_group.profile": {"instance_group": [{"profile": ["1"]}]},

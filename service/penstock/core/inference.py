@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from penstock.core.errors import (
     InferenceError,
@@ -15,6 +16,20 @@ from penstock.core.statistics import FailureReason, Statistics
 from penstock.core.stream import ResponseStream
 
 
+@dataclass(slots=True)
+class ComputeTimes:
+    """What the parts of a composed request have computed all together, in nanoseconds."""
+
+    compute_input: int = 0
+    compute_infer: int = 0
+    compute_output: int = 0
+
+    def add(self, compute_input: int, compute_infer: int, compute_output: int) -> None:
+        self.compute_input += compute_input
+        self.compute_infer += compute_infer
+        self.compute_output += compute_output
+
+
 class Inference:
     """A request, the stream that takes its responses, and the times of its stations.
 
@@ -23,6 +38,7 @@ class Inference:
     are written once, when the stream ends; `on_end` is called then, if somebody set it, and after
     it `on_left`: the one for the queue, the other for the sequence that the request is in.
     `rescheduled` is set by an instance that executed the request and wants it again.
+    `within` gets the compute times as well.
     """
 
     __slots__ = (
@@ -41,10 +57,16 @@ class Inference:
         "start",
         "statistics",
         "stream",
+        "within",
     )
 
     def __init__(
-        self, request: InferenceRequest, rows: int, statistics: Statistics, version: str = ""
+        self,
+        request: InferenceRequest,
+        rows: int,
+        statistics: Statistics,
+        version: str = "",
+        within: ComputeTimes | None = None,
     ) -> None:
         self.request = request
         self.rows = rows
@@ -58,6 +80,7 @@ class Inference:
         self.compute_output_start = self.compute_end = 0
         self.lookup_start = self.lookup_end = 0
         self.statistics = statistics
+        self.within = within
         statistics.entered()
 
     @property
@@ -111,9 +134,14 @@ class Inference:
         input_end = self.compute_input_end or begun
         statistics.success.add(now - self.start)
         statistics.waited(begun - self.start)
-        statistics.compute_input.add(input_end - begun)
-        statistics.compute_infer.add(max(output_start - input_end, 0))
-        statistics.compute_output.add(max((self.compute_end or now) - output_start, 0))
+        compute_input = input_end - begun
+        compute_infer = max(output_start - input_end, 0)
+        compute_output = max((self.compute_end or now) - output_start, 0)
+        statistics.compute_input.add(compute_input)
+        statistics.compute_infer.add(compute_infer)
+        statistics.compute_output.add(compute_output)
+        if self.within is not None:
+            self.within.add(compute_input, compute_infer, compute_output)
         statistics.inference_count += self.rows
         statistics.last_inference = time.time_ns() // 1_000_000
 

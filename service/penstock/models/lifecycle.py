@@ -157,7 +157,7 @@ class ModelLifecycle:
         while failures is None:
             async with self._reservations.hold(reserved):
                 polled = await self._poll(overrides)
-                related = polled.keys() | self._dependencies.dependents(polled.keys())
+                related = _with_needs(polled) | self._dependencies.dependents(polled.keys())
                 if related <= reserved:
                     failures = await self._bring_up(set(overrides), polled)
                 else:
@@ -245,6 +245,12 @@ def _discard(polled: Polled) -> None:
     for files in polled.values():
         if isinstance(files, ModelFiles) and files.folder is not None:
             files.folder.remove()
+
+
+def _with_needs(polled: Polled) -> set[str]:
+    """Models that were polled, and those that they need and that serve already."""
+    found = (files for files in polled.values() if isinstance(files, ModelFiles))
+    return polled.keys() | {need for files in found for need in needs_of(files.config)}
 
 
 def _load_failed(name: str, why: str) -> InvalidRequestError:

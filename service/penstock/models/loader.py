@@ -16,12 +16,14 @@ from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend, InstanceContext, find_backend
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
 from penstock.core.window import Window
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
+from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.instance import ThreadInstance
 from penstock.models.labels import read_labels
 from penstock.models.model import Model, ModelInstance
@@ -30,6 +32,7 @@ from penstock.models.repository import ModelFiles
 from penstock.models.sequences import sequence_batcher
 from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
+from penstock.models.validation.composition import composed
 from penstock.models.warmup import read_samples, warm_up
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
@@ -77,9 +80,31 @@ class ModelLoader:
         instances = [make(c) for c in _contexts(config, version, path, settings)]
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = Statistics()
-        scheduler = self._cached(_scheduler(config, files.path, instances), config, version)
-        statistics.cached = isinstance(scheduler, CachedScheduler)
+        scheduler = _scheduler(config, files.path, instances)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
+        return self._model(config, version, instances, scheduler, statistics, labels)
+
+    async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
+        """Load a version of an ensemble over the models that serve now."""
+        parts = {name: find(name, ANY_VERSION).config for name in part_names(files.config)}
+        config = composed(normalized(files.config), parts)
+        validate(config)
+        refuse_unsupported(config)
+        labels = await asyncio.to_thread(read_labels, config, files.path)
+        instances, scheduler = compose(config, find)
+        return self._model(config, version, instances, scheduler, Statistics(), labels)
+
+    def _model(
+        self,
+        config: ModelConfig,
+        version: int,
+        instances: Sequence[ModelInstance],
+        scheduler: Scheduler,
+        statistics: Statistics,
+        labels: Mapping[str, Sequence[bytes]],
+    ) -> Model:
+        scheduler = self._cached(scheduler, config, version)
+        statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(
             config,
             version,

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import ConfigError, InferenceError
+from penstock.core.request import ANY_VERSION
 from penstock.models.attempt import Attempt
 from penstock.models.catalog import ModelCatalog
 from penstock.models.dependencies import Dependencies, Failure
@@ -14,6 +15,7 @@ from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles, versions_to_load
 from penstock.models.retirement import Retirement
+from penstock.models.validation.composition import composed
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,10 @@ class Loading:
         """Whether an ensemble can serve with what is loaded; one that cannot does not any more."""
         needs = self._dependencies[name].needs
         ready = {need: self._catalog.served(need).keys() for need in needs}
-        problem = self._dependencies.defect(name) or self._dependencies.unmet(
-            name, ready, self.failures
+        problem = (
+            self._dependencies.defect(name)
+            or self._dependencies.unmet(name, ready, self.failures)
+            or self._misfit(name)
         )
         if problem:
             logger.error("Invalid argument: %s", problem)
@@ -83,6 +87,18 @@ class Loading:
             self._retirement.unload(name, versions)
         return reason
 
+    def _misfit(self, name: str) -> str:
+        """Why the models of an ensemble do not fit together; empty when they do."""
+        node = self._dependencies[name]
+        parts = {need: self._catalog.find(need, ANY_VERSION).config for need in node.needs}
+        try:
+            composed(node.files.config, parts)
+        except ConfigError as error:
+            return error.message
+        return ""
+
     async def _make(self, files: ModelFiles, version: int) -> Model:
+        if files.config.is_ensemble:
+            return await self._loader.load_ensemble(files, version, self._catalog.find)
         async with self._slots:
             return await self._loader.load(files, version)

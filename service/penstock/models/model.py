@@ -9,7 +9,7 @@ from typing import Protocol
 from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import InferenceError, RejectedError, UnavailableError, queue_full
-from penstock.core.inference import Inference
+from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
@@ -74,16 +74,24 @@ class Model:
         self._folder = folder
         if folder is not None:
             folder.hold()
+        self._holders = 0
+        self._let_go = asyncio.Event()
+        self._let_go.set()
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
 
-    def infer(self, request: InferenceRequest) -> ResponseStream:
-        """Admit a request; its responses come on the stream. Raises what admission refuses."""
+    def infer(
+        self, request: InferenceRequest, within: ComputeTimes | None = None
+    ) -> ResponseStream:
+        """Admit a request; its responses come on the stream. Raises what admission refuses.
+
+        Of a request that is part of another one, `within` gets the compute times.
+        """
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
             request = self._to_model(request)
-        inference = Inference(request, rows, self.statistics, self._version)
+        inference = Inference(request, rows, self.statistics, self._version, within)
         inference.stream.transform = self._to_client
         if request.classes:
             classes = self._classifier.transform(request.classes, self._to_client)
@@ -125,8 +133,20 @@ class Model:
             for t in tensors
         )
 
+    def hold(self) -> None:
+        """Be needed by an ensemble: until it lets go, a stop waits and requests are taken."""
+        self._holders += 1
+        self._let_go.clear()
+
+    def release(self) -> None:
+        """One ensemble less needs the model."""
+        self._holders -= 1
+        if not self._holders:
+            self._let_go.set()
+
     async def stop(self) -> None:
         """Refuse new requests, finish those in flight, release the instances."""
+        await self._let_go.wait()
         self._stopping = True
         await self._quiet()
         await self._scheduler.drain()

@@ -12,7 +12,6 @@ UNSUPPORTED = (
     "input.is_non_linear_format_io",
     "output.is_shape_tensor",
     "output.is_non_linear_format_io",
-    "ensemble_scheduling",
     "instance_group.rate_limiter",
     "instance_group.secondary_devices",
     "instance_group.profile",

@@ -153,7 +153,7 @@ def _object(part: ConfigPart, with_defaults: bool) -> dict[str, Any]:
     printed: dict[str, Any] = {}
     for field in fields_of(type(part)):
         value = getattr(part, field.attribute)
-        if _is_printed(field, value, with_defaults):
+        if _is_printed(field, value, with_defaults and field.name not in part.RECENT):
             printed[field.name] = _printed(field, value, with_defaults)
     return printed
 

@@ -144,7 +144,12 @@ class EnsembleStep(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class EnsembleScheduling(ConfigPart):
-    """A graph of models whose steps are connected by the names of tensors."""
+    """A graph of models whose steps are connected by the names of tensors.
+
+    At most `max_inflight_requests` calls of one step run at a time; 0 is no bound.
+    """
+
+    RECENT = ("max_inflight_requests",)
 
     step: tuple[EnsembleStep, ...] = ()
     max_inflight_requests: UInt32 = 0

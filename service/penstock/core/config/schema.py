@@ -77,11 +77,13 @@ class Field:
 class ConfigPart:
     """Base of every message of a configuration; subclasses are frozen dataclasses.
 
-    `ONEOFS` lists the groups of fields of which at most one may be set.
+    `ONEOFS` lists the groups of fields of which at most one may be set, `RECENT` fields that
+    release 2.51 of the real server does not know: they are printed only where they say something.
     """
 
     __slots__ = ()
     ONEOFS: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    RECENT: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for field in fields_of(type(self)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from penstock.core.config import EnsembleScheduling, EnsembleStep, ModelConfig
 
@@ -21,9 +22,10 @@ def ensemble_problems(config: ModelConfig) -> Iterator[str]:
     yield from _foreign_fields(config)
     if not scheduling.step:
         yield f"must specify 'step' for ensemble '{name}'"
+    made: set[str] = set()
     for at, step in enumerate(scheduling.step):
-        yield from _step_problems(step, at, name)
-    yield from _unconnected(config, scheduling)
+        yield from _step_problems(step, at, name, made)
+    yield from _Flow.of(config, scheduling).problems(config)
 
 
 def _foreign_fields(config: ModelConfig) -> Iterator[str]:
@@ -35,22 +37,73 @@ def _foreign_fields(config: ModelConfig) -> Iterator[str]:
         yield f"model_warmup can not be specified for ensemble '{config.name}'"
 
 
-def _step_problems(step: EnsembleStep, at: int, name: str) -> Iterator[str]:
-    for field in ("model_name", "input_map", "output_map"):
-        if not getattr(step, field):
-            yield f"must specify '{field}' in step {at} of ensemble '{name}'"
+def _step_problems(step: EnsembleStep, at: int, name: str, made: set[str]) -> Iterator[str]:
+    """What a step lacks, and tensors that were `made` before; its own are added."""
+    for required in ("model_name", "input_map", "output_map"):
+        if not getattr(step, required):
+            yield f"must specify '{required}' in step {at} of ensemble '{name}'"
+    for tensor in step.output_map.values():
+        if tensor in made:
+            yield (
+                f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble"
+                f" '{name}' step {at}"
+            )
+        made.add(tensor)
 
 
-def _unconnected(config: ModelConfig, scheduling: EnsembleScheduling) -> Iterator[str]:
-    """Inputs and outputs that no step knows. The lone quote is what clients get to see."""
-    used = {
-        tensor
-        for step in scheduling.step
-        for tensor in (*step.input_map.values(), *step.output_map.values())
-    }
-    for tensor in config.input:
-        if tensor.name not in used:
-            yield f"ensemble input '{tensor.name}' for ensemble {config.name}' is not used"
-    for output in config.output:
-        if output.name not in used:
-            yield f"ensemble output '{output.name}' for ensemble {config.name}' is not used"
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """How tensors come of each other: `made_of` by tensor, `used` by any step, `written` at all."""
+
+    made_of: Mapping[str, tuple[str, ...]]
+    used: frozenset[str]
+    written: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, config: ModelConfig, scheduling: EnsembleScheduling) -> _Flow:
+        steps = scheduling.step
+        made_of = {o: tuple(s.input_map.values()) for s in steps for o in s.output_map.values()}
+        used = frozenset(tensor for step in steps for tensor in step.input_map.values())
+        flow = cls(made_of, used, {tensor.name for tensor in config.input})
+        while new := {t for t, of in made_of.items() if flow.written.issuperset(of)} - flow.written:
+            flow.written.update(new)
+        return flow
+
+    @property
+    def tensors(self) -> dict[str, None]:
+        """Every tensor that a step knows, in order."""
+        return dict.fromkeys((*self.made_of, *sorted(self.used)))
+
+    def problems(self, config: ModelConfig) -> Iterator[str]:
+        """Ends that hang loose. The lone quotes are what clients get to see."""
+        tensors, name = self.tensors, config.name
+        for given in config.input:
+            if given.name not in tensors:
+                yield f"ensemble input '{given.name}' for ensemble {name}' is not used"
+        for output in config.output:
+            if output.name not in tensors:
+                yield f"ensemble output '{output.name}' for ensemble {name}' is not used"
+            elif output.name not in self.written:
+                yield self._not_written(output.name, name)
+        outputs = {output.name for output in config.output}
+        for tensor in tensors:
+            if tensor not in outputs and not (tensor in self.written and tensor in self.used):
+                yield f"ensemble tensor '{tensor}' is unused in ensemble '{name}'"
+
+    def _not_written(self, output: str, name: str) -> str:
+        text = f"output '{output}' for ensemble '{name}' is not written"
+        source = self._source(output)
+        if source == output:
+            return text
+        return f"{text}: at least one of its depending tensors, '{source}', is not connected"
+
+    def _source(self, tensor: str) -> str:
+        """The tensor farthest up that is not written and that `tensor` is made of."""
+        seen = {tensor}
+        while True:
+            loose = (t for t in self.made_of.get(tensor, ()) if t not in self.written | seen)
+            found = next(loose, None)
+            if found is None:
+                return tensor
+            seen.add(found)
+            tensor = found

@@ -1,0 +1,203 @@
+"""Whether the models of an ensemble fit together: asked when they are loaded (E-03 to E-05, E-10).
+
+Problems are told in the words and in the order of the real server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from penstock.core.config import (
+    EnsembleStep,
+    ModelConfig,
+    ModelInput,
+    ModelOutput,
+    TransactionPolicy,
+)
+from penstock.core.errors import ConfigError
+from penstock.core.tensor import DataType
+
+Parts = Mapping[str, ModelConfig]
+"""Configurations of the models of the steps, by name."""
+
+Dims = tuple[int, ...]
+
+
+def composed(config: ModelConfig, parts: Parts) -> ModelConfig:
+    """An ensemble's configuration once its models are known: decoupled if any of them is.
+
+    Raises `ConfigError` where they do not fit.
+    """
+    tensors = _Tensors(config)
+    for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
+        for problem in _step_problems(config, step, parts[step.model_name], tensors):
+            raise ConfigError(problem)
+    flow = _Flow(config, parts, tensors)
+    for problem in flow.problems():
+        raise ConfigError(problem)
+    if config.response_cache is not None and config.response_cache.enable:
+        _refuse_to_cache(config, parts)
+    policy = TransactionPolicy(decoupled=flow.decoupled)
+    return replace(config, model_transaction_policy=policy)
+
+
+def _refuse_to_cache(config: ModelConfig, parts: Parts) -> None:
+    """What cannot be kept of a step cannot be kept of the whole (E-14)."""
+    if any(part.sequence_batching is not None for part in parts.values()):
+        raise ConfigError(
+            f"Response Cache does not currently support model {config.name} with sequence batching"
+            " scheduler. Please disable the response cache."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a model says about a tensor of the ensemble. Dimensions of -1 are any size."""
+
+    model: str
+    datatype: DataType
+    dims: Dims
+    full: Dims
+
+    @classmethod
+    def by(cls, owner: ModelConfig, tensor: ModelInput | ModelOutput, dims: Dims) -> _Seen:
+        full = (-1, *dims) if owner.max_batch_size > 0 else dims
+        return cls(owner.name, tensor.data_type or DataType.INVALID, dims, full)
+
+    def conflict(self, other: _Seen) -> str:
+        """How two models disagree; empty when they do not."""
+        kind, one, two = "", "", ""
+        if self.datatype is not other.datatype:
+            kind, one, two = "data type", self.datatype.config_name, other.datatype.config_name
+        elif not (_agree(self.dims, other.dims) or _agree(self.full, other.full)):
+            kind, one, two = "shape", _text(self.full), _text(other.full)
+        if not kind:
+            return ""
+        return (
+            f"inconsistent {kind}: {one} is inferred from model {self.model}"
+            f" while {two} is inferred from model {other.model}"
+        )
+
+
+class _Tensors:
+    """What was first said about each tensor of an ensemble; its own words come first."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._ensemble = config.name
+        self._seen: dict[str, _Seen] = {}
+        own: list[ModelInput | ModelOutput] = [*config.input, *config.output]
+        for tensor in own:
+            dims = tensor.dims if tensor.reshape is None else tensor.reshape.shape
+            self._seen.setdefault(tensor.name, _Seen.by(config, tensor, dims))
+
+    def owner(self, name: str) -> str:
+        """The model that spoke about a tensor first."""
+        return self._seen[name].model
+
+    def see(self, name: str, seen: _Seen) -> Iterator[str]:
+        conflict = self._seen.setdefault(name, seen).conflict(seen)
+        if conflict:
+            yield f"in ensemble {self._ensemble}, ensemble tensor {name}: {conflict}"
+
+
+def _step_problems(
+    config: ModelConfig, step: EnsembleStep, part: ModelConfig, tensors: _Tensors
+) -> Iterator[str]:
+    if 0 < part.max_batch_size < config.max_batch_size:
+        yield (
+            f"ensemble {config.name} allows maximum batch size {config.max_batch_size},"
+            f" but it contains model {part.name} which only allows maximum batch size to be"
+            f" {part.max_batch_size}"
+        )
+    yield from _input_problems(config.name, step, part, tensors)
+    yield from _output_problems(config.name, step, part, tensors)
+
+
+def _input_problems(
+    ensemble: str, step: EnsembleStep, part: ModelConfig, tensors: _Tensors
+) -> Iterator[str]:
+    for name, tensor in step.input_map.items():
+        if name not in part.inputs_by_name:
+            yield (
+                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing"
+                f" input {name} in model {part.name}"
+            )
+    for known in part.input:
+        mapped = step.input_map.get(known.name)
+        if mapped is not None:
+            yield from tensors.see(mapped, _Seen.by(part, known, known.dims))
+        elif not known.optional:
+            yield (
+                f"in ensemble {ensemble}, input {known.name} in model {part.name}"
+                " is not mapped to any ensemble tensors"
+            )
+
+
+def _output_problems(
+    ensemble: str, step: EnsembleStep, part: ModelConfig, tensors: _Tensors
+) -> Iterator[str]:
+    for name, tensor in step.output_map.items():
+        if name not in part.outputs_by_name:
+            yield (
+                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing"
+                f" output {name} in model {part.name}"
+            )
+    for name, tensor in step.output_map.items():
+        known = part.outputs_by_name[name]
+        yield from tensors.see(tensor, _Seen.by(part, known, known.dims))
+
+
+class _Flow:
+    """From which decoupled step each tensor comes: a number, 0 for none.
+
+    Responses of different ones cannot be told apart, so nothing may be made of both.
+    """
+
+    def __init__(self, config: ModelConfig, parts: Parts, tensors: _Tensors) -> None:
+        self._config = config
+        self._parts = parts
+        self._tensors = tensors
+        self._origins = {tensor.name: 0 for tensor in config.input}
+        self._decoupled = 0
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether the ensemble may answer any number of times; known after `problems`."""
+        return self._decoupled > 0
+
+    def problems(self) -> Iterator[str]:
+        """Steps, and at last the ensemble itself, that take of different origins."""
+        scheduling = self._config.ensemble_scheduling
+        waiting = list(scheduling.step) if scheduling else []
+        while ready := [s for s in waiting if self._origins.keys() >= {*s.input_map.values()}]:
+            for step in ready:
+                waiting.remove(step)
+                yield from self._follow(step)
+        yield from self._mixed([o.name for o in self._config.output], self._config.name)
+
+    def _follow(self, step: EnsembleStep) -> Iterator[str]:
+        outputs = list(step.output_map.values())
+        yield from self._mixed(list(step.input_map.values()), self._tensors.owner(outputs[0]))
+        origin = self._origins[next(iter(step.input_map.values()))]
+        if self._parts[step.model_name].decoupled:
+            self._decoupled += 1
+            origin = self._decoupled
+        self._origins.update(dict.fromkeys(outputs, origin))
+
+    def _mixed(self, names: Sequence[str], model: str) -> Iterator[str]:
+        if len({self._origins[name] for name in names}) > 1:
+            yield (
+                f"in ensemble {self._config.name}, step of model '{model}' receives inputs"
+                " originated from different decoupled models"
+            )
+
+
+def _agree(one: Dims, two: Dims) -> bool:
+    return len(one) == len(two) and all(
+        a == b or -1 in (a, b) for a, b in zip(one, two, strict=True)
+    )
+
+
+def _text(dims: Dims) -> str:
+    return f"[{','.join(map(str, dims))}]"
