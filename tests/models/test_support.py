@@ -65,7 +65,6 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "input.is_non_linear_format_io": {"input": [{"is_non_linear_format_io": True}]},
     "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
     "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
-    "sequence_batching": {"sequence_batching": {}},
     "instance_group.rate_limiter": {"instance_group": [{}, {"rate_limiter": {}}]},
     "instance_group.secondary_devices": {"instance_group": [{"secondary_devices": [{}]}]},
     "instance_group.profile": {"instance_group": [{"profile": ["1"]}]},

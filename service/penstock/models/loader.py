@@ -82,7 +82,7 @@ class ModelLoader:
         statistics = Statistics()
         scheduler = _scheduler(config, files.path, instances)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        return self._model(config, version, instances, scheduler, statistics, labels)
+        return self._model(files, config, version, labels, instances, scheduler, statistics)
 
     async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
         """Load a version of an ensemble over the models that serve now."""
@@ -92,17 +92,19 @@ class ModelLoader:
         refuse_unsupported(config)
         labels = await asyncio.to_thread(read_labels, config, files.path)
         instances, scheduler = compose(config, find)
-        return self._model(config, version, instances, scheduler, Statistics(), labels)
+        return self._model(files, config, version, labels, instances, scheduler, Statistics())
 
     def _model(
         self,
+        files: ModelFiles,
         config: ModelConfig,
         version: int,
+        labels: Mapping[str, Sequence[bytes]],
         instances: Sequence[ModelInstance],
         scheduler: Scheduler,
         statistics: Statistics,
-        labels: Mapping[str, Sequence[bytes]],
     ) -> Model:
+        """A model of its parts, behind the response cache if it is to be."""
         scheduler = self._cached(scheduler, config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(

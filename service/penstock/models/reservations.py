@@ -17,6 +17,7 @@ class Reservations:
     @asynccontextmanager
     async def hold(self, names: Set[str]) -> AsyncIterator[None]:
         """Have all of `names`, once nobody else has one of them or was first to want one."""
+        names = frozenset(names)
         if self._free(names, len(self._waiting)):
             self._held |= names
         else:
