@@ -1,7 +1,7 @@
 """Everything that was asked of a running Triton server about Python models, asked of this one.
 
-Models that need what this server does not do yet are left out. What differs otherwise is listed
-below, with the reason; what differs and is not listed fails, and so does what is listed and agrees.
+What differs is listed below, with the reason; what differs and is not listed fails, and so does
+what is listed and agrees.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from recorded import answers, needs_answers, write_models
 from serving import Served, serving
 
 pytestmark = needs_answers
-
-_LEFT_OUT = {
-_LEFT_OUT: set[str] = set()
 
 _HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
 
@@ -90,8 +87,6 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A server over the models that were recorded."""
     directory = tmp_path_factory.mktemp("recorded")
     repository = write_models("good", directory / "models")
-    for name in _LEFT_OUT:
-        shutil.rmtree(repository / name)
     with serving(repository, directory / "log", "--cache-config=local,size=1048576") as server:
         yield Peer(server.grpc, server.http, repository)
 
@@ -99,8 +94,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 @pytest.mark.parametrize("file", _FILES)
 def test_answers_are_those_of_the_real_server(peer: Peer, file: str) -> None:
     known = _KNOWN.get(file, {})
-    found = [Case(file, name, _without(case)) for name, case in answers(f"{file}.json").items()]
-    asked = [case for case in found if case.model not in _LEFT_OUT]
+    asked = [Case(file, name, case) for name, case in answers(f"{file}.json").items()]
     for case in asked:
         if case.name == _HAS_A_BEGINNING:
             assert peer.difference(_beginning(case)) is None
@@ -172,10 +166,8 @@ def test_models_come_and_go_as_in_the_real_server(tmp_path: Path) -> None:
     """All of it in one row, since each question depends on those before it."""
     repository = write_models("good", tmp_path / "models")
     write_models("hang", write_models("bad", repository))
-    for name in _LEFT_OUT:
-        shutil.rmtree(repository / name)
-    found = [Case("", name, _without(case)) for name, case in answers("model_control.json").items()]
-    asked = [case for case in found if not _needs_more(case)]
+    found = [Case("", name, case) for name, case in answers("model_control.json").items()]
+    asked = [case for case in found if case.name not in _TOO_QUICK]
     with serving(repository, tmp_path / "log", "--model-control-mode=explicit") as server:
         peer = Peer(server.grpc, server.http, repository)
         differing = dict(row_differences(peer, asked))
@@ -199,12 +191,6 @@ def test_settings_are_kept_as_in_the_real_server(tmp_path: Path) -> None:
     assert not differing, _listed(differing)
 
 
-def _needs_more(case: Case) -> bool:
-    """Whether a case needs what this server has not, or shows a moment that it has not."""
-    ensembles = "ensemble_identity" in _LEFT_OUT and case.name == "index ensemble"
-    return ensembles or case.model in _LEFT_OUT or case.name in _TOO_QUICK
-
-
 @pytest.mark.parametrize(
     ("model", "file"), [("no_model_file", "model.py"), ("filename_missing", "nope.py")]
 )
@@ -223,19 +209,6 @@ def _beginning(case: Case) -> Case:
     text = json.dumps(case.recorded).replace("sequence_end", "sequence_start")
     recorded = json.loads(text.replace("[6]", "[5]").replace("[11]", "[5]"))
     return Case(case.file, "sequence start", recorded)
-
-
-def _without(value: Any) -> Any:
-    """What was recorded, without the models that were left out, where it lists models."""
-    if isinstance(value, dict):
-        return {key: _without(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without(item) for item in value if not _is_left_out(item)]
-    return value
-
-
-def _is_left_out(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("name") in _LEFT_OUT
 
 
 def _placed(recorded: Any, repository: Path) -> Any:
