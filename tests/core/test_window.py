@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.errors import ConfigError
 from penstock.core.window import Credit, Window
 
 
@@ -51,3 +53,26 @@ def test_a_window_is_never_exceeded_and_never_stuck(
         assert not waiting or (len(waiting) < responses and sum(waiting) < most)
         credit.spend(size)
         waiting.append(size)
+
+
+@pytest.mark.contract("GP-25")
+def test_bytes_are_counted() -> None:
+    credit = Credit(Window(responses=9, size=100))
+    credit.spend(60)
+    credit.spend(60)
+    assert not credit.left
+    credit.earn(1)
+    assert credit.left
+
+
+def test_word_of_more_than_was_sent_is_no_credit() -> None:
+    credit = Credit(Window(responses=1))
+    credit.earn(5)
+    credit.spend(1)
+    assert not credit.left
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (-1, 1)])
+def test_empty_windows_are_refused(sizes: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError):
+        Window(*sizes)

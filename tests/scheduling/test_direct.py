@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -107,3 +109,14 @@ async def test_draining_waits_for_what_executes() -> None:
     assert not draining.done()
     instance.release()
     await asyncio.wait_for(draining, 1)
+
+
+async def test_request_that_leaves_the_queue_is_held_by_nobody() -> None:
+    scheduler = DirectScheduler([FakeInstance(held=True)])
+    _scheduled(scheduler, "a")
+    (waiting,) = _scheduled(scheduler, "b")
+    waiting.stream.close()
+    gone = weakref.ref(waiting.request.inputs["IN"].numpy())
+    del waiting
+    gc.collect()
+    assert gone() is None

@@ -71,6 +71,10 @@ class RequestCancelledError(InferenceError):
     code = "CANCELLED"
 
 
+class DeadlineExceededError(RequestCancelledError):
+    """The client's time for the answer is up; to models and processes this is a cancellation."""
+
+
 class ModelLoadError(InvalidRequestError):
     """A model cannot be loaded; the text says why, naming file and field where it can."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from penstock.core.deadlines import Deadlines, Expiring, Ticket
 from penstock.core.errors import (
+    DeadlineExceededError,
     InferenceError,
     RejectedError,
     RequestCancelledError,
 )
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import FailureReason, Statistics
+from penstock.core.statistics import FailureReason, Phase, Statistics
 from penstock.core.stream import ResponseStream
 
 
@@ -30,6 +33,14 @@ class ComputeTimes:
         self.compute_output += compute_output
 
 
+class Former(Protocol):
+    """Where a request waits for its batch."""
+
+    @property
+    def forming(self) -> bool:
+        """Whether an instance is idle, and a batch waits for more requests only."""
+
+
 class Inference:
     """A request, the stream that takes its responses, and the times of its stations.
 
@@ -38,14 +49,17 @@ class Inference:
     are written once, when the stream ends; `on_end` is called then, if somebody set it, and after
     it `on_left`: the one for the queue, the other for the sequence that the request is in.
     `rescheduled` is set by an instance that executed the request and wants it again.
-    `within` gets the compute times as well.
+    `within` gets the compute times as well. `former` is who forms
+    batches, if the request waits for one.
     """
 
     __slots__ = (
+        "_alarm",
         "compute_end",
         "compute_input_end",
         "compute_output_start",
         "compute_start",
+        "former",
         "from_backend",
         "lookup_end",
         "lookup_start",
@@ -73,6 +87,8 @@ class Inference:
         self.stream = ResponseStream(self._ended, version)
         self.from_backend = False
         self.rescheduled = False
+        self.former: Former | None = None
+        self._alarm: Ticket[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
         self.start = time.monotonic_ns()
@@ -103,6 +119,24 @@ class Inference:
         self.compute_start = 0
         self.statistics.pending += 1
 
+    def watch(self, deadlines: Deadlines) -> None:
+        """Keep to the deadline that the request has."""
+        assert self.request.deadline is not None
+        self._alarm = deadlines.watch(self, self.request.deadline)
+
+    def expire(self) -> None:
+        """The deadline has passed: stop the work, wherever it is."""
+        self.stream.abort(DeadlineExceededError("Deadline exceeded"))
+
+    @property
+    def phase(self) -> Phase:
+        """How far the request has come."""
+        if self.stream.begun:
+            return Phase.STREAMING
+        if self.compute_start:
+            return Phase.EXECUTING
+        return Phase.FORMING if self.former is not None and self.former.forming else Phase.QUEUED
+
     def fail(self, error: InferenceError, *, from_backend: bool = False) -> None:
         """Answer with an error; `from_backend` when the model itself raised it."""
         self.from_backend = from_backend
@@ -117,12 +151,20 @@ class Inference:
             self._succeeded(now)
         else:
             statistics.fail.add(now - self.start)
-            statistics.failures[self._reason(error)] += 1
+            self._failed(error)
         statistics.left()
+        if self._alarm is not None:
+            self._alarm.pop(self, None)
         if self.on_end is not None:
             self.on_end()
         if self.on_left is not None:
             self.on_left()
+
+    def _failed(self, error: InferenceError) -> None:
+        reason = self._reason(error)
+        self.statistics.failures[reason] += 1
+        if reason is FailureReason.CANCELED:
+            self.statistics.cancelled[self.phase] += 1
 
     def _succeeded(self, now: int) -> None:
         statistics = self.statistics

@@ -39,6 +39,15 @@ class FailureReason(StrEnum):
     OTHER = "OTHER"
 
 
+class Phase(StrEnum):
+    """Where a request was when it was cancelled."""
+
+    QUEUED = "queued"
+    FORMING = "forming"
+    EXECUTING = "executing"
+    STREAMING = "streaming"
+
+
 @dataclass(slots=True)
 class BatchStatistics:
     """Executions of one batch size (contract ST-03)."""
@@ -67,6 +76,7 @@ class Statistics:
     cache_hit: Duration = field(default_factory=Duration)
     cache_miss: Duration = field(default_factory=Duration)
     failures: Counter[FailureReason] = field(default_factory=Counter)
+    cancelled: Counter[Phase] = field(default_factory=Counter)
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     inference_count: int = 0
     execution_count: int = 0

@@ -21,7 +21,8 @@ class ResponseStream:
     one event loop. `on_end` is called once: with `None` after the last response was sent, with
     the error after a failure, with `RequestCancelledError` when the reader closed early.
     `model_version` names the version that answers; `transform`, if given, is applied to every
-    response that is sent. `window` says how far a producer that can wait goes ahead of the reader.
+    response that is sent; `begun` says whether one was. `window` says how far a producer that
+    can wait goes ahead of the reader.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class ResponseStream:
         "_responses",
         "_window",
         "_writer",
+        "begun",
         "model_version",
         "transform",
     )
@@ -44,6 +46,7 @@ class ResponseStream:
         self, on_end: Ended | None = None, model_version: str = "", window: Window = WINDOW
     ) -> None:
         self.model_version = model_version
+        self.begun = False
         self._window = window
         self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
@@ -90,6 +93,7 @@ class ResponseStream:
             return
         if self.transform is not None:
             response = self.transform(response)
+        self.begun = True
         self._responses.append(response)
         if response.final:
             self._finish(response.error)
@@ -158,7 +162,7 @@ class ResponseStream:
 
     def pop(self) -> InferenceResponse | None:
         """The next response, if it is here already."""
-        if not self._responses:
+        if self._held or not self._responses:
             return None
         response = self._responses.popleft()
         self._taken(1)
@@ -184,10 +188,14 @@ class ResponseStream:
         """Want no more. Cancels the request unless it has ended."""
         self._held = False
         self._responses.clear()
+        self.abort(RequestCancelledError("request was cancelled"))
+
+    def abort(self, error: InferenceError) -> None:
+        """Cancel the request unless it has ended; a reader gets what was sent, then the error."""
         if self._ended:
             return
-        self._error = RequestCancelledError("request was cancelled")
-        self._finish(self._error)
+        self._error = error
+        self._finish(error)
         if self._on_close is not None:
             self._on_close()
 

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.errors import DeadlineExceededError, InferenceError, InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.gateway.body import read_body
 from penstock.gateway.codec import wanted_outputs
+from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
 from penstock.gateway.forward import HeaderForward
 from penstock.gateway.generate_request import decode_generate
@@ -44,7 +45,7 @@ class GenerateEndpoints:
             first, second = await answers.next(), await answers.next()
         if first is None or second is not None:
             return reply(dump_sorted({"error": _NOT_ONE}))
-        return reply(first.json, 400 if first.failed else 200)
+        return reply(first.json, first.status)
 
     async def generate_stream(self, request: Request, target: Target) -> ASGIApp:
         """One event a response."""
@@ -58,15 +59,15 @@ class GenerateEndpoints:
         inference = decode_generate(
             metadata, target.version, body, request.headers.get("triton-request-id", "")
         )
-        inference = self._forward.applied(inference, request)
+        inference = timed(self._forward.applied(inference, request), request)
         return _Answers(inference, await self._server.infer(inference))
 
 
 class _Answer(NamedTuple):
-    """A response as JSON; `failed` when it says what went wrong."""
+    """A response as JSON, and the HTTP status if it is the first."""
 
     json: bytes
-    failed: bool
+    status: int = 200
 
 
 class _Answers:
@@ -96,7 +97,7 @@ class _Answers:
         try:
             if response.error is not None:
                 raise response.error
-            return _Answer(self._json(response), failed=False)
+            return _Answer(self._json(response))
         except InferenceError as error:
             return _failure(error)
 
@@ -114,7 +115,8 @@ class _Answers:
 
 
 def _failure(error: InferenceError) -> _Answer:
-    return _Answer(dump_sorted({"error": error.message}), failed=True)
+    late = isinstance(error, DeadlineExceededError)
+    return _Answer(dump_sorted({"error": error.message}), 504 if late else 400)
 
 
 class _EventStream:
@@ -126,7 +128,7 @@ class _EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with closing(self._answers.stream, receive):
             batch = await self._next()
-            status = 400 if batch and batch[0].failed else 200
+            status = batch[0].status if batch else 200
             headers = [(b"content-type", _EVENTS.encode())]
             await send({"type": "http.response.start", "status": status, "headers": headers})
             while batch:

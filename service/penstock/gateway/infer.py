@@ -20,6 +20,7 @@ from penstock.gateway.body import (
     read_decompressed,
 )
 from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
+from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
 from penstock.gateway.forward import HeaderForward
 from penstock.gateway.raw_request import decode_raw_request
@@ -53,7 +54,7 @@ class InferEndpoint:
         length = header_length(request, body)
         try:
             inference, form = await self._decode(request, target, body, length)
-            inference = self._forward.applied(inference, request)
+            inference = timed(self._forward.applied(inference, request), request)
             stream = await self._server.infer(inference)
         except InferenceError as error:
             return refusal(error, JSON)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from penstock.core.errors import (
+    DeadlineExceededError,
     InferenceError,
     InternalError,
     NotFoundError,
@@ -17,6 +18,7 @@ _STATUS: dict[type[InferenceError], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnsupportedError: HTTPStatus.NOT_IMPLEMENTED,
+    DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.deadlines import Deadlines
 from penstock.core.errors import InferenceError, RejectedError, UnavailableError, queue_full
 from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceRequest
@@ -70,6 +71,7 @@ class Model:
         self._to_client = response_reshape(config)
         self._classifier = Classifier(config.max_batch_size > 0, labels or {})
         self._max_pending = max_pending
+        self._deadlines = Deadlines()
         self._stopping = False
         self._folder = folder
         if folder is not None:
@@ -96,6 +98,8 @@ class Model:
         if request.classes:
             classes = self._classifier.transform(request.classes, self._to_client)
             inference.stream.transform = classes
+        if request.deadline is not None:
+            inference.watch(self._deadlines)
         try:
             self._check_room(request)
             self._scheduler.schedule(inference)

@@ -7,6 +7,7 @@ from urllib.parse import quote_from_bytes
 
 from penstock.core.errors import (
     AlreadyExistsError,
+    DeadlineExceededError,
     InferenceError,
     InternalError,
     InvalidRequestError,
@@ -49,6 +50,7 @@ _CODES: dict[type[InferenceError], StatusCode] = {
     UnsupportedError: StatusCode.UNIMPLEMENTED,
     AlreadyExistsError: StatusCode.ALREADY_EXISTS,
     RequestCancelledError: StatusCode.CANCELLED,
+    DeadlineExceededError: StatusCode.DEADLINE_EXCEEDED,
 }
 
 

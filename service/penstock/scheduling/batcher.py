@@ -41,6 +41,7 @@ class DynamicBatcher:
         self._order = ResponseOrder() if settings.preserve_ordering else None
         self._pool = InstancePool(instances, self._dispatch)
         self._loop = asyncio.get_running_loop()
+        self.forming = False
         self._wake: asyncio.Handle | None = None
         self._wake_at = inf
         held = os.environ.get(_HOLD, "")
@@ -50,7 +51,7 @@ class DynamicBatcher:
         entry = self._push(inference)
         if entry is None:
             raise RejectedError(queue_full(inference.request.id))
-        inference.on_end = partial(self._queue.leave, entry)
+        inference.on_end, inference.former = partial(self._queue.leave, entry), self
         self._wake_by(-inf)
 
     def abandon(self, error: InferenceError) -> None:
@@ -98,11 +99,13 @@ class DynamicBatcher:
 
     def _serve(self, now: float) -> float:
         """Give batches to idle instances; when the next one is due, `inf` if nobody is idle."""
+        self.forming = False
         if self._holds():
             return inf
         while (instance := self._pool.idle()) is not None:
             due = self._queue.due()
             if due > now:
+                self.forming = True
                 return due
             self._pool.run(instance, self._taken(now))
         return inf

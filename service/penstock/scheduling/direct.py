@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
@@ -15,16 +16,20 @@ class DirectScheduler:
     """To the next idle instance, one request at a time."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
-        self._queue: deque[Inference] = deque()
+        self._queue: OrderedDict[Inference, None] = OrderedDict()
         self._pool = InstancePool(instances, self._dispatch)
 
     def schedule(self, inference: Inference) -> None:
-        self._queue.append(inference)
+        instance = None if self._queue else self._pool.idle()
+        if instance is not None:
+            self._pool.run(instance, (inference,))
+            return
+        self._queue[inference] = None
+        inference.on_end = partial(self._queue.pop, inference, None)
         self._dispatch()
 
     def abandon(self, error: InferenceError) -> None:
-        waiting, self._queue = self._queue, deque()
-        for inference in waiting:
+        for inference in list(self._queue):
             inference.fail(error)
 
     async def drain(self) -> None:
@@ -32,10 +37,9 @@ class DirectScheduler:
 
     def _dispatch(self) -> None:
         while self._queue:
-            if self._queue[0].abandoned:
-                self._queue.popleft()
-                continue
             instance = self._pool.idle()
             if instance is None:
                 return
-            self._pool.run(instance, (self._queue.popleft(),))
+            inference, _ = self._queue.popitem(last=False)
+            inference.on_end = None
+            self._pool.run(instance, (inference,))

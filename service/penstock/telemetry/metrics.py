@@ -14,6 +14,7 @@ from penstock.caching import CacheStatistics, ResponseCache
 from penstock.core.exposition import render
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
+from penstock.telemetry.flow_metrics import flow_families
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.queue_metrics import queue_families
 
@@ -73,7 +74,7 @@ class MetricsPage:
         models = list(self._snapshot())
         families = self._families(models)
         lines = "".join(_exposed(family) for family in families if family.samples)
-        return lines + render(queue_families(models))
+        return lines + render([*queue_families(models), *flow_families(models)])
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
         yield from _model_families(models)

@@ -1,0 +1,48 @@
+"""What is under way, and what was cancelled where: with these at rest nothing has leaked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from penstock.core.exposition import Family, MetricKind, Series
+from penstock.core.statistics import Phase
+from penstock.models.views import ModelStatistics
+
+
+def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
+    """Counts of every model, and the tasks of the event loop if it runs here."""
+    models = list(models)
+    if models:
+        yield Family(
+            "penstock_cancelled_total",
+            "Inference requests that were cancelled, by how far they had come",
+            MetricKind.COUNTER,
+            tuple(_cancelled(model, phase) for model in models for phase in Phase),
+        )
+        yield Family(
+            "penstock_in_flight_requests",
+            "Inference requests that are admitted and not answered in full",
+            MetricKind.GAUGE,
+            tuple(Series(_labels(model), model.statistics.in_flight) for model in models),
+        )
+    tasks = _tasks()
+    if tasks is not None:
+        text = "Tasks of the server's event loop"
+        yield Family("penstock_event_loop_tasks", text, MetricKind.GAUGE, (Series((), tasks),))
+
+
+def _cancelled(model: ModelStatistics, phase: Phase) -> Series:
+    name, version = _labels(model)
+    return Series((name, ("phase", phase.value), version), model.statistics.cancelled[phase])
+
+
+def _labels(model: ModelStatistics) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("model", model.name), ("version", model.version)
+
+
+def _tasks() -> int | None:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return None
