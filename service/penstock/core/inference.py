@@ -49,8 +49,8 @@ class Inference:
     are written once, when the stream ends; `on_end` is called then, if somebody set it, and after
     it `on_left`: the one for the queue, the other for the sequence that the request is in.
     `rescheduled` is set by an instance that executed the request and wants it again.
-    `within` gets the compute times as well. `former` is who forms
-    batches, if the request waits for one.
+    `within` gets the compute times as well. `former` is who forms batches, if the request waits
+    for one.
     """
 
     __slots__ = (
