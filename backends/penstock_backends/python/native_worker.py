@@ -70,6 +70,9 @@ class NativeWorker:
                         for task in running:
                             task.cancel()
                         return
+                    if kind in (Kind.REGION, Kind.REGION_GONE):
+                        self._stub.borrow(kind, header)
+                        continue
                     answer = self._execute if kind == Kind.EXECUTE else self._probe
                     task = tasks.create_task(answer(header, payload))
                     running.add(task)

@@ -13,6 +13,7 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock.core.window import Credit
+from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.messages import Kind
 from penstock_backends.python.values import InferenceResponse, TritonModelException
 
@@ -74,11 +75,20 @@ class PendingReply:
         "iterative",
         "number",
         "outputs",
+        "places",
         "sent",
     )
 
-    def __init__(self, stub: Stub, number: int, outputs: Sequence[str], terms: Terms) -> None:
+    def __init__(
+        self,
+        stub: Stub,
+        number: int,
+        outputs: Sequence[str],
+        terms: Terms,
+        places: Places = NO_PLACES,
+    ) -> None:
         self.number = number
+        self.places = places
         self.outputs = outputs
         self.decoupled = terms.decoupled
         self.iterative = terms.iterative
@@ -120,7 +130,7 @@ class PendingReply:
         if response is None:
             self._stub.send(Kind.END, self.number)
         else:
-            self._stub.respond(self.number, response)
+            self._stub.respond(self.number, response, self.places)
         if response is None or response.final:
             self._stub.forget(self.number)
         else:

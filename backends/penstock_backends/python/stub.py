@@ -25,7 +25,8 @@ from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.exchange import Exchange
+from penstock.hosting.exchange import NO_PLACES, Exchange, Places
+from penstock.hosting.lending import Borrower
 from penstock.hosting.messages import (
     Kind,
     pack_next_response,
@@ -68,7 +69,9 @@ class Stub:
         self._link = BlockingLink(connection, self._receive)
         self._out = Arena(outputs)
         self._freed: deque[int] = deque()
-        self._exchange = Exchange(self._out, ArenaView(inputs, self._freed.append))
+        self._borrower = Borrower()
+        view = ArenaView(inputs, self._freed.append)
+        self._exchange = Exchange(self._out, view, borrower=self._borrower)
         self._work: deque[tuple[int, Any, memoryview]] = deque()
         self._replies: dict[int, PendingReply] = {}
         self._left: set[int] = set()
@@ -128,7 +131,8 @@ class Stub:
         """The reply to a request; the same as before to one that was rescheduled."""
         if (known := self._replies.get(number)) is not None:
             return known
-        reply = PendingReply(self, number, request.requested_outputs or terms.outputs, terms)
+        wanted = request.requested_outputs or terms.outputs
+        reply = PendingReply(self, number, wanted, terms, request.output_places)
         again = number <= self._latest  # and whoever waited for it has left
         # In this order, since another thread may read meanwhile that the client has left.
         self._replies[number] = reply
@@ -157,13 +161,22 @@ class Stub:
         else:
             self._link.hold_parts(parts)
 
-    def pack_response(self, response: CoreResponse, payload: list[Buffer]) -> Any:
-        """A response's header; the bytes of its tensors are added to `payload`."""
-        return pack_next_response(response, payload, self._exchange)
+    def borrow(self, kind: int, header: Any) -> None:
+        """Map memory of a client's that the server offers, or let go of it."""
+        if kind == Kind.REGION_GONE:
+            self._borrower.give_back(header)
+        elif (number := self._borrower.take(header)) is not None:
+            self.send(Kind.REGION_MAPPED, number)
 
-    def respond(self, number: int, response: CoreResponse) -> None:
+    def pack_response(
+        self, response: CoreResponse, payload: list[Buffer], places: Places = NO_PLACES
+    ) -> Any:
+        """A response's header; the bytes of its tensors are added to `payload`."""
+        return pack_next_response(response, payload, self._exchange, places)
+
+    def respond(self, number: int, response: CoreResponse, places: Places = NO_PLACES) -> None:
         """Send one response, perhaps together with those that follow at once."""
-        header, payload = pack_response(response, self._exchange)
+        header, payload = pack_response(response, self._exchange, places)
         send = self._link.send if response.final else self._link.offer
         send(Kind.RESPONSE, (number, header), payload)
 

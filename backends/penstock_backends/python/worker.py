@@ -63,6 +63,8 @@ class Worker:
             Kind.EXECUTE: self._execute,
             Kind.PROBE: self._probe,
             Kind.FINALIZE: self._finalize,
+            Kind.REGION: lambda offer, _: self._borrow(Kind.REGION, offer),
+            Kind.REGION_GONE: lambda number, _: self._borrow(Kind.REGION_GONE, number),
         }
 
     def handle(self, kind: int, header: Any, payload: memoryview) -> bool:
@@ -142,6 +144,10 @@ class Worker:
         self._stub.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
         return False
 
+    def _borrow(self, kind: Kind, header: Any) -> bool:
+        self._stub.borrow(kind, header)
+        return True
+
     # -- batches ------------------------------------------------------------------------------
 
     def _execute(self, header: Any, payload: memoryview) -> bool:
@@ -187,7 +193,8 @@ class Worker:
         for (reply, _), response in zip(batch, returned, strict=True):
             if response is None or reply.closed:
                 continue  # it is, or will be, answered through its sender
-            packed = self._stub.pack_response(reply.core(response, final=True), answers.payload)
+            core = reply.core(response, final=True)
+            packed = self._stub.pack_response(core, answers.payload, reply.places)
             answers.headers.append((reply.number, packed))
             reply.closed = True
             self._stub.forget(reply.number)

@@ -18,10 +18,7 @@ class SharedFile:
 
 
 class Region(ABC):
-    """Memory of a client's, registered under a name; `number` tells it from all others.
-
-    It stays registered while slices of it are in use, also after the client has unregistered it.
-    """
+    """Memory of a client's, registered under a name; `number` tells it from all others."""
 
     def __init__(self, number: int, name: str, byte_size: int) -> None:
         self.number = number
@@ -33,18 +30,9 @@ class Region(ABC):
         """What another process can map; `None` for memory that it cannot."""
         return None
 
-    @property
-    @abstractmethod
-    def in_use(self) -> bool:
-        """Whether anybody holds a slice, or what was read from one."""
-
     @abstractmethod
     def slice(self, offset: int, size: int) -> RegionSlice:
         """`size` bytes from `offset`, which must be inside."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the memory; nobody uses it."""
 
 
 class RegionSlice(ABC):
@@ -62,3 +50,19 @@ class RegionSlice(ABC):
     @abstractmethod
     def write(self, data: Buffer) -> None:
         """Put bytes in, from the beginning of the slice; they must fit."""
+
+
+class HostSlice(RegionSlice):
+    """A slice of memory that this process has mapped, and may write to through `view`."""
+
+    def __init__(self, region: Region, offset: int, view: memoryview) -> None:
+        super().__init__(region, offset, len(view))
+        self._view = view
+
+    def read(self) -> Buffer:
+        return self._view.toreadonly()
+
+    def write(self, data: Buffer) -> None:
+        source = memoryview(data)
+        if source.nbytes:
+            self._view[: source.nbytes] = source.cast("B")

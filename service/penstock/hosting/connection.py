@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from penstock.core.backend import InstanceContext
@@ -17,6 +18,7 @@ from penstock.core.inference import Inference
 from penstock.hosting.arena import create
 from penstock.hosting.child import Child, ProcessSpec
 from penstock.hosting.executions import Executions
+from penstock.hosting.lending import Lender
 from penstock.hosting.link import Link
 from penstock.hosting.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.messages import Kind
@@ -91,7 +93,10 @@ class Connection:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
-        memory = self._memory = SharedMemory(out=os.dup(inputs), into=os.dup(outputs))
+        lender = Lender(partial(self._send, Kind.REGION), partial(self._send, Kind.REGION_GONE))
+        memory = SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
+        self._memory = memory
+        self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
         try:
             descriptors = theirs.fileno(), inputs, outputs
             self._child = await Child.start(self._spec, self._reaper, *descriptors)

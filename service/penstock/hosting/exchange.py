@@ -1,18 +1,32 @@
-"""Tensors over the link: small ones inside the frame, large ones in the shared arenas."""
+"""Tensors over the link: small ones inside the frame, large ones in the shared arenas.
+
+Those in memory of a client's stay there, where both processes have mapped it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer, DataType, Tensor
 from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
+from penstock.hosting.lending import Borrower, Lender
 
-Spec = tuple[str, str, tuple[int, ...], int, int]
-"""Name, datatype, shape, bytes, and the offset in the arena or `INSIDE`."""
+Spec = tuple[str, str, tuple[int, ...], int, int | tuple[int, int]]
+"""Name, datatype, shape, bytes, and the offset in the arena, `INSIDE`, `PLACED`, or the number of
+a region with the offset in it."""
 
 Specs = list[Spec]
 
 INSIDE = -1
+PLACED = -2
+"""In the memory that the request has named for this output."""
+
+Places = Mapping[str, RegionSlice]
+PlaceSpecs = list[tuple[str, int, int, int]]
+"""Of an output: name, number of the region, offset in it, bytes."""
+
+NO_PLACES: Places = {}
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType}
 
@@ -20,16 +34,36 @@ _DATATYPES = {datatype.value: datatype for datatype in DataType}
 class Exchange:
     """Packs tensors for one link and unpacks those that come; without arenas all go inside."""
 
-    def __init__(self, out: Arena | None = None, into: ArenaView | None = None) -> None:
+    def __init__(
+        self,
+        out: Arena | None = None,
+        into: ArenaView | None = None,
+        lender: Lender | None = None,
+        borrower: Borrower | None = None,
+    ) -> None:
         self._out = out
         self._into = into
+        self._lender = lender
+        self._borrower = borrower
 
-    def pack(self, tensors: Mapping[str, Tensor], payload: list[Buffer]) -> Specs:
-        """Describe `tensors`; the bytes that must be inside the frame are added to `payload`."""
+    def pack(
+        self, tensors: Mapping[str, Tensor], payload: list[Buffer], places: Places = NO_PLACES
+    ) -> Specs:
+        """Describe `tensors`; the bytes that must be inside the frame are added to `payload`.
+
+        `places` are where some of them are put instead, if they fit.
+        """
         specs: Specs = []
         buffers: list[Buffer] = []
         large = False
         for name, tensor in tensors.items():
+            if places or tensor.shared is not None:
+                where = self._elsewhere(name, tensor, places)
+                if where is not None:
+                    shape = _plain(tensor.shape)
+                    specs.append((name, tensor.datatype._value_, shape, tensor.nbytes, where))
+                    buffers.append(b"")
+                    continue
             buffer = tensor.buffer
             if type(buffer) is not bytes:
                 buffer = _as_bytes(buffer)
@@ -44,7 +78,9 @@ class Exchange:
 
     def _placed(self, spec: Spec, buffer: Buffer, payload: list[Buffer]) -> Spec:
         """The description of a tensor that is where it shall be."""
-        name, datatype, shape, size, _ = spec
+        name, datatype, shape, size, where = spec
+        if where != INSIDE:
+            return spec
         offset = INSIDE if size < SHARE_FROM else self._place(buffer)
         if offset == INSIDE:
             payload.append(buffer)
@@ -55,20 +91,76 @@ class Exchange:
         offset = None if self._out is None else self._out.put(buffer)
         return INSIDE if offset is None else offset
 
+    def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> int | tuple[int, int] | None:
+        """Where a tensor is, or is put, that need not travel: in memory of a client's."""
+        if (shared := tensor.shared) is not None and shared.size >= SHARE_FROM:
+            if self._lender is not None and self._lender.lends(shared):
+                return shared.region.number, shared.offset
+            return None
+        place = places.get(name)
+        if place is None or tensor.nbytes > place.size:
+            return None
+        place.write(tensor.buffer)
+        return PLACED
+
     def unpack(
-        self, specs: Specs, payload: memoryview, at: int = 0
+        self, specs: Specs, payload: memoryview, at: int = 0, places: Places = NO_PLACES
     ) -> tuple[dict[str, Tensor], int]:
-        """The tensors, views all of them, and where the next ones begin in the payload."""
+        """The tensors, views all of them, and where the next ones begin in the payload.
+
+        `places` are those that the request has named for its outputs.
+        """
         tensors: dict[str, Tensor] = {}
         for name, datatype, shape, size, offset in specs:
+            buffer: Buffer
             if offset == INSIDE:
                 buffer = payload[at : at + size]
                 at += size
+            elif offset == PLACED:
+                tensors[name] = _in_place(datatype, shape, size, places.get(name))
+                continue
             else:
-                assert self._into is not None
-                buffer = self._into.view(offset, size)
+                buffer = self._seen(offset, size)
             tensors[name] = Tensor(_DATATYPES[datatype], shape, buffer)
         return tensors, at
+
+    def _seen(self, where: int | tuple[int, int], size: int) -> Buffer:
+        """What the other side has put into the arena, or sees in memory of a client's too."""
+        if isinstance(where, int):
+            assert self._into is not None
+            return self._into.view(where, size)
+        assert self._borrower is not None
+        return self._borrower.view(*where, size)
+
+    def pack_places(self, places: Places) -> PlaceSpecs:
+        """Describe where outputs go, as far as the other side sees it."""
+        lender = self._lender
+        if lender is None or not places:
+            return []
+        return [
+            (name, place.region.number, place.offset, place.size)
+            for name, place in places.items()
+            if lender.lends(place)
+        ]
+
+    def unpack_places(self, specs: PlaceSpecs) -> Places:
+        """Where outputs go."""
+        borrower = self._borrower
+        if borrower is None or not specs:
+            return NO_PLACES
+        found = {name: borrower.slice(*where) for name, *where in specs}
+        return {name: place for name, place in found.items() if place is not None}
+
+
+def _in_place(
+    datatype: str, shape: tuple[int, ...], size: int, place: RegionSlice | None
+) -> Tensor:
+    """A tensor that the other side has put where the request wants it.
+
+    Without a place the request was cancelled, and nobody looks at it.
+    """
+    buffer = b"" if place is None else memoryview(place.read())[:size]
+    return Tensor(_DATATYPES[datatype], shape, buffer, place)
 
 
 def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:

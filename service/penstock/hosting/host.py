@@ -25,6 +25,7 @@ from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
 from penstock.core.window import Window
 from penstock.hosting.host_log import LinkHandler
+from penstock.hosting.lending import Borrower
 from penstock.hosting.link import Link
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, unpack_request
@@ -43,11 +44,12 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)  # or an engine's children would keep it open
-    asyncio.run(_serve(connection, SharedMemory(out=outputs, into=inputs)))
+    borrower = Borrower()
+    memory = SharedMemory(out=outputs, into=inputs, borrower=borrower)
+    asyncio.run(_serve(connection, Host(memory, borrower)))
 
 
-async def _serve(connection: socket.socket, memory: SharedMemory) -> None:
-    host = Host(memory)
+async def _serve(connection: socket.socket, host: Host) -> None:
     loop = asyncio.get_running_loop()
     link: Link
     _, link = await loop.create_unix_connection(
@@ -63,8 +65,9 @@ Batch = list[tuple[Outlet, InferenceRequest]]
 class Host:
     """One backend object and the requests that it is answering."""
 
-    def __init__(self, memory: SharedMemory) -> None:
+    def __init__(self, memory: SharedMemory, borrower: Borrower) -> None:
         self.memory = memory
+        self._borrower = borrower
         self._replies: Outlets
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished = asyncio.Event()
@@ -81,6 +84,8 @@ class Host:
             Kind.PROBE: lambda _, __: self._start(self._probe()),
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),
+            Kind.REGION: lambda offer, _: self._borrow(offer),
+            Kind.REGION_GONE: lambda number, _: self._borrower.give_back(number),
         }
 
     async def serve(self, link: Link) -> None:
@@ -126,8 +131,13 @@ class Host:
         at = 0
         for one in packed:
             request_number, request, at = unpack_request(one, payload, at, self.memory.exchange)
-            batch.append((self._replies.open(request_number), request))
+            reply = self._replies.open(request_number, request.output_places)
+            batch.append((reply, request))
         self._start(self._execute(number, batch))
+
+    def _borrow(self, offer: Any) -> None:
+        if (number := self._borrower.take(offer)) is not None:
+            self._link.send(Kind.REGION_MAPPED, number)
 
     def _taken(self, header: Any, _: memoryview) -> None:
         for number, count in header:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.exchange import INLINE, Exchange
+from penstock.hosting.lending import Borrower, Lender
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""
@@ -17,12 +18,21 @@ ARENA_SIZE = 16 << 30
 class SharedMemory:
     """One side's view of both arenas. What the other side frees is told once per loop turn.
 
-    `out` and `into` are descriptors, closed here: the mappings keep the memory.
+    `out` and `into` are descriptors, closed here: the mappings keep the memory. `lender` and
+    `borrower` are the sides that memory of clients has.
     """
 
-    def __init__(self, *, out: int, into: int) -> None:
+    def __init__(
+        self,
+        *,
+        out: int,
+        into: int,
+        lender: Lender | None = None,
+        borrower: Borrower | None = None,
+    ) -> None:
         self._arena: Arena | None = Arena(out)
-        self.exchange = Exchange(self._arena, ArenaView(into, self._released))
+        view = ArenaView(into, self._released)
+        self.exchange = Exchange(self._arena, view, lender, borrower)
         for descriptor in (out, into):
             os.close(descriptor)
         self._freed: deque[int] = deque()

@@ -6,6 +6,7 @@ the payload.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -19,7 +20,7 @@ from penstock.core.request import (
     ParameterValue,
 )
 from penstock.core.tensor import Buffer
-from penstock.hosting.exchange import INLINE, Exchange
+from penstock.hosting.exchange import INLINE, NO_PLACES, Exchange, Places
 
 Packed = tuple[Any, list[Buffer]]
 
@@ -39,6 +40,8 @@ class Kind(IntEnum):
     CALL_END = 9  # call id: no more responses
     CALL_ERROR = 10  # (call id, error code, message)
     CONTROLLED = 30  # (call id, value, problem or None)
+    REGION = 32  # (number, path, offset, bytes): memory of a client's that may be mapped
+    REGION_GONE = 33  # number
 
     # model process to front
     READY = 11  # None
@@ -57,6 +60,7 @@ class Kind(IntEnum):
     CALL_CANCEL = 23  # call id
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
+    REGION_MAPPED = 27  # number
     EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
     RESCHEDULE = 27  # request id: not done with; it shall come again under the same id
 
@@ -79,6 +83,7 @@ def pack_request(number: int, request: InferenceRequest, exchange: Exchange = IN
         request.sequence_start,
         request.sequence_end,
         request.deadline,
+        exchange.pack_places(request.output_places),
     )
     return header, payload
 
@@ -87,40 +92,52 @@ def unpack_request(
     header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
 ) -> tuple[int, InferenceRequest, int]:
     """Number, request, and where the next request's tensors begin in the payload."""
-    number, model_name, model_version, request_id, specs, *others = header
+    number, model_name, model_version, request_id, specs, *others, places = header
     inputs, at = exchange.unpack(specs, payload, at)
-    return number, InferenceRequest(model_name, model_version, request_id, inputs, *others), at
+    request = InferenceRequest(model_name, model_version, request_id, inputs, *others)
+    if places:
+        request = replace(request, output_places=exchange.unpack_places(places))
+    return number, request, at
 
 
-def pack_response(response: InferenceResponse, exchange: Exchange = INLINE) -> Packed:
-    """A response as header and payload."""
+def pack_response(
+    response: InferenceResponse, exchange: Exchange = INLINE, places: Places = NO_PLACES
+) -> Packed:
+    """A response as header and payload; `places` are where its request wants outputs."""
     payload: list[Buffer] = []
-    return pack_next_response(response, payload, exchange), payload
+    return pack_next_response(response, payload, exchange, places), payload
 
 
 def pack_next_response(
-    response: InferenceResponse, payload: list[Buffer], exchange: Exchange = INLINE
+    response: InferenceResponse,
+    payload: list[Buffer],
+    exchange: Exchange = INLINE,
+    places: Places = NO_PLACES,
 ) -> Any:
     """The header of one of several responses; its tensors' bytes are added to `payload`."""
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
-    specs = exchange.pack(response.outputs, payload)
+    specs = exchange.pack(response.outputs, payload, places)
     error = response.error and (response.error.code, response.error.message)
     return specs, parameters, response.final, error
 
 
 def unpack_response(
-    header: Any, payload: memoryview, exchange: Exchange = INLINE
+    header: Any, payload: memoryview, exchange: Exchange = INLINE, places: Places = NO_PLACES
 ) -> InferenceResponse:
     """The response that `pack_response` packed."""
-    return unpack_next_response(header, payload, 0, exchange)[0]
+    return unpack_next_response(header, payload, 0, exchange, places)[0]
 
 
 def unpack_next_response(
-    header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
+    header: Any,
+    payload: memoryview,
+    at: int,
+    exchange: Exchange = INLINE,
+    places: Places = NO_PLACES,
 ) -> tuple[InferenceResponse, int]:
     """One of several responses, and where the next one's tensors begin in the payload."""
     specs, parameters, final, error = header
-    outputs, at = exchange.unpack(specs, payload, at)
+    outputs, at = exchange.unpack(specs, payload, at, places)
     error = error and error_from_code(*error)
     return InferenceResponse(outputs, parameters, final, error), at
 

@@ -14,6 +14,7 @@ from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer
 from penstock.core.window import WINDOW, Credit, Window
+from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_next_response
 
@@ -49,9 +50,9 @@ class Outlets:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, number: int) -> Outlet:
-        """A new one, which the other side calls by this number."""
-        outlet = self._open[number] = Outlet(self, number)
+    def open(self, number: int, places: Places = NO_PLACES) -> Outlet:
+        """A new one, which the other side calls by this number; `places` are for its outputs."""
+        outlet = self._open[number] = Outlet(self, number, places)
         return outlet
 
     def taken(self, number: int, count: int) -> None:
@@ -77,10 +78,11 @@ class Outlets:
 class Outlet:
     """The responses to one request, sent in their order while there is credit."""
 
-    __slots__ = ("_credit", "_moving", "_number", "_outlets", "_stream", "done")
+    __slots__ = ("_credit", "_moving", "_number", "_outlets", "_places", "_stream", "done")
 
-    def __init__(self, outlets: Outlets, number: int) -> None:
+    def __init__(self, outlets: Outlets, number: int, places: Places = NO_PLACES) -> None:
         self.done = False
+        self._places = places
         self._outlets = outlets
         self._number = number
         self._credit = Credit(outlets.window)
@@ -139,7 +141,7 @@ class Outlet:
     def _send(self, response: InferenceResponse) -> None:
         outlets = self._outlets
         payload: list[Buffer] = []
-        header = pack_next_response(response, payload, outlets.memory.exchange)
+        header = pack_next_response(response, payload, outlets.memory.exchange, self._places)
         outlets.respond(self._number, header, payload)
         if response.final:
             self._finish()

@@ -11,6 +11,7 @@ from penstock.core.errors import InferenceError, error_from_code
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Buffer
+from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_request, unpack_next_response, unpack_response
 from penstock.hosting.outlet import Send
@@ -45,14 +46,21 @@ class OpenRequests:
     def response(self, header: Any, payload: memoryview) -> None:
         """The process has sent a response."""
         number, packed = header
-        self._pass_on(number, unpack_response(packed, payload, self._memory.exchange))
+        places = self._places(number)
+        self._pass_on(number, unpack_response(packed, payload, self._memory.exchange, places))
 
     def responses(self, answers: Iterable[tuple[int, Any]], payload: memoryview) -> None:
         """The process has sent several at once."""
         at = 0
         for number, packed in answers:
-            response, at = unpack_next_response(packed, payload, at, self._memory.exchange)
+            places = self._places(number)
+            response, at = unpack_next_response(packed, payload, at, self._memory.exchange, places)
             self._pass_on(number, response)
+
+    def _places(self, number: int) -> Places:
+        """Where the request wants its outputs."""
+        inference = self._open.get(number)
+        return NO_PLACES if inference is None else inference.request.output_places
 
     def _pass_on(self, number: int, response: InferenceResponse) -> None:
         # Unpacked in any case, so that the blocks of its tensors become free again.

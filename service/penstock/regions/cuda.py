@@ -103,6 +103,7 @@ class CudaRegion(Region):
 
     @property
     def in_use(self) -> bool:
+        """Whether anybody holds a slice."""
         return bool(self._uses)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
@@ -112,6 +113,7 @@ class CudaRegion(Region):
         return found
 
     def close(self) -> None:
+        """Let go of the memory; nobody uses it."""
         try:
             self._cuda.close(self.device, self._address)
         except CudaError as error:  # the owner may have ended; there is nothing left to close

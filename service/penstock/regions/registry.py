@@ -103,7 +103,7 @@ class Regions:
         """Let go of everything: the server ends."""
         entries, self._entries = self._entries, {}
         for entry in entries.values():
-            entry.region.close()
+            _close(entry.region)
 
     def _check_new(self, name: str) -> None:
         self._refuse_unless_allowed()
@@ -124,10 +124,16 @@ class Regions:
         if not entry.unregistered or entry.region.in_use or self._entries.get(name) is not entry:
             return
         del self._entries[name]
-        entry.region.close()
+        _close(entry.region)
 
     def _regions(self) -> Iterator[SystemRegion | CudaRegion]:
         return (entry.region for entry in self._entries.values())
+
+
+def _close(region: SystemRegion | CudaRegion) -> None:
+    """Let go of a region; whoever it was lent to hears of it when it is gone."""
+    region.on_idle = None  # which refers to it
+    region.close()
 
 
 NO_REGIONS = Regions()

@@ -11,8 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.core.region import Region, RegionSlice, SharedFile
-from penstock.core.tensor import Buffer
+from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 
 _RESERVED = "triton_python_backend_shm_region_"
 """How keys begin that no client may register (contract X-07, SEC-06)."""
@@ -42,6 +41,7 @@ class SystemRegion(Region):
 
     @property
     def in_use(self) -> bool:
+        """Whether anybody holds a slice, or what was read from one."""
         return bool(self._uses)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
@@ -56,7 +56,7 @@ class SystemRegion(Region):
         number = self._numbers = self._numbers + 1
         # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
         self._uses[number] = weakref.ref(block, lambda _: self._released(number))
-        return _SystemSlice(self, offset, size, block.data)
+        return HostSlice(self, offset, block.data)
 
     def close(self) -> None:
         """The mapping goes with the last view of it."""
@@ -68,19 +68,6 @@ class SystemRegion(Region):
         self._uses.pop(number, None)
         if not self._uses and self.on_idle is not None:
             self.on_idle()
-
-
-class _SystemSlice(RegionSlice):
-    def __init__(self, region: Region, offset: int, size: int, view: memoryview) -> None:
-        super().__init__(region, offset, size)
-        self._view = view
-
-    def read(self) -> Buffer:
-        return self._view.toreadonly()
-
-    def write(self, data: Buffer) -> None:
-        source = memoryview(data).cast("B") if len(data) else b""
-        self._view[: len(source)] = source
 
 
 def open_system_region(

@@ -1,0 +1,133 @@
+"""Memory of clients, lent to a model process: it maps a region once, and tensors stay in it.
+
+The server offers a region when a request first has a tensor in it, and copies tensors until the
+process says that it has mapped the region; a process that cannot is sent copies for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from penstock.core.region import HostSlice, Region, RegionSlice
+from penstock.core.tensor import Buffer
+
+Offer = tuple[int, str, int, int]
+"""Number of a region, the file that another process can open, offset in it, and bytes."""
+
+
+class Lender:
+    """The server's side of one link: which regions the process has mapped."""
+
+    def __init__(self, offer: Callable[[Offer], None], withdraw: Callable[[int], None]) -> None:
+        self._offer = offer
+        self._withdraw = withdraw
+        self._loop = asyncio.get_running_loop()
+        self._offered: dict[int, weakref.ref[Region]] = {}
+        self._lent: set[int] = set()
+
+    def lends(self, place: RegionSlice) -> bool:
+        """Whether the process sees this memory; it is offered the region if it was not yet."""
+        number = place.region.number
+        if number in self._lent:
+            return True
+        if number not in self._offered:
+            self._begin(place.region)
+        return False
+
+    def accepted(self, number: int) -> None:
+        """The process has mapped a region."""
+        if number in self._offered:
+            self._lent.add(number)
+
+    def _begin(self, region: Region) -> None:
+        number, file = region.number, region.file
+        if file is None:  # a device's memory
+            return
+        self._offered[number] = weakref.ref(region, lambda _: self._ended(number))
+        path = f"/proc/{os.getpid()}/fd/{file.descriptor}"
+        self._offer((number, path, file.offset, file.byte_size))
+
+    def _ended(self, number: int) -> None:
+        """The region is gone, in whichever thread has let go of it last."""
+        with suppress(RuntimeError):  # the loop may be closed by then
+            self._loop.call_soon_threadsafe(self._end, number)
+
+    def _end(self, number: int) -> None:
+        del self._offered[number]
+        self._lent.discard(number)
+        self._withdraw(number)
+
+
+class BorrowedRegion(Region):
+    """A region of the server's, mapped in the model process."""
+
+    def __init__(self, number: int, descriptor: int, offset: int, size: int) -> None:
+        super().__init__(number, "", size)
+        self._memory = mmap.mmap(descriptor, size, offset=offset)
+        self._descriptor = descriptor
+        self._offset = offset
+
+    def slice(self, offset: int, size: int) -> RegionSlice:
+        return HostSlice(self, offset, memoryview(self._memory)[offset : offset + size])
+
+    def private(self, offset: int, size: int) -> memoryview:
+        """A view that a model may write to without the client seeing it.
+
+        Only the pages that it does write to are copied. Raises `ValueError` or `OSError` when the
+        client has cut its memory off.
+        """
+        start = self._offset + offset
+        before = start % mmap.ALLOCATIONGRANULARITY
+        memory = mmap.mmap(
+            self._descriptor, before + size, flags=mmap.MAP_PRIVATE, offset=start - before
+        )
+        return memoryview(memory)[before:]
+
+    def close(self) -> None:
+        """Let go of the file; mappings go with the last view of them."""
+        os.close(self._descriptor)
+
+
+class Borrower:
+    """The model process's side: the regions that it has mapped."""
+
+    def __init__(self) -> None:
+        self._regions: dict[int, BorrowedRegion] = {}
+
+    def take(self, offer: Any) -> int | None:
+        """Map a region that is offered; its number, or `None` when that cannot be done."""
+        number, path, offset, size = offer
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            self._regions[number] = BorrowedRegion(number, descriptor, offset, size)
+        except (OSError, ValueError):
+            os.close(descriptor)
+            return None
+        return int(number)
+
+    def give_back(self, number: int) -> None:
+        """The server has no such region any more."""
+        if region := self._regions.pop(number, None):
+            region.close()
+
+    def slice(self, number: int, offset: int, size: int) -> RegionSlice | None:
+        """Where an output goes; `None` when the region is gone, as is then its request."""
+        region = self._regions.get(number)
+        return None if region is None else region.slice(offset, size)
+
+    def view(self, number: int, offset: int, size: int) -> Buffer:
+        """An input, for the model alone; zeros when the memory or the request's client is gone."""
+        region = self._regions.get(number)
+        try:
+            return bytearray(size) if region is None else region.private(offset, size)
+        except (OSError, ValueError):
+            return bytearray(size)
