@@ -138,13 +138,14 @@ class Script:
     """What a fake backend does, and what was done to it.
 
     `answer` makes the outcome of one request, and `outcomes`, when given, those of a whole batch.
-    A batch waits until `gate` is open.
+    A batch waits until `gate` is open. `executed` names the instances that got the batches.
     """
 
     answer: Callable[[InferenceRequest], Any] = by_id
     outcomes: Callable[[Sequence[InferenceRequest]], Any] | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     batches: list[list[str]] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
     contexts: list[InstanceContext] = field(default_factory=list)
     finalized: int = 0
 
@@ -161,11 +162,15 @@ class FakeBackend(Backend):
 
     script: ClassVar[Script]
 
+    name = ""
+
     async def initialize(self, context: InstanceContext) -> None:
         self.script.contexts.append(context)
+        self.name = context.name
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Any:
         self.script.batches.append([request.id for request in requests])
+        self.script.executed.append(self.name)
         await self.script.gate.wait()
         if self.script.outcomes is not None:
             return self.script.outcomes(requests)
@@ -223,11 +228,14 @@ class FakeInstance:
         name: str = "m_0",
         *,
         serial: bool = True,
+        passive: bool = False,
         held: bool = False,
         seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.serial = serial
+        self.passive = passive
+        self.device_id = 0
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False
@@ -247,6 +255,10 @@ class FakeInstance:
         self._gate = asyncio.Event()
         if not held:
             self._gate.set()
+
+    @property
+    def alive(self) -> bool:
+        return self._available
 
     @property
     def available(self) -> bool:

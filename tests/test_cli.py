@@ -214,7 +214,7 @@ def test_compound_values() -> None:
         "--metrics-config=summary_quantiles=0.5:0.05,0.9:0.01",
         "--grpc-restricted-protocol=model-config,trace:key=va=lue",
     )
-    resources = (RateLimitResource("r1", 4), RateLimitResource("r2", 2, 1))
+    resources = (RateLimitResource("R1", 4), RateLimitResource("r2", 2, 1))
     assert settings.rate_limit.resources == resources
     assert settings.devices.cuda_memory_pool_byte_size == {0: 5}
     assert settings.devices.load_limits == {1: 0.5}

@@ -24,6 +24,7 @@ from penstock.core.countdown import Countdown
 from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import ConfigError
 from penstock.core.exposition import render
+from penstock.core.placement import Placement
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.hosting.reaper import Reaper
 from penstock.models import trace_settings
@@ -37,10 +38,13 @@ from penstock.models.trace_settings import TraceControl
 from penstock.models.views import ModelIndexEntry
 from penstock.regions.registry import Regions
 from penstock.rpc.server import open_grpc
+from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.settings import (
     CacheSettings,
+    DeviceSettings,
     LogSettings,
     ModelControlMode,
+    RateLimitSettings,
     RepositorySettings,
     Settings,
     TraceSettings,
@@ -151,6 +155,19 @@ async def _open_cache(settings: CacheSettings, stack: AsyncExitStack) -> Respons
         raise StartError(f"creating server: Invalid argument - {error}") from error
 
 
+def _rate_limiter(settings: RateLimitSettings) -> RateLimiter | None:
+    if settings.mode == "off":
+        return None
+    return RateLimiter(Limit(r.name, r.count, r.device) for r in settings.resources)
+
+
+def _placements(settings: DeviceSettings) -> dict[str, Placement]:
+    try:
+        return {name: Placement.of(name, said) for name, said in settings.host_policies.items()}
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
 @asynccontextmanager
 async def open_server(
     settings: Settings,
@@ -170,6 +187,8 @@ async def open_server(
         gpus=visible_gpus(),
         cache=cache,
         max_pending=settings.max_pending_requests,
+        limiter=_rate_limiter(settings.rate_limit),
+        placements=_placements(settings.devices),
     )
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count

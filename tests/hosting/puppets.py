@@ -15,6 +15,7 @@ from fakes import execute
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig
 from penstock.core.inference import Inference
+from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.statistics import Statistics
 from penstock.core.tensor import Tensor
@@ -53,6 +54,7 @@ class Puppets:
         python: str = sys.executable,
         execution_timeout: float | None = None,
         stop_timeout: float = PATIENCE,
+        placement: Placement | None = None,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -71,6 +73,7 @@ class Puppets:
             version_path=Path("/models/puppet/1"),
             run=_nowhere,
             settings=settings,
+            placement=placement or Placement(),
         )
         instance = ProcessInstance(spec, context, self.reaper)
         self._made.append(instance)

@@ -25,6 +25,7 @@ from penstock.core.errors import (
     InvalidRequestError,
     UnavailableError,
 )
+from penstock.core.placement import Placement
 from penstock.hosting.process import ProcessInstance
 
 # -- starting -------------------------------------------------------------------------------------
@@ -33,6 +34,19 @@ from penstock.hosting.process import ProcessInstance
 async def test_backend_answers_from_another_process(puppets: Puppets) -> None:
     instance = await puppets.start()
     assert await puppets.report(instance, "pid") == instance.pid != os.getpid()
+
+
+@pytest.mark.contract("I-08")
+async def test_a_process_runs_on_the_cores_of_its_policy(puppets: Puppets) -> None:
+    core = max(os.sched_getaffinity(0))
+    instance = await puppets.start(placement=Placement((core, core)))
+    assert instance.pid is not None
+    assert os.sched_getaffinity(instance.pid) == {core} != os.sched_getaffinity(0)
+
+
+async def test_a_policy_that_cannot_be_kept_prevents_the_start(puppets: Puppets) -> None:
+    with pytest.raises(InvalidRequestError, match="Unable to set NUMA thread affinity"):
+        await puppets.start(placement=Placement((900, 900)))
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,19 @@ from fakes import (
     until,
     write_model,
 )
+from penstock.caching.local import LocalCache
 from penstock.core.backend import InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError
+from penstock.core.errors import ConfigError, ModelLoadError, UnavailableError, UnsupportedError
+from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.hosting.reaper import Reaper
-from penstock.models.loader import ModelLoader, _contexts
+from penstock.models.contexts import instance_contexts
+from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
+from penstock.scheduling.rate_limiter import Limit, RateLimiter
 
 TENSORS = """
 max_batch_size: 8
@@ -46,6 +50,7 @@ class House:
         self.path = path
         self.script = Script()
         self._install = install
+        self._installed = False
 
     async def load(
         self,
@@ -54,7 +59,9 @@ class House:
         **options: Any,
     ) -> Model:
         """Version 1 of a model with this configuration, on this backend, playing the script."""
-        self._install("fake", type("Scripted", (backend,), {"script": self.script}))
+        if not self._installed:
+            self._install("fake", type("Scripted", (backend,), {"script": self.script}))
+            self._installed = True
         write_model(self.path, config=config)
         loader = ModelLoader(options.pop("settings_of", lambda _: {}), Reaper(), **options)
         return await loader.load(ModelRepository([self.path]).read("m"), 1)
@@ -109,7 +116,12 @@ async def test_every_group_has_as_many_instances_as_it_says(
 
 async def test_a_group_has_its_instances_on_each_of_its_gpus() -> None:
     group = InstanceGroup(name="g", kind=InstanceKind.KIND_GPU, count=2, gpus=(0, 3))
-    contexts = list(_contexts(ModelConfig(instance_group=(group,)), 1, Path("/m/1"), {}))
+    contexts = [
+        context
+        for _, context in instance_contexts(
+            ModelConfig(instance_group=(group,)), 1, Path("/m/1"), {}, {}
+        )
+    ]
     assert [(context.name, context.device_id) for context in contexts] == [
         ("g_0_gpu0", 0),
         ("g_1_gpu0", 0),
@@ -305,3 +317,145 @@ async def test_instances_start_side_by_side(house: House) -> None:
 
     model = await asyncio.wait_for(house.load(THREE, Patient), 5)
     await model.stop()
+
+
+# -- instances -----------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("I-07")
+async def test_a_passive_instance_is_loaded_and_gets_no_requests(house: House) -> None:
+    groups = "instance_group { name: 'a' } instance_group { name: 'p' count: 2 passive: true }"
+    model = await house.load(f"{TENSORS} {groups}")
+    assert house.names == ["a_0", "p_0", "p_1"]
+    assert [context.passive for context in house.script.contexts] == [False, True, True]
+    for _ in range(3):
+        await marks(model.infer(make_request("a")))
+    assert house.script.executed == ["a_0"] * 3
+    await model.stop()
+    assert house.script.finalized == 3
+
+
+@pytest.mark.contract("I-07")
+async def test_a_model_of_passive_instances_refuses_requests(house: House) -> None:
+    model = await house.load(f"{TENSORS} instance_group {{ passive: true }}")
+    with pytest.raises(UnavailableError, match="all instances of model 'm' are passive"):
+        model.infer(make_request())
+    assert await model.ready()
+    await model.stop()
+
+
+@pytest.mark.contract("I-08")
+@pytest.mark.parametrize(
+    ("group", "policy"),
+    [("", "cpu"), ("kind: KIND_MODEL", "model"), ("host_policy: 'mine'", "mine")],
+)
+async def test_an_instance_is_placed_by_its_host_policy(
+    house: House, group: str, policy: str
+) -> None:
+    core = max(os.sched_getaffinity(0))
+
+    class Where(FakeBackend):
+        async def initialize(self, context: InstanceContext) -> None:
+            await super().initialize(context)
+            seen.append(await context.run(os.sched_getaffinity, 0))
+
+    seen: list[set[int]] = []
+    placements = {policy: Placement((core, core))}
+    config = f"{TENSORS} instance_group {{ {group} }}"
+    model = await house.load(config, Where, placements=placements)
+    assert seen == [{core}]
+    await model.stop()
+
+
+async def test_a_policy_that_nobody_defined_places_nothing(house: House) -> None:
+    model = await house.load(f"{TENSORS} instance_group {{ host_policy: 'nope' }}")
+    assert house.script.contexts[0].placement == Placement()
+    await model.stop()
+
+
+@pytest.mark.contract("I-06", "I-09")
+async def test_a_backend_is_told_of_secondary_devices(house: House) -> None:
+    group = "secondary_devices { kind: KIND_NVDLA device_id: 1 }"
+    model = await house.load(f"{TENSORS} instance_group {{ {group} }}")
+    assert house.script.contexts[0].secondary_devices == (("KIND_NVDLA", 1),)
+    await model.stop()
+
+
+LIMITED = "instance_group { rate_limiter { resources { name: 'R' count: 3 } } }"
+
+
+@pytest.mark.contract("I-15", "I-16")
+async def test_resources_are_held_only_where_the_limiter_is_on(house: House) -> None:
+    model = await house.load(f"{TENSORS} {LIMITED}")
+    assert await marks(model.infer(make_request("a"))) == ["a"]
+    await model.stop()
+    with pytest.raises(ModelLoadError, match='Resource count for "R" is limited to 2'):
+        await house.load(f"{TENSORS} {LIMITED}", limiter=RateLimiter([Limit("R", 2)]))
+
+
+async def test_a_limited_model_answers_and_leaves_the_limits_when_it_stops(house: House) -> None:
+    limiter = RateLimiter([Limit("R", 3)])
+    for _ in range(2):
+        model = await house.load(f"{TENSORS} {LIMITED}", limiter=limiter)
+        assert await marks(model.infer(make_request("a"))) == ["a"]
+        await model.stop()
+
+
+# -- warm-up and cache ---------------------------------------------------------------------------
+
+WARM = (
+    'model_warmup { name: "w" batch_size: 2 inputs { key: "IN"'
+    " value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }"
+)
+
+
+@pytest.mark.contract("I-19")
+@pytest.mark.parametrize("limiter", [None, RateLimiter()])
+async def test_every_instance_is_warmed_up_before_the_model_is_ready(
+    house: House, limiter: RateLimiter | None
+) -> None:
+    group = "rate_limiter { resources { name: 'R' count: 1 } }"
+    config = f"{TENSORS} {WARM} instance_group {{ count: 2 {group} }}"
+    model = await house.load(config, limiter=limiter)
+    assert house.script.batches == [["", ""], ["", ""]]
+    assert sorted(house.script.executed) == ["m_0_0", "m_0_1"]
+    await model.stop()
+
+
+@pytest.mark.contract("I-20")
+async def test_a_failed_warm_up_fails_the_load(house: House) -> None:
+    house.script.answer = lambda _: UnavailableError("cold")
+    with pytest.raises(ModelLoadError, match="failed to run warmup sample 'w': cold; cold; "):
+        await house.load(f"{TENSORS} {WARM}")
+    assert house.script.finalized == 1
+
+
+@pytest.mark.contract("RC-01")
+@pytest.mark.parametrize(
+    ("cache", "wanted", "executions"),
+    [
+        (LocalCache(10_000), "response_cache { enable: true }", 1),
+        (LocalCache(10_000), "", 2),
+        (None, "response_cache { enable: true }", 2),
+    ],
+)
+async def test_responses_are_kept_where_model_and_server_want_it(
+    house: House, cache: LocalCache | None, wanted: str, executions: int
+) -> None:
+    model = await house.load(f"{TENSORS} {wanted}", cache=cache)
+    for _ in range(2):
+        assert await marks(model.infer(make_request("a"))) == ["a"]
+    assert len(house.script.batches) == executions
+    assert model.statistics.cached == (executions == 1)
+    await model.stop()
+
+
+async def test_a_model_that_is_loaded_anew_does_not_answer_what_the_old_one_would(
+    house: House,
+) -> None:
+    cache = LocalCache(10_000)
+    for _ in range(2):
+        model = await house.load(f"{TENSORS} response_cache {{ enable: true }}", cache=cache)
+        await marks(model.infer(make_request("a")))
+        await model.stop()
+    assert len(house.script.batches) == 2

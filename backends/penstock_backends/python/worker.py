@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
+from penstock.core.placement import Placement
 from penstock.core.tensor import Buffer
 from penstock.hosting.frames import encode
 from penstock.hosting.messages import Kind
@@ -76,6 +77,7 @@ class Worker:
     def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
         install_module()
         try:
+            Placement(**header["placement"]).apply()
             limit_memory(config_from_json(header["config"]))
             cls = self._load_class(header)
             native = NativeWorker(self._stub, header, cls) if issubclass(cls, Model) else None

@@ -65,7 +65,7 @@ def metrics_config(value: str) -> tuple[str, str]:
 
 
 def rate_limit_resource(value: str) -> RateLimitResource:
-    name, *numbers = value.lower().split(":")
+    name, *numbers = value.split(":")
     if not 1 <= len(numbers) <= 2:
         raise ValueRefused(
             "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "

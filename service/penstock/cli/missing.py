@@ -41,8 +41,6 @@ MISSING = (
     Missing("trace.mode", "trace-config mode", "tracing"),
     Missing("backends.directory", "backend-directory", "backends from a directory"),
     Missing("cache.directory", "cache-directory", "caches from a directory"),
-    Missing("rate_limit.mode", "rate-limit", "the rate limiter"),
-    Missing("devices.host_policies", "host-policy", "host policies"),
     Missing("devices.load_limits", "model-load-gpu-limit", "limits on GPU memory"),
 )
 

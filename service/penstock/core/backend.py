@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
+from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.window import WINDOW, Window
@@ -32,7 +33,9 @@ class InstanceContext:
     """What one instance of a model is told about itself.
 
     `run` calls a blocking function on the instance's own single thread and awaits its result.
-    `settings` are the `--backend-config` values for this backend.
+    `settings` are the `--backend-config` values for this backend. A `passive` instance gets no
+    requests. `host_policy` names the `placement`, which holds for the thread behind `run`.
+    `profiles` and `secondary_devices` (kind and number) are as the instance group has them.
     """
 
     name: str
@@ -43,6 +46,11 @@ class InstanceContext:
     kind: str = "KIND_CPU"
     device_id: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    passive: bool = False
+    host_policy: str = ""
+    placement: Placement = field(default_factory=Placement)
+    profiles: tuple[str, ...] = ()
+    secondary_devices: tuple[tuple[str, int], ...] = ()
 
     @property
     def model_path(self) -> Path:

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -223,6 +224,11 @@ class Connection:
             "kind": context.kind,
             "device_id": context.device_id,
             "settings": dict(context.settings),
+            "host_policy": context.host_policy,
+            "placement": asdict(context.placement),
+            "passive": context.passive,
+            "profiles": context.profiles,
+            "secondary_devices": context.secondary_devices,
         }
 
     def _send(self, kind: Kind, header: Any, payload: Sequence[Any] = ()) -> None:

@@ -20,6 +20,7 @@ from penstock.core.allocator import tune_allocator
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
+from penstock.core.placement import Placement
 from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
@@ -108,6 +109,7 @@ class Host:
         try:
             if header["serial"]:  # batches may be sent ahead of their turn
                 self._turn = asyncio.Lock()
+            Placement(**header["placement"]).apply()
             self._backend = _load(header["target"])
             self._vitals = Vitals(self._backend, self._link.send)
             self._replies.window = Window(*header["window"])
@@ -193,6 +195,11 @@ class Host:
             kind=header["kind"],
             device_id=header["device_id"],
             settings=header["settings"],
+            passive=header["passive"],
+            host_policy=header["host_policy"],
+            placement=Placement(**header["placement"]),
+            profiles=tuple(header["profiles"]),
+            secondary_devices=tuple(map(tuple, header["secondary_devices"])),
         )
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -37,6 +37,8 @@ class ProcessInstance:
     ) -> None:
         self.name = context.name
         self.serial = spec.serial
+        self.passive = context.passive
+        self.device_id = context.device_id
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False
@@ -51,8 +53,10 @@ class ProcessInstance:
         self._down = "it is not loaded"
 
     @property
-    def available(self) -> bool:
+    def alive(self) -> bool:
         return self._connection is not None
+
+    available = alive
 
     @property
     def why_unavailable(self) -> str:

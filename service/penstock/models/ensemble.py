@@ -41,6 +41,8 @@ class Composition:
     """The models of an ensemble in the place of its instance: it is as well as they are."""
 
     serial = False
+    passive = False
+    device_id = 0
 
     def __init__(self, name: str, parts: Sequence[Model]) -> None:
         self.name = name
@@ -51,9 +53,11 @@ class Composition:
             part.hold()
 
     @property
-    def available(self) -> bool:
+    def alive(self) -> bool:
         """Always: whether a step's model can serve, it says itself."""
         return True
+
+    available = alive
 
     @property
     def lost(self) -> bool:

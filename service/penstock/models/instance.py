@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.errors import InternalError
 from penstock.core.inference import Inference
+from penstock.core.placement import Placement
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.stream import ResponseStream
 
@@ -26,6 +27,8 @@ class ThreadInstance:
     def __init__(self, backend: type[Backend], context: InstanceContext) -> None:
         self.name = context.name
         self.serial = backend.serial
+        self.passive = context.passive
+        self.device_id = context.device_id
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False  # a thread of the server does not die
@@ -37,8 +40,10 @@ class ThreadInstance:
         self._ready = False
 
     @property
-    def available(self) -> bool:
+    def alive(self) -> bool:
         return self._ready
+
+    available = alive
 
     @property
     def why_unavailable(self) -> str:
@@ -48,6 +53,8 @@ class ThreadInstance:
     async def start(self) -> None:
         """Load the model; raises what the backend raises."""
         try:
+            if self._context.placement != Placement():
+                await self._run(self._context.placement.apply)
             await self._backend.initialize(self._context)
         except BaseException:
             self._thread.shutdown(wait=False)

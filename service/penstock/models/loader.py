@@ -6,16 +6,16 @@ import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend, InstanceContext, find_backend
-from penstock.core.config import InstanceKind, ModelConfig
+from penstock.core.config import InstanceGroup, ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
 from penstock.core.window import Window
@@ -23,9 +23,11 @@ from penstock.hosting.child import ProcessSpec
 from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
+from penstock.models.contexts import instance_contexts
 from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.instance import ThreadInstance
 from penstock.models.labels import read_labels
+from penstock.models.limited_instance import LimitedInstance, turn_of
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.repository import ModelFiles
@@ -39,6 +41,7 @@ from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
+from penstock.scheduling.rate_limiter import RateLimiter
 
 _AHEAD = 16
 """Batches that a lone instance of a quick model may have at once."""
@@ -58,6 +61,8 @@ class ModelLoader:
         gpus: Sequence[int] = (),
         cache: ResponseCache | None = None,
         max_pending: int = 0,
+        limiter: RateLimiter | None = None,
+        placements: Mapping[str, Placement] | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
@@ -65,6 +70,8 @@ class ModelLoader:
         self._gpus = gpus
         self._cache = cache
         self._max_pending = max_pending
+        self._limiter = limiter
+        self._placements = placements or {}
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -77,10 +84,12 @@ class ModelLoader:
         path = files.versions[version]
         labels = await asyncio.to_thread(read_labels, config, files.path)
         make = await self._maker(backend, config, path)
-        instances = [make(c) for c in _contexts(config, version, path, settings)]
+        contexts = instance_contexts(config, version, path, settings, self._placements)
+        instances = [self._limited(make(context), group) for group, context in contexts]
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = Statistics()
-        scheduler = _scheduler(config, files.path, instances)
+        active = [instance for instance in instances if not instance.passive]
+        scheduler = _scheduler(config, files.path, active)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         return self._model(files, config, version, labels, instances, scheduler, statistics)
 
@@ -117,6 +126,13 @@ class ModelLoader:
             max_pending=self._max_pending,
             folder=files.folder,
         )
+
+    def _limited(self, instance: ModelInstance, group: InstanceGroup) -> ModelInstance:
+        """The instance behind the rate limiter, where its group names what it must hold."""
+        if self._limiter is None or group.rate_limiter is None or instance.passive:
+            return instance
+        turn = turn_of(group.rate_limiter, instance.device_id)
+        return LimitedInstance(instance, self._limiter, turn)
 
     def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:
         """The scheduler behind the response cache, where the model wants it and there is one."""
@@ -184,30 +200,6 @@ async def _start(
         raise
 
 
-def _contexts(
-    config: ModelConfig, version: int, version_path: Path, settings: Mapping[str, str]
-) -> Iterator[InstanceContext]:
-    for group in config.instance_group:
-        for device in group.gpus or (0,):
-            for number in range(group.count):
-                on_gpu = group.kind is InstanceKind.KIND_GPU
-                suffix = f"_gpu{device}" if on_gpu else ""
-                yield InstanceContext(
-                    name=f"{group.name}_{number}{suffix}",
-                    config=config,
-                    version=version,
-                    version_path=version_path,
-                    run=_no_thread,
-                    kind=group.kind.value,
-                    device_id=device,
-                    settings=settings,
-                )
-
-
-async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    raise AssertionError("the instance gives its context a thread before anybody runs on it")
-
-
 def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
     if config.sequence_batching is not None:
         return sequence_batcher(config, model_path, instances)
@@ -236,11 +228,14 @@ def _process_spec(
 def _ahead(config: ModelConfig) -> int:
     """Batches a process may have at once: several only where nobody is the worse for it.
 
-    A batcher forms larger batches while it waits, and another instance may be free first.
+    A batcher forms larger batches while it waits, another instance may be free first, and what
+    an instance holds is given back when its batch is done.
     """
     instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
+    groups = config.instance_group
     batches = config.dynamic_batching is not None or config.sequence_batching is not None
-    return 1 if batches or instances > 1 else _AHEAD
+    limited = any(group.rate_limiter is not None for group in groups)
+    return 1 if batches or limited or instances > 1 else _AHEAD
 
 
 def _window(backend: type[Backend], config: ModelConfig) -> Window:

@@ -25,10 +25,16 @@ from penstock.scheduling import Instance, Scheduler
 class ModelInstance(Instance, Protocol):
     """What a model sees of an instance, whether it lives on a thread or in a process.
 
-    `lost` turns true when it is down for good, and `on_lost` is called then.
+    `alive` turns false while it cannot work, though requests may wait for it. `lost` turns true
+    when it is down for good, and `on_lost` is called then. A `passive` one gets no requests.
     """
 
+    passive: bool
+    device_id: int
     on_lost: Callable[[], None] | None
+
+    @property
+    def alive(self) -> bool: ...
 
     @property
     def lost(self) -> bool: ...
@@ -65,6 +71,7 @@ class Model:
         self._version = str(version)
         self.statistics = statistics
         self._instances = instances
+        self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
@@ -185,13 +192,13 @@ class Model:
                 "Server is stopping, scheduler for model has stopped accepting new inference"
                 " requests"
             )
-        if not any(instance.available for instance in self._instances):
+        if not any(instance.alive for instance in self._active):
             raise self._unavailable()
 
     @property
     def loss(self) -> str:
         """Why no instance will ever work again; empty while one may."""
-        lost = all(instance.lost for instance in self._instances)
+        lost = all(instance.lost for instance in self._active or self._instances)
         return self._unavailable().message if lost else ""
 
     def _abandon_if_lost(self) -> None:
@@ -200,7 +207,9 @@ class Model:
             self._scheduler.abandon(self._unavailable())
 
     def _unavailable(self) -> UnavailableError:
-        instance = self._instances[0]
+        if not self._active:
+            return UnavailableError(f"all instances of model '{self.config.name}' are passive")
+        instance = self._active[0]
         return UnavailableError(
             f"model '{self.config.name}', instance '{instance.name}': {instance.why_unavailable}"
         )

@@ -37,7 +37,7 @@ class InstancePool:
 
     def is_idle(self, instance: Instance) -> bool:
         """Whether this instance can take a batch now."""
-        return instance.available and instance not in self._busy
+        return instance not in self._busy and instance.available
 
     def run(self, instance: Instance, batch: Sequence[Inference]) -> None:
         """Start an execution, now. A caller that leaves cannot break it off."""

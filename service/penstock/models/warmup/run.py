@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
+from penstock.models.model import ModelInstance
 from penstock.models.warmup.samples import Sample
-from penstock.scheduling import Instance
 
 
 async def warm_up(
-    instance: Instance, samples: Iterable[Sample], max_batch_size: int, statistics: Statistics
+    instance: ModelInstance, samples: Iterable[Sample], max_batch_size: int, statistics: Statistics
 ) -> None:
     """Have the instance answer every sample; raises `ModelLoadError` when it fails to (I-20)."""
     for sample in samples:
@@ -25,11 +25,12 @@ async def warm_up(
 
 
 async def _failures(
-    instance: Instance, sample: Sample, most: int, statistics: Statistics
+    instance: ModelInstance, sample: Sample, most: int, statistics: Statistics
 ) -> Sequence[str]:
     if sample.size > most:
         refusal = f"batch size {sample.size} for '{instance.name}', max allowed is {most}"
         return [refusal] * sample.size
+    await _turn(instance)
     batch = [Inference(sample.request, 1, statistics) for _ in range(sample.size)]
     done = asyncio.Event()
     instance.execute(batch, done.set)
@@ -40,6 +41,23 @@ async def _failures(
         for inference in batch:
             inference.stream.close()
     return failures
+
+
+async def _turn(instance: ModelInstance) -> None:
+    """Wait until the instance may execute: others may hold what it needs."""
+    if instance.available:
+        return
+    changed = asyncio.Event()
+    on_available, on_lost = instance.on_available, instance.on_lost
+    instance.on_available = instance.on_lost = changed.set
+    try:
+        while not instance.available:
+            if instance.lost:
+                raise ModelLoadError(f"instance '{instance.name}': {instance.why_unavailable}")
+            await changed.wait()
+            changed.clear()
+    finally:
+        instance.on_available, instance.on_lost = on_available, on_lost
 
 
 async def _failure(inference: Inference) -> str:
