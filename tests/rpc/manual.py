@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class ManualServer(InferenceServer):
         self.requests: list[InferenceRequest] = []
         self.streams: dict[str, ResponseStream] = {}
         self.closed: list[str] = []
+
+    def model_names(self) -> Sequence[str]:
+        return sorted({request.model_name for request in self.requests})
 
     async def stopping(self) -> None:
         await self.stopped.wait()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
 import grpc
 import pytest
 
 from penstock.core.errors import UnavailableError
+from penstock.models.server import InferenceServer
 from penstock.protocol import health_pb2 as pb
 from penstock.settings import GrpcSettings
-from rpc.manual import ManualServer
-from rpc.serving import HEALTH, SERVICE, Client, connected
+from rpc.manual import PATIENCE, ManualServer
+from rpc.serving import HEALTH, SERVICE, Client, connected, open_models, write_models
 
+UNKNOWN, SERVICE_UNKNOWN = pb.HealthCheckResponse.UNKNOWN, pb.HealthCheckResponse.SERVICE_UNKNOWN
 SERVING, NOT_SERVING = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
 
 
@@ -25,27 +32,94 @@ class Healthy(ManualServer):
         return self._ready
 
 
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[InferenceServer]:
+    """With `identity` loaded, and others to be loaded."""
+    async with open_models(write_models(tmp_path), explicit=True) as server:
+        await server.load("identity", {})
+        yield server
+
+
+@pytest.fixture
+async def client(server: InferenceServer, local: GrpcSettings) -> AsyncIterator[Client]:
+    async with connected(server, local) as client:
+        yield client
+
+
+def watch(client: Client, service: str) -> Any:
+    """The statuses of a service as they come."""
+    return client.channel.unary_stream(
+        f"/{HEALTH}/Watch",
+        request_serializer=pb.HealthCheckRequest.SerializeToString,
+        response_deserializer=pb.HealthCheckResponse.FromString,
+    )(pb.HealthCheckRequest(service=service))
+
+
+async def next_status(call: Any) -> int:
+    answer = await asyncio.wait_for(call.read(), PATIENCE)
+    assert isinstance(answer, pb.HealthCheckResponse)
+    return answer.status
+
+
+@pytest.mark.contract("G-22")
 @pytest.mark.parametrize("service", ["", SERVICE, "anything"])
 async def test_ready_server_serves_whatever_is_asked_for(local: GrpcSettings, service: str) -> None:
     async with connected(Healthy(True), local) as client:
         assert (await client.check(service)).status == SERVING
 
 
-@pytest.mark.parametrize("ready", [False, UnavailableError("Server exiting")])
+@pytest.mark.contract("G-22")
+@pytest.mark.parametrize(
+    ("ready", "status"), [(False, NOT_SERVING), (UnavailableError("Server exiting"), UNKNOWN)]
+)
 async def test_server_that_is_not_ready_does_not_serve(
-    local: GrpcSettings, ready: bool | Exception
+    local: GrpcSettings, ready: bool | Exception, status: int
 ) -> None:
     async with connected(Healthy(ready), local) as client:
-        assert (await client.check()).status == NOT_SERVING
+        assert (await client.check()).status == status
 
 
-@pytest.mark.parametrize("name", ["Watch", "List"])
-async def test_there_is_nothing_but_the_check(local: GrpcSettings, name: str) -> None:
-    async with connected(Healthy(True), local) as client:
-        assert await code_of(client, f"/{HEALTH}/{name}") is grpc.StatusCode.UNIMPLEMENTED
+async def test_a_model_has_a_status_of_its_own(client: Client, server: InferenceServer) -> None:
+    assert (await client.check("identity")).status == SERVING
+    await server.unload("identity")
+    assert (await client.check("identity")).status == NOT_SERVING
+    assert (await client.check()).status == SERVING
 
 
-async def code_of(client: Client, path: str) -> grpc.StatusCode:
-    with pytest.raises(grpc.aio.AioRpcError) as failed:
-        await client.raw(path)
-    return failed.value.code()
+async def test_list_has_the_server_and_its_models(client: Client) -> None:
+    answer = pb.HealthListResponse.FromString(await client.raw(f"/{HEALTH}/List"))
+    assert {name: status.status for name, status in answer.statuses.items()} == {
+        "": SERVING,
+        SERVICE: SERVING,
+        "identity": SERVING,
+    }
+
+
+async def test_watch_tells_changes_as_they_happen(client: Client, server: InferenceServer) -> None:
+    call = watch(client, "batched")
+    assert await next_status(call) == SERVICE_UNKNOWN
+    load = asyncio.ensure_future(server.load("batched", {}))
+    told = [await next_status(call)]
+    while told[-1] != SERVING:
+        told.append(await next_status(call))
+    await load
+    assert set(told) <= {NOT_SERVING, SERVING}
+    await server.unload("batched")
+    assert await next_status(call) == NOT_SERVING
+    call.cancel()
+
+
+async def test_watch_tells_a_status_once(client: Client, server: InferenceServer) -> None:
+    call = watch(client, "identity")
+    assert await next_status(call) == SERVING
+    await server.load("batched", {})
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(call.read(), 0.3)
+
+
+async def test_watch_ends_with_the_server(client: Client, server: InferenceServer) -> None:
+    call = watch(client, "")
+    assert await next_status(call) == SERVING
+    server.refuse()
+    assert await next_status(call) == NOT_SERVING
+    assert await asyncio.wait_for(call.code(), PATIENCE) is grpc.StatusCode.UNAVAILABLE

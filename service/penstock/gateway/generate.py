@@ -14,7 +14,7 @@ from penstock.gateway.body import read_body
 from penstock.gateway.codec import wanted_outputs
 from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
-from penstock.gateway.forward import HeaderForward
+from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.generate_request import decode_generate
 from penstock.gateway.json_tensors import tensor_to_json
 from penstock.gateway.json_text import dump_sorted
@@ -36,7 +36,7 @@ class GenerateEndpoints:
     def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
         self._limit = settings.max_input_size
-        self._forward = HeaderForward(settings.header_forward_pattern)
+        self._forward = RequestHeaders(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
         """One JSON object for the one response."""

@@ -22,7 +22,7 @@ from penstock.gateway.body import (
 from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
 from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
-from penstock.gateway.forward import HeaderForward
+from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.router import Target
@@ -38,7 +38,7 @@ class InferEndpoint:
     def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
         self._limit = settings.max_input_size
-        self._forward = HeaderForward(settings.header_forward_pattern)
+        self._forward = RequestHeaders(settings.header_forward_pattern)
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors met before its JSON is read, or by the model, are plain text."""

@@ -11,7 +11,7 @@ from penstock.core.relay import as_inference_error
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles
 from penstock.models.retirement import Retirement
-from penstock.models.states import UNLOADED, State, Versions, VersionStatus
+from penstock.models.states import UNLOADED, State, Versions
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Attempt:
         """Load one version; what serves goes on serving meanwhile."""
         if version in self._versions.leaving:
             await asyncio.wait([self._versions.leaving[version]])
-        status = self._versions.statuses.setdefault(version, VersionStatus())
+        status = self._versions.status(version)
         if status.model is None:
             status.move(State.LOADING)
         logger.info("loading: %s:%s", self._files.name, version)

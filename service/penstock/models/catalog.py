@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from penstock.core.changes import Changes
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
 from penstock.models.model import Model
@@ -15,6 +16,7 @@ class ModelCatalog:
 
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
+        self.changes = Changes()
 
     def find(self, name: str, version: int) -> Model:
         """The model that serves `name`; the highest ready version unless one is named (R-06)."""
@@ -59,7 +61,7 @@ class ModelCatalog:
 
     def add(self, name: str) -> Versions:
         """The versions of a model, which is known from now on."""
-        return self._models.setdefault(name, Versions())
+        return self._models.setdefault(name, Versions(changed=self.changes.notify))
 
     def versions(self, name: str) -> Versions:
         """The versions of a model; none for one that is not known."""

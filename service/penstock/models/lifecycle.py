@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
+from penstock.core.changes import Changes
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.catalog import ModelCatalog
 from penstock.models.dependencies import Dependencies, needs_of
@@ -72,6 +73,15 @@ class ModelLifecycle:
     def loads(self) -> int:
         """How many requests to load models are not done yet."""
         return len(self._loads)
+
+    @property
+    def changes(self) -> Changes:
+        """What happens to versions of models."""
+        return self._catalog.changes
+
+    def names(self) -> list[str]:
+        """Every model that was ever loaded, or tried, in alphabetical order."""
+        return self._catalog.names()
 
     def known(self, name: str) -> bool:
         """Whether the model was ever loaded, or tried."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from penstock.core.changes import Changes
 from penstock.core.config import ModelConfig
 from penstock.core.countdown import Countdown
 from penstock.core.errors import (
@@ -105,6 +106,20 @@ class InferenceServer:
         if not self._strict_readiness:
             return True
         return await self._all_ready()
+
+    @property
+    def exiting(self) -> bool:
+        """Whether the server takes no new work any more."""
+        return self._exiting
+
+    @property
+    def changes(self) -> Changes:
+        """Whatever may change an answer about readiness, as far as it is announced."""
+        return self._lifecycle.changes
+
+    def model_names(self) -> Sequence[str]:
+        """Every model that was ever loaded, or tried."""
+        return self._lifecycle.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
         """Whether the model version serves; false for one that is not known."""
@@ -230,6 +245,7 @@ class InferenceServer:
         """Load models; the server serves afterwards. Answers with what went wrong."""
         failures = await self._lifecycle.load_all(names)
         self._started = True
+        self.changes.notify()
         return list(failures.values())
 
     async def stopping(self) -> None:
@@ -240,6 +256,7 @@ class InferenceServer:
         """Take no new work: the server is about to stop."""
         self._exiting = True
         self._stopping.set()
+        self.changes.notify()
 
     async def stop(self, countdown: Countdown) -> bool:
         """Refuse new work, finish what is in flight while there is time, unload everything.

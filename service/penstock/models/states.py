@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -31,19 +32,28 @@ _NEXT: dict[State, set[State]] = {
 }
 
 
+def _nobody() -> None:
+    """Nobody wants to know."""
+
+
 @dataclass(slots=True)
 class VersionStatus:
-    """One version: its state, why it is in it, and the model while it serves."""
+    """One version: its state, why it is in it, and the model while it serves.
+
+    `changed` is called after every move.
+    """
 
     state: State = State.UNKNOWN
     reason: str = ""
     model: Model | None = None
+    changed: Callable[[], None] = _nobody
 
     def move(self, to: State, reason: str = "", model: Model | None = None) -> None:
         """Go to the state `to`, serving `model` there."""
         if to not in _NEXT[self.state]:
             raise AssertionError(f"a model version cannot go from {self.state} to {to}")
         self.state, self.reason, self.model = to, reason, model
+        self.changed()
 
 
 @dataclass(slots=True)
@@ -52,6 +62,11 @@ class Versions:
 
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     leaving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    changed: Callable[[], None] = _nobody
+
+    def status(self, version: int) -> VersionStatus:
+        """The status of a version, which is known from now on."""
+        return self.statuses.setdefault(version, VersionStatus(changed=self.changed))
 
     def ready(self) -> dict[int, Model]:
         """The models of the versions that serve, lowest first."""

@@ -44,13 +44,19 @@ _PARAMETER_FIELDS = (
 
 
 def decode_request(
-    message: pb.ModelInferRequest, deadline: float | None = None, regions: Regions = NO_REGIONS
+    message: pb.ModelInferRequest,
+    deadline: float | None = None,
+    regions: Regions = NO_REGIONS,
+    forwarded: Mapping[str, str] | None = None,
 ) -> InferenceRequest:
     """The request of a message; raises `InvalidRequestError` for what no model would take.
 
-    `regions` are where its tensors may be in memory that clients share.
+    `regions` are where its tensors may be in memory that clients share; `forwarded` are headers
+    of the call that the model gets as parameters.
     """
     fields, custom = split_parameters(message.parameters)
+    if forwarded:
+        custom |= forwarded
     outputs, classes = _decode_outputs(message.outputs)
     return InferenceRequest(
         model_name=message.model_name,

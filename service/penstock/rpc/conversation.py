@@ -9,12 +9,15 @@ from contextlib import suppress
 from functools import partial
 
 from penstock.core.errors import InferenceError, UnavailableError
+from penstock.core.header_forward import HeaderForward
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
 from penstock.rpc.fair_queue import FairQueue
+from penstock.rpc.forward import forwarded
 from penstock.rpc.parameters import wants_empty_final
+from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_replies import refusal
 
@@ -24,7 +27,6 @@ MOST_OPEN = 4096
 MOST_BYTES = 64 << 20
 """The same for the bytes of their tensors."""
 
-_STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
 _FAIL_FAST = "triton_grpc_error"
 
 
@@ -39,8 +41,11 @@ class Conversation:
     There are two tasks a call, whatever the number of requests: this one reads, another writes.
     """
 
-    def __init__(self, server: InferenceServer, context: RpcContext) -> None:
+    def __init__(
+        self, server: InferenceServer, context: RpcContext, forward: HeaderForward | None = None
+    ) -> None:
         self._server = server
+        self._forward = forward
         self._context = context
         self._deadline = context.deadline
         self._fail_fast = context.metadata.get(_FAIL_FAST) == "true"
@@ -64,7 +69,7 @@ class Conversation:
                 self._reading = False
                 _wake(self._writer)
             if stopped:
-                raise UnavailableError(_STOPPED)
+                raise UnavailableError(STOPPED)
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
@@ -94,7 +99,8 @@ class Conversation:
         stream = None
         try:
             decoupled = await self._server.decoupled(name, message.model_version)
-            request = decode_request(message, self._deadline, self._server.regions)
+            headers = forwarded(self._forward, self._context)
+            request = decode_request(message, self._deadline, self._server.regions, headers)
             stream = await self._server.infer(request)
             empty_final = wants_empty_final(message.parameters)
             answer = StreamAnswer(name, ordered=not decoupled, empty_final=empty_final)

@@ -1,32 +1,84 @@
-"""`grpc.health.v1.Health`, answered from the server's readiness (contract G-22)."""
+"""`grpc.health.v1.Health`, answered from the readiness of the server and of models (G-22)."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+from typing import NoReturn
+
 from google.protobuf.message import Message
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, UnavailableError
 from penstock.models.server import InferenceServer
 from penstock.protocol import health_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service
+from penstock.rpc.status import STOPPED
 
 NAME = "grpc.health.v1.Health"
+SERVER = ("", "inference.GRPCInferenceService")
+"""What stands for the server as a whole."""
+
+_LOOK_SECONDS = 1.0
+"""How often to look anew while nothing is announced: an instance may fall ill in silence."""
+
+_UNKNOWN = pb.HealthCheckResponse.UNKNOWN
+_SERVING = pb.HealthCheckResponse.SERVING
+_NOT_SERVING = pb.HealthCheckResponse.NOT_SERVING
+_SERVICE_UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthServicer:
-    """The standard health service; whatever `service` is asked for, the server answers."""
+    """The standard health service. A service is the server, or a model by its name."""
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
 
     def service(self) -> Service:
         """The methods by name, for a transport to serve."""
-        check = Method("Check", pb.HealthCheckRequest, pb.HealthCheckResponse, self.Check)
-        return Service(NAME, [check])
+        request, response = pb.HealthCheckRequest, pb.HealthCheckResponse
+        return Service(
+            NAME,
+            [
+                Method("Check", request, response, self.Check),
+                Method("Watch", request, response, self.Watch, server_streaming=True),
+                Method("List", pb.HealthListRequest, pb.HealthListResponse, self.List),
+            ],
+        )
 
-    async def Check(self, _: pb.HealthCheckRequest, __: RpcContext) -> Message:
-        statuses = pb.HealthCheckResponse.ServingStatus
+    async def Check(self, message: pb.HealthCheckRequest, _: RpcContext) -> Message:
+        """For a service that nobody knows the server answers, as the real one does for all."""
+        known = message.service in self._server.model_names()
+        return pb.HealthCheckResponse(status=await self._status(message.service if known else ""))
+
+    async def List(self, _: pb.HealthListRequest, __: RpcContext) -> Message:
+        names = [*SERVER, *self._server.model_names()]
+        statuses = await asyncio.gather(*map(self._status, names))
+        answers = [pb.HealthCheckResponse(status=status) for status in statuses]
+        return pb.HealthListResponse(statuses=dict(zip(names, answers, strict=True)))
+
+    async def Watch(self, message: pb.HealthCheckRequest, context: RpcContext) -> NoReturn:
+        """Tell the status now and whenever it changes, until the client has enough."""
+        told = None
+        while not self._server.exiting:
+            change = self._server.changes.next
+            status = await self._status(message.service)
+            if status != told:
+                told = status
+                await context.write(pb.HealthCheckResponse(status=status))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await change.wait()
+        await context.write(pb.HealthCheckResponse(status=_NOT_SERVING))
+        raise UnavailableError(STOPPED)
+
+    async def _status(self, service: str) -> pb.HealthCheckResponse.ServingStatus:
         try:
-            ready = await self._server.ready()
+            if service in SERVER:
+                ready = await self._server.ready()
+            elif service in self._server.model_names():
+                ready = await self._server.model_ready(service, "")
+            else:
+                return _SERVICE_UNKNOWN
         except InferenceError:
-            ready = False
-        return pb.HealthCheckResponse(status=statuses.SERVING if ready else statuses.NOT_SERVING)
+            return _UNKNOWN
+        return _SERVING if ready else _NOT_SERVING

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from penstock.core.countdown import Countdown
+from penstock.core.header_forward import header_forward
 from penstock.models.server import InferenceServer
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
+from penstock.rpc.reflection import reflection_services
+from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.settings import GrpcSettings
 
@@ -23,7 +26,10 @@ async def open_grpc(
     server: InferenceServer, settings: GrpcSettings, grace: Countdown
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
-    services = [InferenceServicer(server).service(), HealthServicer(server).service()]
+    inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
+    services = [inference.service(), HealthServicer(server).service()]
+    services += reflection_services(services)
+    services = [restricted(service, settings.restrictions) for service in services]
     async with transport(settings.transport)(services, settings, grace) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port

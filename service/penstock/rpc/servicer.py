@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
+from penstock.core.header_forward import HeaderForward
 from penstock.core.stream import only
 from penstock.models.config_file import config_to_message
 from penstock.models.server import InferenceServer
@@ -15,6 +16,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response
 from penstock.rpc.context import Method, RpcContext, Service, Unary
 from penstock.rpc.conversation import Conversation
+from penstock.rpc.forward import forwarded
 from penstock.rpc.parameters import load_parameters, unload_dependents
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
@@ -27,8 +29,9 @@ NAME = "inference.GRPCInferenceService"
 class InferenceServicer:
     """Translates every RPC to a call of the facade, and its answer to a message."""
 
-    def __init__(self, server: InferenceServer) -> None:
+    def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
+        self._forward = forward
         self._memory = SharedMemoryMethods(server.regions)
 
     def service(self) -> Service:
@@ -73,7 +76,8 @@ class InferenceServicer:
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
-        request = decode_request(message, context.deadline, self._server.regions)
+        headers = forwarded(self._forward, context)
+        request = decode_request(message, context.deadline, self._server.regions, headers)
         stream = await self._server.infer(request)
         try:
             response = await only(stream)
@@ -84,7 +88,7 @@ class InferenceServicer:
     async def ModelStreamInfer(
         self, requests: AsyncIterator[pb.ModelInferRequest], context: RpcContext
     ) -> None:
-        await Conversation(self._server, context).run(requests)
+        await Conversation(self._server, context, self._forward).run(requests)
 
     # -- health and metadata ------------------------------------------------------------------
 

@@ -42,6 +42,9 @@ class StatusCode(IntEnum):
 
 _LONGEST_TEXT = 6144
 
+STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
+"""What calls are told that a stopping server ends (contract G-35)."""
+
 _CODES: dict[type[InferenceError], StatusCode] = {
     InternalError: StatusCode.INTERNAL,
     NotFoundError: StatusCode.NOT_FOUND,

@@ -146,7 +146,7 @@ async def open_grpcio(
     server = grpc.aio.server(
         options=_options(settings), compression=_COMPRESSION[settings.response_compression]
     )
-    server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
+    server.add_generic_rpc_handlers((*map(_handlers, services), _Unknown()))
     port = _listen(server, settings)
     await server.start()
     try:
@@ -158,6 +158,17 @@ async def open_grpcio(
 def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
     methods = {method.name: _handler(method) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.name, methods)
+
+
+class _Unknown(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """Answers to methods that nobody serves, as the real server does: without a text."""
+
+    def service(self, _: grpc.HandlerCallDetails) -> Any:
+        return grpc.stream_stream_rpc_method_handler(_unknown)
+
+
+async def _unknown(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
 
 def _handler(method: Method) -> Any:

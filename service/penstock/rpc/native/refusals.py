@@ -18,7 +18,7 @@ class Refused(Call):
         elif head.refusal:
             self.fail(StatusError(StatusCode.INTERNAL, head.refusal))
         elif self._method is None:
-            self.fail(StatusError(StatusCode.UNIMPLEMENTED, "Method not found!"))
+            self.fail(StatusError(StatusCode.UNIMPLEMENTED, ""))
         else:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, text), responses.ACCEPT)

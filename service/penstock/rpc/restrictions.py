@@ -1,0 +1,66 @@
+"""Methods that only clients with a secret header may call (contract GT-15, GT-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from penstock.core.errors import UnavailableError
+from penstock.rpc.context import Method, RpcContext, Service
+from penstock.settings import Feature, Restriction
+
+_PREFIX = "triton-grpc-protocol-"
+
+_FEATURES = {
+    "ServerLive": Feature.HEALTH,
+    "ServerReady": Feature.HEALTH,
+    "ModelReady": Feature.HEALTH,
+    "Check": Feature.HEALTH,
+    "Watch": Feature.HEALTH,
+    "List": Feature.HEALTH,
+    "ServerMetadata": Feature.METADATA,
+    "ModelMetadata": Feature.METADATA,
+    "ServerReflectionInfo": Feature.METADATA,
+    "ModelInfer": Feature.INFERENCE,
+    "ModelStreamInfer": Feature.INFERENCE,
+    "SystemSharedMemoryStatus": Feature.SHARED_MEMORY,
+    "SystemSharedMemoryRegister": Feature.SHARED_MEMORY,
+    "SystemSharedMemoryUnregister": Feature.SHARED_MEMORY,
+    "CudaSharedMemoryStatus": Feature.SHARED_MEMORY,
+    "CudaSharedMemoryRegister": Feature.SHARED_MEMORY,
+    "CudaSharedMemoryUnregister": Feature.SHARED_MEMORY,
+    "ModelConfig": Feature.MODEL_CONFIG,
+    "RepositoryIndex": Feature.MODEL_REPOSITORY,
+    "RepositoryModelLoad": Feature.MODEL_REPOSITORY,
+    "RepositoryModelUnload": Feature.MODEL_REPOSITORY,
+    "ModelStatistics": Feature.STATISTICS,
+    "TraceSetting": Feature.TRACE,
+    "LogSettings": Feature.LOGGING,
+}
+"""What a method belongs to, by its name."""
+
+
+def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service:
+    """`service`, whose methods ask for the headers that restrictions name."""
+    needed = {feature: one for one in restrictions for feature in one.features}
+    methods = [_guarded(method, needed.get(_FEATURES[method.name])) for method in service.methods]
+    return replace(service, methods=methods)
+
+
+def _guarded(method: Method, needed: Restriction | None) -> Method:
+    """The method, refused to calls without the header; the method itself where none is needed."""
+    if needed is None:
+        return method
+    header, value = f"{_PREFIX}{needed.key.lower()}", needed.value
+
+    async def handler(request: Any, context: RpcContext) -> Message | None:
+        if context.metadata.get(header) != value:
+            raise UnavailableError(
+                f"This protocol is restricted, expecting header '{_PREFIX}{needed.key}'"
+            )
+        return await method.handler(request, context)
+
+    return replace(method, handler=handler)
