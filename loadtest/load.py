@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,17 @@ _CONNECTIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`in_flight` loops that call for `seconds`; `message` is a serialized `ModelInferRequest`."""
+    """`in_flight` loops that call for `seconds`; a message is a serialized `ModelInferRequest`.
+
+    Where there are `further` messages, calls take them in turns.
+    """
 
     target: str
     message_file: str
     in_flight: int
     seconds: float
     stream: bool = False
+    further: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,9 @@ def run(load: Load) -> Outcome:
 
     On a machine with few cores the generator takes from the server what it uses itself.
     """
-    return run_h2load(load) if shutil.which("h2load") else run_python(load)
+    if load.further or not shutil.which("h2load"):
+        return run_python(load)
+    return run_h2load(load)
 
 
 def run_h2load(load: Load) -> Outcome:
@@ -93,11 +100,11 @@ def run_python(load: Load) -> Outcome:
     return Outcome(**json.loads(done.stdout))
 
 
-async def _main(load: Load, message: pb.ModelInferRequest) -> dict[str, Any]:
+async def _main(load: Load, messages: list[pb.ModelInferRequest]) -> dict[str, Any]:
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
     count = min(_CONNECTIONS, load.in_flight)
     channels = [grpc.aio.insecure_channel(load.target, options=options) for _ in range(count)]
-    worker = _Streams(message, load) if load.stream else _Calls(message, load)
+    worker = _Streams(messages, load) if load.stream else _Calls(messages, load)
     await asyncio.gather(*(worker.once(channel) for channel in channels))
     worker.clear()
     start = time.perf_counter()
@@ -109,8 +116,8 @@ async def _main(load: Load, message: pb.ModelInferRequest) -> dict[str, Any]:
 
 
 class _Worker:
-    def __init__(self, message: pb.ModelInferRequest, load: Load) -> None:
-        self.message = message
+    def __init__(self, messages: list[pb.ModelInferRequest], load: Load) -> None:
+        self._turns = cycle(messages)
         self.load = load
         self.clear()
 
@@ -149,8 +156,9 @@ class _Calls(_Worker):
             request_serializer=pb.ModelInferRequest.SerializeToString,
             response_deserializer=pb.ModelInferResponse.FromString,
         )
+        message = next(self._turns)
         start = time.perf_counter()
-        await call(self.message)
+        await call(message)
         self.latencies.append(time.perf_counter() - start)
 
 
@@ -164,7 +172,7 @@ class _Streams(_Worker):
             response_deserializer=pb.ModelStreamInferResponse.FromString,
         )
         start, first = time.perf_counter(), 0.0
-        async for response in call(iter([self.message])):
+        async for response in call(iter([next(self._turns)])):
             if response.error_message:
                 raise SystemExit(response.error_message)
             first = first or time.perf_counter() - start
@@ -181,5 +189,6 @@ def _percentile(values: list[float], share: float) -> float:
 
 if __name__ == "__main__":
     asked = Load(**json.loads(sys.argv[1]))
-    request = pb.ModelInferRequest.FromString(Path(asked.message_file).read_bytes())
-    print(json.dumps(uvloop.run(_main(asked, request))))
+    files = map(Path, (asked.message_file, *asked.further))
+    requests = [pb.ModelInferRequest.FromString(file.read_bytes()) for file in files]
+    print(json.dumps(uvloop.run(_main(asked, requests))))

@@ -1,4 +1,7 @@
-"""What dynamic batching is worth: `minilm` with its batcher against the same model without."""
+"""What dynamic batching is worth: `minilm` with its batcher against the same model without.
+
+The floor is the same model without a server, fed with batches of the best size.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from loadtest.load import Load
+from loadtest.offline import Offline, best
 from loadtest.process import Server, penstock
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.scenarios.unary import measured
@@ -31,7 +35,11 @@ def main() -> None:
         with penstock(directory / "models", *loads) as server:
 
             def measure() -> list[Row]:
-                return [_row(server, messages, n, options.seconds) for n in (1, 4, 8, 16, 32)]
+                offline = best(directory / "models" / "minilm", messages["minilm"], 1.0)
+                return [
+                    _row(server, messages, n, options.seconds, offline)
+                    for n in (1, 2, 4, 8, 16, 32)
+                ]
 
             rows = median_rows(options.rounds, measure)
     show("minilm, 16 tokens a sentence: dynamic batching against batch size 1", rows, options.json)
@@ -60,7 +68,9 @@ def _message(directory: Path, model: str) -> str:
     return str(path)
 
 
-def _row(server: Server, messages: dict[str, str], in_flight: int, seconds: float) -> Row:
+def _row(
+    server: Server, messages: dict[str, str], in_flight: int, seconds: float, offline: Offline
+) -> Row:
     single, single_cpu = measured(
         server, Load(server.target, messages["minilm_single"], in_flight, seconds)
     )
@@ -70,10 +80,13 @@ def _row(server: Server, messages: dict[str, str], in_flight: int, seconds: floa
         "sentences/s": batched.calls_per_second,
         "single/s": single.calls_per_second,
         "ratio": batched.calls_per_second / single.calls_per_second,
+        "offline/s": offline.rows_per_second,
+        "of offline": batched.calls_per_second / offline.rows_per_second,
         "p99 ms": batched.latency_p99,
         "single p99 ms": single.latency_p99,
         "cpu us": cpu,
         "single cpu us": single_cpu,
+        "offline cpu us": offline.cpu_per_row,
     }
 
 
