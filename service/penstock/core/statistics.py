@@ -28,6 +28,10 @@ _SHORTEST = 6
 _STEP = 2
 QUEUE_BOUNDS = tuple(2.0 ** (_SHORTEST + _STEP * n) / 1e6 for n in range(11))
 """Upper bounds in seconds of the classes of queue times: from 64 microseconds to 67 seconds."""
+_CLASSES = tuple(
+    min(max(0, bits - _SHORTEST + 1) // _STEP, len(QUEUE_BOUNDS)) for bits in range(65)
+)
+"""The class of a time by the bits of its microseconds."""
 
 
 class FailureReason(StrEnum):
@@ -94,10 +98,10 @@ class Statistics:
 
     def waited(self, ns: int) -> None:
         """A request that was executed had waited so long."""
-        self.queue.add(ns)
-        bits = (ns // 1000).bit_length() - _SHORTEST
-        at = 0 if bits <= 0 else (bits + _STEP - 1) // _STEP
-        self.queue_times[min(at, len(QUEUE_BOUNDS))] += 1
+        queue = self.queue
+        queue.count += 1
+        queue.ns += ns
+        self.queue_times[_CLASSES[(ns // 1000).bit_length()]] += 1
 
     def left(self) -> None:
         """A request was answered, or given up."""

@@ -100,7 +100,7 @@ class DynamicBatcher:
     def _serve(self, now: float) -> float:
         """Give batches to idle instances; when the next one is due, `inf` if nobody is idle."""
         self.forming = False
-        if self._holds():
+        if self._held_below and self._holds():
             return inf
         while (instance := self._pool.idle()) is not None:
             due = self._queue.due()

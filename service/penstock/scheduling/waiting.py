@@ -75,13 +75,9 @@ class _Lane(Generic[T]):
         self.prompt: _Line[T] = OrderedDict()
         self.delayed: _Line[T] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self.prompt) + len(self.delayed)
-
     @property
-    def full(self) -> bool:
-        limit = self.policy.max_queue_size
-        return limit != 0 and len(self) >= limit
+    def size(self) -> int:
+        return len(self.prompt) + len(self.delayed)
 
 
 class PriorityQueue(Generic[T]):
@@ -95,6 +91,7 @@ class PriorityQueue(Generic[T]):
         self._size = 0
         self._expiring: list[tuple[float, int, Entry[T]]] = []
         self._numbers = count()
+        self._only = None if levels.count else self._open(levels.default)
 
     def __len__(self) -> int:
         return self._size
@@ -104,15 +101,15 @@ class PriorityQueue(Generic[T]):
 
     def add(self, entry: Entry[T], priority: int = 0, timeout: float = 0.0) -> bool:
         """Let a request wait; false when its level is full (D-11). `timeout` is in seconds."""
-        level = self._levels.level(priority)
-        lane = self._by_level.get(level) or self._open(level)
-        if lane.full:
+        lane = self._only or self._lane(self._levels.level(priority))
+        policy = lane.policy
+        if policy.max_queue_size and lane.size >= policy.max_queue_size:
             return False
         lane.prompt[entry] = None
         entry.lane, entry.line = lane, lane.prompt
         self._size += 1
-        if patience := lane.policy.patience(timeout):
-            self._expire_at(entry, entry.since + patience)
+        if policy.timeout:
+            self._expire_at(entry, entry.since + policy.patience(timeout))
         return True
 
     def is_last(self, entry: Entry[T]) -> bool:
@@ -157,9 +154,13 @@ class PriorityQueue(Generic[T]):
         self._expiring.clear()
         return [entry.item for entry in entries]
 
+    def _lane(self, level: int) -> _Lane[T]:
+        lane = self._by_level.get(level)
+        return self._open(level) if lane is None else lane
+
     def _open(self, level: int) -> _Lane[T]:
         if len(self._lanes) >= _EMPTY_LANES:
-            self._lanes = [lane for lane in self._lanes if len(lane)]
+            self._lanes = [lane for lane in self._lanes if lane.size]
         lane = _Lane[T](level, self._levels.policy(level))
         insort(self._lanes, lane, key=lambda lane: lane.level)
         self._by_level = {lane.level: lane for lane in self._lanes}
