@@ -21,6 +21,7 @@ from fakes import make_inference, make_request, make_response, marks
 from penstock.core.errors import (
     InferenceError,
     InternalError,
+    InvalidRequestError,
     RejectedError,
     RequestCancelledError,
     UnavailableError,
@@ -220,6 +221,19 @@ class Requests(RuleBasedStateMachine):
     def reject(self, inference: Inference) -> None:
         self._left("waiting", "bad")
         inference.fail(RejectedError("full"))
+
+    @rule(inference=consumes(waiting))
+    def refuse(self, inference: Inference) -> None:
+        """By a scheduler, for what the client did: that is no failure of the model."""
+        self._left("waiting")
+        inference.refused(InvalidRequestError("no such sequence"))
+
+    @rule(target=waiting, inference=consumes(running))
+    def reschedule(self, inference: Inference) -> Inference:
+        self._left("running")
+        self.expected["waiting"] += 1
+        inference.restarted()
+        return inference
 
     @rule(inference=consumes(waiting))
     def leave_the_queue(self, inference: Inference) -> None:

@@ -46,6 +46,7 @@ def message(**parameters: tuple[str, Any]) -> Any:
     ("key", "field", "value", "becomes"),
     [
         ("sequence_id", "int64_param", 7, {"correlation_id": 7}),
+        ("sequence_id", "int64_param", -1, {"correlation_id": (1 << 64) - 1}),
         ("sequence_id", "string_param", "x" * 128, {"correlation_id": "x" * 128}),
         ("sequence_start", "bool_param", True, {"sequence_start": True}),
         ("sequence_end", "bool_param", False, {"sequence_end": False}),

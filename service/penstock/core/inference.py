@@ -116,7 +116,8 @@ class Inference:
     def restarted(self) -> None:
         """The request waits for an instance once more."""
         self.rescheduled = False
-        self.compute_start = 0
+        self.compute_start = self.compute_input_end = 0
+        self.compute_output_start = self.compute_end = 0
         self.statistics.pending += 1
 
     def watch(self, deadlines: Deadlines) -> None:
@@ -141,6 +142,14 @@ class Inference:
         """Answer with an error; `from_backend` when the model itself raised it."""
         self.from_backend = from_backend
         self.stream.fail(error)
+
+    def refused(self, error: InferenceError) -> None:
+        """No scheduler took it. It counts as a failure only if a queue policy turned it away."""
+        if isinstance(error, RejectedError):
+            self.fail(error)
+        else:
+            self.statistics.pending -= 1
+            self.statistics.left()
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics

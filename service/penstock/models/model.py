@@ -111,7 +111,7 @@ class Model:
             self._check_room(request)
             self._scheduler.schedule(inference)
         except InferenceError as error:
-            inference.stream.fail(error)
+            inference.refused(error)
             raise
         return inference.stream
 

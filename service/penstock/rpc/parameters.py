@@ -87,7 +87,7 @@ def _check_reserved(key: str, parameter: pb.InferParameter) -> None:
 def _correlation_id(key: str, parameter: pb.InferParameter) -> tuple[str, int | str]:
     kind = parameter.WhichOneof("parameter_choice")
     if kind == "int64_param":
-        return "correlation_id", parameter.int64_param
+        return "correlation_id", parameter.int64_param % (1 << 64)  # they are unsigned
     if kind != "string_param":
         raise _wrong_type(key, "int64_param or string_param.")
     if len(parameter.string_param.encode()) > _LONGEST_CORRELATION_ID:

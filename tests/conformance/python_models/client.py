@@ -7,7 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -127,6 +127,11 @@ class Client:
     def stream(self, model: str, inputs: Arrays | None = None, **options: Any) -> Order:
         """The answers of a request on a stream of its own."""
         return self._order("stream", model_name=model, inputs=_inputs(inputs), **options)
+
+    def talk(self, model: str, requests: Iterable[tuple[Arrays, Mapping[str, Any]]]) -> Order:
+        """The answers to several requests on one stream; each comes with its options."""
+        spoken = [{"model_name": model, "inputs": _inputs(i), **options} for i, options in requests]
+        return self._order("talk", requests=spoken)
 
     def answers(self, model: str, inputs: Arrays | None = None, **options: Any) -> list[Answer]:
         """All answers of a request, without the empty one that ends them."""

@@ -71,6 +71,17 @@ class Program:
         async for result, error in self._client.stream_infer(request()):
             yield answer(result) if error is None else failure(error)
 
+    async def _talk(self, requests: list[dict[str, Any]]) -> AsyncIterator[Any]:
+        """Several requests on one stream, one after the other."""
+
+        async def spoken() -> AsyncIterator[dict[str, Any]]:
+            for request in requests:
+                options = {k: v for k, v in request.items() if k != "inputs"}
+                yield {"inputs": self._tensors(request["inputs"]), **self._options(options)}
+
+        async for result, error in self._client.stream_infer(spoken()):
+            yield answer(result) if error is None else failure(error)
+
     async def _call(self, method: str, **arguments: Any) -> AsyncIterator[Any]:
         """Any other method of the client."""
         yield "value", await getattr(self._client, method)(**arguments)

@@ -176,7 +176,7 @@ class Scene:
         try:
             self.batcher.schedule(inference)
         except InferenceError as error:
-            inference.fail(error)
+            inference.refused(error)
             raise
         return inference
 

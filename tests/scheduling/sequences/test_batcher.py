@@ -139,6 +139,22 @@ async def test_empty_rows_are_nobodys_requests() -> None:
 
 
 @pytest.mark.contract("S-13")
+async def test_a_model_need_not_answer_empty_rows() -> None:
+    seen: list[Inference] = []
+
+    def answer(inference: Inference) -> InferenceResponse | None:
+        seen.append(inference)
+        is_empty = not inference.request.id
+        return None if is_empty else make_response(inference.request.id, final=True)
+
+    scene = Scene(direct(), Recorder(answer=answer))
+    for sequence, id in ((1, "a"), (2, "b"), (2, "c")):
+        assert await outcome(scene.send(sequence, id, start=id != "c")) == id
+    await turns()
+    assert all(inference.abandoned for inference in seen)
+
+
+@pytest.mark.contract("S-13")
 async def test_a_request_of_another_shape_waits_for_a_batch_of_its_own() -> None:
     scene = Scene(direct())
     both = [scene.send(1, "a", start=True), scene.send(2, "b", start=True, width=3)]

@@ -65,19 +65,30 @@ class RowedInstance(WatchedInstance):
         self._controls = controls
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        # The answers come in the same turn of the loop: who waits for them can be in the next.
+        empty = self._empty_rows(batch)
+        rows = sorted((*batch, *empty), key=self.rows.__getitem__) if empty else batch
+
+        def settle() -> None:
+            for inference in empty:  # which a model may have left without an answer
+                inference.stream.close()
+            done()
+
         def soon() -> None:
-            asyncio.get_running_loop().call_soon(done)
+            # The answers come in the same turn of the loop: who waits for them can be in the next.
+            asyncio.get_running_loop().call_soon(settle)
 
-        super().execute(self._arranged(batch), soon)
+        super().execute(rows, soon)
 
-    def _arranged(self, batch: Sequence[Inference]) -> Sequence[Inference]:
-        placed = {self.rows[inference]: inference for inference in batch}
-        if len(placed) == max(placed) + 1:
-            return batch
-        empty, nobody = self._empty(batch[0].request), _Bystander(neighbour=batch[0].statistics)
-        rows = (placed.get(row) for row in range(max(placed) + 1))
-        return [Inference(empty, 1, nobody) if i is None else i for i in rows]
+    def _empty_rows(self, batch: Sequence[Inference]) -> list[Inference]:
+        """Requests for the rows below the highest that have none."""
+        taken = {self.rows[inference] for inference in batch}
+        missing = [row for row in range(max(taken)) if row not in taken]
+        if not missing:
+            return []
+        request, nobody = self._empty(batch[0].request), _Bystander(neighbour=batch[0].statistics)
+        empty = {Inference(request, 1, nobody): row for row in missing}
+        self.rows.update(empty)
+        return list(empty)
 
     def _empty(self, like: InferenceRequest) -> InferenceRequest:
         """A request that means nothing, shaped like one of the same batch."""
