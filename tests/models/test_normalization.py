@@ -130,6 +130,7 @@ def test_latest_version_is_served_unless_told_otherwise() -> None:
     assert with_defaults(ModelConfig(version_policy=given)).version_policy == given
 
 
+@pytest.mark.contract("C-41")
 def test_largest_batch_is_preferred_unless_told_otherwise() -> None:
     config = ModelConfig(max_batch_size=8, dynamic_batching=DynamicBatching())
     assert with_defaults(config).dynamic_batching == DynamicBatching((8,))

@@ -40,6 +40,7 @@ def _scheduled(
 # -- batching ------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("D-02")
 async def test_requests_of_one_turn_are_batched_without_a_delay() -> None:
     instance = FakeInstance()
     inferences = _scheduled(DynamicBatcher(EAGER, [instance]), "abc")
@@ -47,6 +48,7 @@ async def test_requests_of_one_turn_are_batched_without_a_delay() -> None:
     assert instance.batches == [["a", "b", "c"]]
 
 
+@pytest.mark.contract("D-02")
 async def test_requests_that_come_while_the_instance_is_busy_are_batched() -> None:
     instance = FakeInstance(held=True)
     batcher = DynamicBatcher(EAGER, [instance])
@@ -58,6 +60,7 @@ async def test_requests_that_come_while_the_instance_is_busy_are_batched() -> No
     assert instance.batches == [["a"], ["b", "c", "d"]]
 
 
+@pytest.mark.contract("D-17")
 async def test_an_idle_instance_takes_the_next_batch_while_others_are_busy() -> None:
     instances = FakeInstance("x", held=True), FakeInstance("y", held=True)
     _scheduled(DynamicBatcher(EAGER, instances), "abcdef")
@@ -188,6 +191,7 @@ async def test_a_batch_that_everybody_left_is_never_executed() -> None:
     assert instance.batches == []
 
 
+@pytest.mark.contract("D-15")
 async def test_a_request_cancelled_while_all_are_busy_never_reaches_an_instance() -> None:
     instance = FakeInstance(held=True)
     batcher = DynamicBatcher(EAGER, [instance])

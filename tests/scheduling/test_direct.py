@@ -24,6 +24,7 @@ def _scheduled(
     return inferences
 
 
+@pytest.mark.contract("D-01")
 async def test_every_request_executes_alone_in_order() -> None:
     instance = FakeInstance()
     inferences = _scheduled(DirectScheduler([instance]), "abc")
@@ -40,6 +41,7 @@ async def test_an_instance_gets_one_request_at_a_time() -> None:
     assert (len(instance.batches), instance.most_running) == (4, 1)
 
 
+@pytest.mark.contract("D-01")
 async def test_instances_work_at_the_same_time() -> None:
     instances = FakeInstance("x", held=True), FakeInstance("y", held=True)
     _scheduled(DirectScheduler(instances), "abc")

@@ -95,6 +95,7 @@ def test_a_batch_has_one_signature(policy: BatchPolicy, items: list[Item], now: 
     assert all(len({item.signature for item in batch}) == 1 for batch in batches)
 
 
+@pytest.mark.contract("D-03")
 @given(policies(), WANTED)
 def test_the_largest_preferred_size_that_can_be_formed_is_used(
     policy: BatchPolicy, items: list[Item]
@@ -112,6 +113,7 @@ def test_the_largest_preferred_size_that_can_be_formed_is_used(
         assert _rows(batch) == max(sizes)
 
 
+@pytest.mark.contract("D-05")
 @given(policies(), WANTED.filter(bool))
 def test_a_batch_that_is_overdue_cannot_be_larger(policy: BatchPolicy, items: list[Item]) -> None:
     policy = BatchPolicy(policy.max_batch_size, policy.preferred, max_queue_delay=5.0)
@@ -123,6 +125,7 @@ def test_a_batch_that_is_overdue_cannot_be_larger(policy: BatchPolicy, items: li
     )
 
 
+@pytest.mark.contract("D-04")
 @given(policies(), st.lists(st.tuples(st.floats(0, 9), st.integers(1, 4)), min_size=1))
 def test_nobody_waits_longer_than_the_delay(
     policy: BatchPolicy, arrivals: list[tuple[float, int]]
@@ -141,6 +144,7 @@ def test_nobody_waits_longer_than_the_delay(
     assert max(waits) <= policy.max_queue_delay + 1e-9
 
 
+@pytest.mark.contract("D-15")
 @given(policies(), WANTED, st.data())
 def test_whoever_leaves_while_waiting_never_executes(
     policy: BatchPolicy, items: list[Item], data: st.DataObject
@@ -174,6 +178,7 @@ def test_without_a_delay_whatever_waits_is_due() -> None:
     assert _queue(BatchPolicy(4), _of(1), now=7.0).due() <= 7.0
 
 
+@pytest.mark.contract("D-04")
 def test_the_oldest_request_sets_the_deadline() -> None:
     """A later arrival does not postpone a batch."""
     queue = BatchQueue[Item](BatchPolicy(4, max_queue_delay=2.0))
@@ -232,6 +237,7 @@ def test_a_preferred_size_that_can_be_formed_leaves_out_what_would_miss_the_next
 # -- what ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("D-05")
 def test_a_request_is_never_split() -> None:
     assert [_rows(b) for b in _emptied(_queue(BatchPolicy(4), _of(3, 3, 1)))] == [3, 4]
 
@@ -240,6 +246,7 @@ def test_a_request_larger_than_every_batch_leaves_alone() -> None:
     assert [_rows(b) for b in _emptied(_queue(BatchPolicy(4), _of(1, 9, 1)))] == [1, 9, 1]
 
 
+@pytest.mark.contract("D-06")
 def test_another_shape_closes_the_batch_and_begins_the_next() -> None:
     items = [Item(1, "a"), Item(1, "b"), Item(1, "b"), Item(1, "a")]
     batches = _emptied(_queue(BatchPolicy(8), items))

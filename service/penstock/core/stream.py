@@ -67,8 +67,8 @@ class ResponseStream:
 
     @property
     def backlog(self) -> int:
-        """Responses sent and not yet taken."""
-        return len(self._responses)
+        """Responses that the reader may take now."""
+        return 0 if self._held else len(self._responses)
 
     @property
     def full(self) -> bool:

@@ -1,0 +1,162 @@
+"""Queue policies and batches, asked of a real server as a client would."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from queue import Empty
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.python_models.client import Answer, Client, Order
+from conformance.python_models.repository import PythonModel
+from serving import Served, wait_until
+
+_COUNTING = """
+    import itertools, time
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.batches = itertools.count()
+
+        def execute(self, requests):
+            batch = next(self.batches)
+            answers = []
+            for request in requests:
+                x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+                time.sleep(float(x.flat[0]))
+                seen = np.array([[batch, len(requests), x.size]], np.float32)
+                answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", seen)]))
+            return answers
+"""
+"""Answers with the number of its batch, how many were in it, and the size of its own input."""
+
+
+def _model(batching: str, rows: int = 1, *, instances: int = 1, more: str = "") -> PythonModel:
+    config = f"max_batch_size: {rows}\ndynamic_batching {{ {batching} }}\n{more}"
+    return PythonModel(_COUNTING, config=config, instances=instances)
+
+
+_OVERRIDABLE = """
+    default_queue_policy { default_timeout_microseconds: 60000000 allow_timeout_override: true }
+"""
+_LEVELS = """
+    priority_levels: 3 default_priority_level: 2
+    priority_queue_policy { key: 1 value { max_queue_size: 1 } }
+"""
+MODELS = {
+    "full": _model("default_queue_policy { max_queue_size: 2 }"),
+    "hurried": _model(_OVERRIDABLE),
+    "levels": _model(_LEVELS),
+    "ordered": _model("preserve_ordering: true", instances=2),
+    "ragged": PythonModel(
+        _COUNTING,
+        inputs="",
+        config="max_batch_size: 8\n"
+        'input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true } ]\n'
+        "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 20000000 }",
+    ),
+}
+_LONG = 1.5
+
+
+def _x(seconds: float = 0.0, size: int = 1) -> dict[str, Any]:
+    values = np.zeros((1, size), np.float32)
+    values[0, 0] = seconds
+    return {"X": values}
+
+
+def _metric(server: Served, name: str, model: str) -> float:
+    page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    found = re.search(rf'^{name}{{model="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
+    assert found, page
+    return float(found[1])
+
+
+def _batch(order: Order) -> list[int]:
+    answer: Answer = order.result()
+    return [int(value) for value in answer["Y"][0]]
+
+
+def _wait_for_pending(server: Served, model: str, count: int) -> None:
+    wait_until(lambda: _metric(server, "nv_inference_pending_request_count", model) == count)
+
+
+@pytest.mark.contract("D-11", "ME-07")
+def test_a_full_queue_refuses_over_both_protocols(client: Client, server: Served) -> None:
+    first = client.begin("full", _x(_LONG))
+    second = client.begin("full", _x(_LONG))
+    _wait_for_pending(server, "full", 1)
+    third = client.begin("full", _x())
+    _wait_for_pending(server, "full", 2)
+    refused = client.begin("full", _x(), request_id="late").error()
+    assert (refused.code, refused.message) == (
+        "UNAVAILABLE",
+        "[request id: late] Exceeds maximum queue size",
+    )
+    assert _over_http(server, "full") == (
+        503,
+        "[request id: <id_unknown>] Exceeds maximum queue size",
+    )
+    assert [_batch(order)[0] for order in (first, second, third)] == [0, 1, 2]
+    reason = 'nv_inference_request_failure{model="full",reason="REJECTED",version="1"} 2\n'
+    assert reason in urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+
+
+def _over_http(server: Served, model: str) -> tuple[int, str]:
+    tensor = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [0]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    try:
+        urllib.request.urlopen(f"http://{server.http}/v2/models/{model}/infer", body, timeout=10)
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())["error"]
+    raise AssertionError("the request was not refused")
+
+
+@pytest.mark.contract("D-12", "D-14")
+def test_a_request_that_hurries_is_rejected_while_the_instance_is_busy(
+    client: Client, server: Served
+) -> None:
+    before = client.begin("hurried", _x(_LONG))
+    hurried = client.begin("hurried", _x(), timeout=1000)
+    patient = client.begin("hurried", _x())
+    error = hurried.error()
+    assert (error.code, error.message) == ("UNAVAILABLE", "Request timeout expired")
+    assert [_batch(before)[1], _batch(patient)[1]] == [1, 1]
+
+
+@pytest.mark.contract("D-09", "D-10")
+def test_urgent_requests_are_first_and_their_level_has_its_own_bound(
+    client: Client, server: Served
+) -> None:
+    first = client.begin("levels", _x(_LONG))
+    second = client.begin("levels", _x(_LONG))
+    _wait_for_pending(server, "levels", 1)
+    low = client.begin("levels", _x(), priority=3)
+    usual = client.begin("levels", _x())
+    _wait_for_pending(server, "levels", 3)
+    urgent = client.begin("levels", _x(), priority=1)
+    _wait_for_pending(server, "levels", 4)
+    assert client.begin("levels", _x(), priority=1).error().message.endswith("queue size")
+    orders = first, urgent, second, usual, low
+    assert [_batch(order)[0] for order in orders] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.contract("D-08")
+def test_order_is_kept_over_two_instances(client: Client) -> None:
+    slow, quick = client.begin("ordered", _x(_LONG)), client.begin("ordered", _x())
+    with pytest.raises(Empty):
+        quick.next_event(timeout=_LONG / 2)
+    assert [_batch(order)[1] for order in (slow, quick)] == [1, 1]
+
+
+@pytest.mark.contract("C-12", "PY-40")
+def test_ragged_requests_share_a_batch_and_keep_their_shapes(client: Client) -> None:
+    orders = [client.begin("ragged", _x(size=size)) for size in (1, 3, 2)]
+    assert [_batch(order) for order in orders] == [[0, 3, 1], [0, 3, 3], [0, 3, 2]]
