@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -229,13 +237,14 @@ class FakeInstance:
         *,
         serial: bool = True,
         passive: bool = False,
+        signature: Hashable = (),
         held: bool = False,
         seconds: float = 0.0,
     ) -> None:
         self.name = name
         self.serial = serial
         self.passive = passive
-        self.device_id = 0
+        self.signature: Hashable = signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False
@@ -314,6 +323,10 @@ class FakeInstance:
 
     def metrics(self) -> Mapping[str, float]:
         return self.numbers
+
+    async def answered(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def stop(self) -> None:
         if self.stop_error is not None:

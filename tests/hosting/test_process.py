@@ -36,6 +36,16 @@ async def test_backend_answers_from_another_process(puppets: Puppets) -> None:
     assert await puppets.report(instance, "pid") == instance.pid != os.getpid()
 
 
+async def test_a_process_has_answered_when_its_streams_have_ended(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    await asyncio.wait_for(instance.answered(), PATIENCE)
+    inference = puppets.begin(instance, "report")
+    waiting = asyncio.ensure_future(instance.answered())
+    await everything(inference)
+    await asyncio.wait_for(waiting, PATIENCE)
+    assert inference.abandoned
+
+
 @pytest.mark.contract("I-08")
 async def test_a_process_runs_on_the_cores_of_its_policy(puppets: Puppets) -> None:
     core = max(os.sched_getaffinity(0))

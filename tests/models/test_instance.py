@@ -430,3 +430,24 @@ def test_a_backend_says_whether_it_is_serial() -> None:
         return _instance(type("Scripted", (FakeBackend,), {"serial": value})).serial
 
     assert [asyncio.run(serial(value)) for value in (True, False)] == [True, False]
+
+
+async def test_what_it_was_given_is_answered_when_execution_and_streams_have_ended() -> None:
+    end, script = asyncio.Event(), Script()
+    script.gate.clear()
+    script.answer = lambda _: Tokens(2, end=end).generate()
+    async with _started(script) as instance:
+        inference = make_inference()
+        instance.execute([inference], lambda: None)
+        waiting = asyncio.ensure_future(instance.answered())
+        script.gate.set()
+        await turns()
+        assert not waiting.done()
+        end.set()
+        assert await marks(inference.stream) == [0, 1]
+        await asyncio.wait_for(waiting, 1)
+
+
+async def test_an_instance_without_requests_has_answered_them() -> None:
+    async with _started(Script()) as instance:
+        await asyncio.wait_for(instance.answered(), 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from fakes import FakeInstance, make_inference, marks, turns
 from penstock.core.inference import Inference
 from penstock.scheduling.pool import InstancePool
@@ -139,3 +141,17 @@ async def test_draining_waits_for_every_execution() -> None:
 
 async def test_an_idle_pool_is_drained() -> None:
     await asyncio.wait_for(_pool(FakeInstance()).drain(), 1)
+
+
+@pytest.mark.contract("M-06")
+async def test_who_is_no_longer_of_the_pool_gets_nothing_and_finishes_what_it_has() -> None:
+    leaving, coming, calls = FakeInstance("a", held=True), FakeInstance("b"), Calls()
+    pool, inference = InstancePool([leaving], calls), make_inference("x")
+    pool.run(leaving, [inference])
+    pool.replace([coming])
+    assert calls.count == 1  # for what waits
+    assert [pool.idle(), pool.idle()] == [coming, coming]
+    assert leaving.on_available is None
+    leaving.release()
+    assert await marks(inference.stream) == ["x"]
+    await pool.drain()

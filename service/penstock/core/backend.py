@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -51,6 +51,19 @@ class InstanceContext:
     placement: Placement = field(default_factory=Placement)
     profiles: tuple[str, ...] = ()
     secondary_devices: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def signature(self) -> Hashable:
+        """What two instances of a model have in common that may stand in for each other."""
+        return (
+            self.kind,
+            self.device_id,
+            self.passive,
+            self.host_policy,
+            self.placement,
+            self.profiles,
+            self.secondary_devices,
+        )
 
     @property
     def model_path(self) -> Path:

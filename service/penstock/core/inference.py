@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from penstock.core.deadlines import Deadlines, Expiring, Ticket
@@ -113,6 +115,17 @@ class Inference:
         """The answer was found in the response cache; it is sent next."""
         self.lookup_start, self.lookup_end = lookup_start, lookup_end
 
+    def also_at_end(self, call: Callable[[], None]) -> None:
+        """Call this at the end, after whatever is called then already."""
+        before = self.on_end
+
+        def both() -> None:
+            if before is not None:
+                before()
+            call()
+
+        self.on_end = both
+
     def restarted(self) -> None:
         """The request waits for an instance once more."""
         self.rescheduled = False
@@ -209,6 +222,23 @@ class Inference:
         if isinstance(error, RejectedError):
             return FailureReason.REJECTED
         return FailureReason.BACKEND if self.from_backend else FailureReason.OTHER
+
+
+async def answered(inferences: Iterable[Inference]) -> None:
+    """Wait until all of them have been answered, or given up."""
+    loop = asyncio.get_running_loop()
+    ends: list[asyncio.Future[None]] = []
+    for inference in list(inferences):
+        if not inference.abandoned:
+            ends.append(loop.create_future())
+            inference.also_at_end(partial(_settle, ends[-1]))
+    if ends:
+        await asyncio.wait(ends)
+
+
+def _settle(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 def rows_of(request: InferenceRequest, max_batch_size: int) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -149,6 +149,11 @@ class Connection:
         limit = self._spec.execution_timeout
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
         self._child.strike()
+
+    @property
+    def open_requests(self) -> Iterable[Inference]:
+        """What was sent and is not answered in full."""
+        return self._requests.open
 
     async def probe(self) -> bool:
         """Ask the backend for its health; a process that does not answer is not healthy."""

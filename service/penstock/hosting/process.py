@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import UnavailableError
-from penstock.core.inference import Inference
+from penstock.core.inference import Inference, answered
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.connection import Connection
 from penstock.hosting.reaper import Reaper
@@ -38,7 +38,7 @@ class ProcessInstance:
         self.name = context.name
         self.serial = spec.serial
         self.passive = context.passive
-        self.device_id = context.device_id
+        self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False
@@ -93,6 +93,11 @@ class ProcessInstance:
     def metrics(self) -> Mapping[str, float]:
         """The numbers that the backend told last."""
         return self._connection.metrics if self._connection else {}
+
+    async def answered(self) -> None:
+        """Wait until every request that it was given has been answered."""
+        if self._connection is not None:
+            await answered(self._connection.open_requests)
 
     async def stop(self) -> None:
         """End the process, politely first."""

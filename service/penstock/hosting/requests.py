@@ -32,6 +32,10 @@ class OpenRequests:
         self._taken: dict[int, int] = {}
         self._last = 0
 
+    @property
+    def open(self) -> Iterable[Inference]:
+        return self._open.values()
+
     def pack(self, batch: Sequence[Inference]) -> tuple[list[Any], list[Buffer]]:
         """The requests of a batch as headers and payload; each gets its number."""
         headers, payload = [], []

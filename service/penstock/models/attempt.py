@@ -10,12 +10,13 @@ from penstock.core.errors import InferenceError
 from penstock.core.relay import as_inference_error
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles
+from penstock.models.resizing import Resizing
 from penstock.models.retirement import Retirement
 from penstock.models.states import UNLOADED, State, Versions
 
 logger = logging.getLogger(__name__)
 
-MakeModel = Callable[[ModelFiles, int], Awaitable[Model]]
+MakeModel = Callable[[ModelFiles, int], Awaitable[Model | Resizing]]
 
 
 class Attempt:
@@ -25,7 +26,7 @@ class Attempt:
         self._files = files
         self._versions = versions
         self._retirement = retirement
-        self._loaded: dict[int, Model] = {}
+        self._loaded: dict[int, Model | Resizing] = {}
         self._failures: dict[int, InferenceError] = {}
 
     async def run(self, wanted: Sequence[int], make: MakeModel) -> str:
@@ -64,9 +65,12 @@ class Attempt:
 
     def _take_over(self) -> None:
         """Let new models serve in place of what served before."""
-        for version, model in self._loaded.items():
+        for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
-            former = status.model
+            if isinstance(loaded, Resizing):
+                model, former = loaded.model, loaded.commit()
+            else:
+                model, former = loaded, status.model
             status.move(State.READY, model=model)
             logger.info("successfully loaded '%s'", self._files.name)
             if former is not None:
@@ -74,11 +78,13 @@ class Attempt:
 
     def _discard(self) -> None:
         """Give up the new models, since not all of their load were made."""
-        for version, model in self._loaded.items():
+        for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
             if status.model is None:
                 status.move(State.UNAVAILABLE, UNLOADED)
-            self._retirement.retire(model)
+            model = loaded.discard() if isinstance(loaded, Resizing) else loaded
+            if model is not None:
+                self._retirement.retire(model)
 
 
 _WORDS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from penstock.core.config import EnsembleStep, ModelConfig
 from penstock.core.inference import Inference
@@ -42,7 +42,7 @@ class Composition:
 
     serial = False
     passive = False
-    device_id = 0
+    signature: Hashable = ()
 
     def __init__(self, name: str, parts: Sequence[Model]) -> None:
         self.name = name
@@ -75,6 +75,9 @@ class Composition:
 
     def metrics(self) -> Mapping[str, float]:
         return {}
+
+    async def answered(self) -> None:
+        """Nothing is given to it."""
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         raise AssertionError("an ensemble executes nothing itself")

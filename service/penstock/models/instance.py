@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.errors import InternalError
-from penstock.core.inference import Inference
+from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.stream import ResponseStream
@@ -28,7 +28,7 @@ class ThreadInstance:
         self.name = context.name
         self.serial = backend.serial
         self.passive = context.passive
-        self.device_id = context.device_id
+        self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False  # a thread of the server does not die
@@ -36,6 +36,7 @@ class ThreadInstance:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._executing: set[asyncio.Task[None]] = set()
+        self._streaming: set[Inference] = set()
         self._streams: dict[asyncio.Task[None], ResponseStream] = {}
         self._ready = False
 
@@ -103,6 +104,12 @@ class ThreadInstance:
             logger.exception("asking instance '%s' for its numbers failed", self.name)
             return {}
 
+    async def answered(self) -> None:
+        """Wait until every request that it was given has been answered."""
+        while self._executing:
+            await asyncio.wait(list(self._executing))
+        await answered(self._streaming)
+
     async def stop(self) -> None:
         """Release the model. Streams that have not ended are cancelled."""
         self._ready = False
@@ -129,6 +136,9 @@ class ThreadInstance:
     def _answer(self, inference: Inference, outcome: Outcome) -> None:
         inference.from_backend = True
         task = deliver(outcome, inference.stream)
+        if not inference.stream.ended:
+            self._streaming.add(inference)
+            inference.also_at_end(partial(self._streaming.discard, inference))
         if task is not None:
             self._streams[task] = inference.stream
             task.add_done_callback(self._streams.pop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
 from penstock.core.config import RateLimiter as RateLimiterConfig
@@ -19,7 +19,7 @@ class LimitedInstance:
         self.name = instance.name
         self.serial = instance.serial
         self.passive = instance.passive
-        self.device_id = instance.device_id
+        self.signature: Hashable = (instance.signature, turn.signature)
         self._instance = instance
         self._limiter = limiter
         self._turn = turn
@@ -82,6 +82,9 @@ class LimitedInstance:
 
     def metrics(self) -> Mapping[str, float]:
         return self._instance.metrics()
+
+    async def answered(self) -> None:
+        await self._instance.answered()
 
     async def stop(self) -> None:
         """Release the model and its part in the limits."""

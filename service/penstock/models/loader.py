@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.caching import ResponseCache
@@ -30,13 +31,15 @@ from penstock.models.labels import read_labels
 from penstock.models.limited_instance import LimitedInstance, turn_of
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
+from penstock.models.origin import Origin, origin_of
 from penstock.models.repository import ModelFiles
+from penstock.models.resizing import Resizing, matched
 from penstock.models.sequences import sequence_batcher
 from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.validation.composition import composed
 from penstock.models.warmup import read_samples, warm_up
-from penstock.scheduling import Scheduler
+from penstock.scheduling import Resizable, Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
@@ -83,15 +86,51 @@ class ModelLoader:
         config = await self._complete(backend, files, version, settings)
         path = files.versions[version]
         labels = await asyncio.to_thread(read_labels, config, files.path)
+        origin = await asyncio.to_thread(origin_of, files, version)
         make = await self._maker(backend, config, path)
-        contexts = instance_contexts(config, version, path, settings, self._placements)
-        instances = [self._limited(make(context), group) for group, context in contexts]
+        instances = self._instances(config, version, path, make)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = Statistics()
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        return self._model(files, config, version, labels, instances, scheduler, statistics)
+        return self._model(files, config, version, labels, instances, scheduler, statistics, origin)
+
+    async def resizing(self, model: Model, files: ModelFiles, version: int) -> Resizing | None:
+        """Start what `model` lacks to be what its files say; `None` if it must be loaded anew.
+
+        Raises as `load` does; then the model is as it was.
+        """
+        if model.origin is None or not model.resizable or files.folder is not None:
+            return None
+        origin = await asyncio.to_thread(origin_of, files, version)
+        if not origin.differs_in_instances_only(model.origin):
+            return None
+        backend = await asyncio.to_thread(find_backend, files.config.backend)
+        groups = files.config.instance_group
+        config = normalized(replace(model.config, instance_group=groups), self._gpus)
+        validate(config, self._gpus)
+        backend.check_config(config)
+        path = files.versions[version]
+        make = await self._maker(backend, config, path)
+        wanted = self._instances(config, version, path, make)
+        kept, added, removed = matched(wanted, model.instances)
+        samples = await asyncio.to_thread(read_samples, config, files.path)
+        rows, statistics = config.max_batch_size, model.statistics
+        await _start(added, lambda i: warm_up(i, samples, rows, statistics))
+        return Resizing(model, config, origin, kept, added, removed)
+
+    def _instances(
+        self,
+        config: ModelConfig,
+        version: int,
+        path: Path,
+        make: Callable[[InstanceContext], ModelInstance],
+    ) -> list[ModelInstance]:
+        """Every instance that the configuration asks for, not started."""
+        settings = self._settings_of(config.backend)
+        contexts = instance_contexts(config, version, path, settings, self._placements)
+        return [self._limited(make(c), group, c.device_id) for group, c in contexts]
 
     async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
         """Load a version of an ensemble over the models that serve now."""
@@ -112,8 +151,10 @@ class ModelLoader:
         instances: Sequence[ModelInstance],
         scheduler: Scheduler,
         statistics: Statistics,
+        origin: Origin | None = None,
     ) -> Model:
         """A model of its parts, behind the response cache if it is to be."""
+        resize = scheduler.resize if isinstance(scheduler, Resizable) else None
         scheduler = self._cached(scheduler, config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(
@@ -125,13 +166,15 @@ class ModelLoader:
             labels,
             max_pending=self._max_pending,
             folder=files.folder,
+            origin=origin,
+            resize=resize,
         )
 
-    def _limited(self, instance: ModelInstance, group: InstanceGroup) -> ModelInstance:
+    def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
         """The instance behind the rate limiter, where its group names what it must hold."""
         if self._limiter is None or group.rate_limiter is None or instance.passive:
             return instance
-        turn = turn_of(group.rate_limiter, instance.device_id)
+        turn = turn_of(group.rate_limiter, device)
         return LimitedInstance(instance, self._limiter, turn)
 
     def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:

@@ -14,6 +14,7 @@ from penstock.models.dependencies import Dependencies, Failure
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles, versions_to_load
+from penstock.models.resizing import Resizing
 from penstock.models.retirement import Retirement
 from penstock.models.validation.composition import composed
 
@@ -97,8 +98,13 @@ class Loading:
             return error.message
         return ""
 
-    async def _make(self, files: ModelFiles, version: int) -> Model:
+    async def _make(self, files: ModelFiles, version: int) -> Model | Resizing:
         if files.config.is_ensemble:
             return await self._loader.load_ensemble(files, version, self._catalog.find)
         async with self._slots:
+            former = self._catalog.served(files.name).get(version)
+            if former is not None and (
+                resizing := await self._loader.resizing(former, files, version)
+            ):
+                return resizing
             return await self._loader.load(files, version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.core.classification import Classifier
@@ -16,6 +16,7 @@ from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.models.admission import Admission
+from penstock.models.origin import Origin
 from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.views import Gauge, TensorMetadata
@@ -30,7 +31,7 @@ class ModelInstance(Instance, Protocol):
     """
 
     passive: bool
-    device_id: int
+    signature: Hashable
     on_lost: Callable[[], None] | None
 
     @property
@@ -47,6 +48,8 @@ class ModelInstance(Instance, Protocol):
     async def healthy(self) -> bool: ...
 
     def metrics(self) -> Mapping[str, float]: ...
+
+    async def answered(self) -> None: ...
 
     async def stop(self) -> None: ...
 
@@ -65,14 +68,18 @@ class Model:
         *,
         max_pending: int = 0,
         folder: ScratchFolder | None = None,
+        origin: Origin | None = None,
+        resize: Callable[[Sequence[Instance]], None] | None = None,
     ) -> None:
         self.config = config
         self.version = version
         self._version = str(version)
         self.statistics = statistics
-        self._instances = instances
+        self.origin = origin
+        self.instances = instances
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
+        self._resize = resize
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
@@ -124,12 +131,12 @@ class Model:
         """Whether every instance says that it can serve."""
         if self._stopping:
             return False
-        return all(await asyncio.gather(*(i.healthy() for i in self._instances)))
+        return all(await asyncio.gather(*(i.healthy() for i in self.instances)))
 
     def gauges(self) -> Iterable[Gauge]:
         """What the instances report about themselves; equal names are summed."""
         totals: dict[str, float] = {}
-        for instance in self._instances:
+        for instance in self.instances:
             for name, value in instance.metrics().items():
                 totals[name] = totals.get(name, 0.0) + value
         return (Gauge(name, self.config.name, str(self.version), v) for name, v in totals.items())
@@ -155,6 +162,22 @@ class Model:
         if not self._holders:
             self._let_go.set()
 
+    @property
+    def resizable(self) -> bool:
+        """Whether its instances may change while it serves."""
+        return self._resize is not None
+
+    def resize(
+        self, config: ModelConfig, origin: Origin, instances: Sequence[ModelInstance]
+    ) -> None:
+        """Go on with these instances; who stops the others waits for what they were given."""
+        assert self._resize is not None
+        self.config, self.origin, self.instances = config, origin, instances
+        self._active = [instance for instance in instances if not instance.passive]
+        for instance in instances:
+            instance.on_lost = self._abandon_if_lost
+        self._resize(self._active)
+
     async def stop(self) -> None:
         """Refuse new requests, finish those in flight, release the instances."""
         await self._let_go.wait()
@@ -171,7 +194,7 @@ class Model:
 
     async def _release(self) -> None:
         """Stop every instance, then raise what the first of them raised."""
-        stops = (instance.stop() for instance in self._instances)
+        stops = (instance.stop() for instance in self.instances)
         results = await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None
         if folder is not None:
@@ -198,7 +221,7 @@ class Model:
     @property
     def loss(self) -> str:
         """Why no instance will ever work again; empty while one may."""
-        lost = all(instance.lost for instance in self._active or self._instances)
+        lost = all(instance.lost for instance in self._active or self.instances)
         return self._unavailable().message if lost else ""
 
     def _abandon_if_lost(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
@@ -28,6 +28,14 @@ class Instance(Protocol):
 
         `done` is called once, when the next batch may come: perhaps before this returns.
         """
+
+
+@runtime_checkable
+class Resizable(Protocol):
+    """A scheduler whose instances may change while it works."""
+
+    def resize(self, instances: Sequence[Instance]) -> None:
+        """Use these from now on; others finish what they have."""
 
 
 class Scheduler(Protocol):

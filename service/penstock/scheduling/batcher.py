@@ -61,6 +61,9 @@ class DynamicBatcher:
     async def drain(self) -> None:
         await self._pool.drain()
 
+    def resize(self, instances: Sequence[Instance]) -> None:
+        self._pool.replace(instances)
+
     def _push(self, inference: Inference) -> Entry[Inference] | None:
         request, lengths = inference.request, self._lengths
         elements = length(request) if lengths is not None else 0

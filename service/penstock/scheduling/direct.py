@@ -35,6 +35,9 @@ class DirectScheduler:
     async def drain(self) -> None:
         await self._pool.drain()
 
+    def resize(self, instances: Sequence[Instance]) -> None:
+        self._pool.replace(instances)
+
     def _dispatch(self) -> None:
         while self._queue:
             instance = self._pool.idle()

@@ -24,6 +24,15 @@ class InstancePool:
         for instance in self._instances:
             instance.on_available = on_idle
 
+    def replace(self, instances: Sequence[Instance]) -> None:
+        """Share the queue among these from now on; the others finish what they have."""
+        for instance in self._instances:
+            instance.on_available = None
+        self._instances = list(instances)
+        for instance in self._instances:
+            instance.on_available = self._on_idle
+        self._on_idle()
+
     def idle(self) -> Instance | None:
         """An instance that can take a batch now; they take turns."""
         count = len(self._instances)

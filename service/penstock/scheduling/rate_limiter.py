@@ -6,7 +6,7 @@ Knows no clock and no task. Instances of all models share one limiter.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -43,6 +43,11 @@ class Turn:
         self.on_offer: Callable[[], None] | None = None
         self.at = 0
         self.order = 0
+
+    @property
+    def signature(self) -> Hashable:
+        """Equal for instances with the same needs and priority."""
+        return frozenset(self.needs.items()), self.priority
 
     @property
     def rank(self) -> tuple[int, int]:
