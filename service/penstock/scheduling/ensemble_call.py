@@ -67,15 +67,16 @@ class StepCall:
         if stream is None or self._moving:  # over, or called back from below: the loop goes on
             return
         self._moving = True
-        last = False
-        while not last and self._caller.accepts(self) and (taken := stream.take(1)):
+        caller, last = self._caller, False
+        while not last and caller.accepts(self) and (response := stream.pop()) is not None:
             last = stream.exhausted and stream.error is None
-            self._caller.answered(self, taken[0], last=last)
+            caller.answered(self, response, last=last)
         self._moving = False
-        if stream.exhausted and self._stream is not None:
+        if last:
             self._stream = None
-            if not last:
-                self._caller.ended(self, stream.error)
+        elif stream.exhausted and self._stream is not None:
+            self._stream = None
+            caller.ended(self, stream.error)
 
     def close(self) -> None:
         """Want no more, which cancels the request."""

@@ -149,11 +149,12 @@ class EnsembleRun:
         """Answer if a wave is complete, and call the steps that are ready."""
         self._open += len(ready)
         strand.calls += len(ready)
-        self._answer(strand)
+        if not strand.calls or strand.wave.complete:
+            self._answer(strand)
+        limits = self._ensemble.limits
         for number in ready:
             if self._sink.ended:
                 return
-            limits = self._ensemble.limits
             if not limits or limits[number].enter(partial(self._admitted, strand, number)):
                 self._call(strand, number)
             else:
@@ -204,19 +205,21 @@ class EnsembleRun:
 
     def _over(self, call: StepCall) -> None:
         """Nothing more comes of a call."""
-        self._answer(call.strand)
-        self._settle()
+        if not call.strand.calls:
+            self._answer(call.strand)
+        if not self._open:
+            self._settle()
 
     # -- answering ----------------------------------------------------------------------------
 
     def _answer(self, strand: Strand) -> None:
-        """Send what a wave has come to, in its turn, or know that nothing will come of it."""
-        complete = strand.wave.complete
-        if strand.answered or not (complete or not strand.calls):
+        """Send what a wave has come to, in its turn, or know that nothing will: it is complete, or
+        no call works on it any more."""
+        if strand.answered:
             return
         strand.answered = True
         response = None
-        if complete:
+        if strand.wave.complete:
             of_text = isinstance(self._mark.correlation_id, str)
             response = strand.wave.response(of_text=of_text)
         if strand.turns is not None:

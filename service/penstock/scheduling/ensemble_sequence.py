@@ -20,7 +20,7 @@ class SequenceMark:
 
     def after(self, said: Parameters) -> SequenceMark:
         """The mark of a response to a request with this mark; a flag that is not said is off."""
-        if _NAMES.isdisjoint(said):
+        if not said or _NAMES.isdisjoint(said):
             return self
         known = said.get("sequence_id", self.correlation_id)
         if isinstance(known, bool) or not isinstance(known, int | str):
