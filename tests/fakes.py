@@ -344,7 +344,10 @@ def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> M
 
 
 class FakeLoader(ModelLoader):
-    """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version."""
+    """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version.
+
+    `failures` are raised for versions, `broken` for models; `before` is run for a model first.
+    """
 
     def __init__(self) -> None:
         super().__init__(lambda _: {}, Reaper())
@@ -352,6 +355,8 @@ class FakeLoader(ModelLoader):
         self.gate.set()
         self.gates: dict[int, asyncio.Event] = {}
         self.failures: dict[int, BaseException] = {}
+        self.broken: dict[str, BaseException] = {}
+        self.before: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         self.held = False
         self.instances: list[FakeInstance] = []
         self.given_up = 0
@@ -368,8 +373,11 @@ class FakeLoader(ModelLoader):
             raise
         finally:
             self.loading -= 1
-        if version in self.failures:
-            raise self.failures[version]
+        if files.name in self.before:
+            await self.before[files.name]()
+        for failure in (self.failures.get(version), self.broken.get(files.name)):
+            if failure is not None:
+                raise failure
         instance = FakeInstance(f"{files.name}_{version}", held=self.held)
         self.instances.append(instance)
         config = replace(model_config(), name=files.name)
@@ -396,7 +404,10 @@ async def execute(instance: Instance, batch: Sequence[Inference]) -> None:
 
 
 def answer(inference: Inference) -> None:
-    inference.stream.send(make_response(inference.request.id, final=True))
+    """Answer with the request's id as mark, and with its input as output if it has one."""
+    request = inference.request
+    outputs = {"OUT": request.inputs["IN"]} if "IN" in request.inputs else {}
+    inference.stream.send(InferenceResponse(outputs, {"mark": request.id}, final=True))
 
 
 def sent(*responses: InferenceResponse) -> ResponseStream:
