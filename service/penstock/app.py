@@ -10,7 +10,12 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,6 +36,7 @@ from penstock.models import trace_settings
 from penstock.models.devices import visible_gpus
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
+from penstock.models.polling import RepositoryPoller
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity
 from penstock.models.services import LocalServices
@@ -139,13 +145,34 @@ async def serve(settings: Settings) -> None:
         countdown = Countdown(settings.exit_timeout_seconds)
         core = open_server(settings, custom, countdown, cache)
         server = await stack.enter_async_context(core)
+        poller = await _poller(server, settings.repository)
         await _load(server, settings, stop)
         if stop.is_set():
             return
-        async with open_frontends(server, settings, custom, countdown, cache):
+        frontends = open_frontends(server, settings, custom, countdown, cache)
+        async with frontends, _following(poller, settings.repository):
             await stop.wait()
             countdown.start()
             server.refuse()
+
+
+async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
+    """What follows the repository, from how it is now on, if it shall be followed."""
+    if settings.control_mode is not ModelControlMode.POLL:
+        return None
+    poller = RepositoryPoller(_repository(settings), server)
+    await poller.look()
+    return poller
+
+
+def _following(
+    poller: RepositoryPoller | None, settings: RepositorySettings
+) -> AbstractAsyncContextManager[None]:
+    return nullcontext() if poller is None else poller.running(settings.poll_seconds)
+
+
+def _repository(settings: RepositorySettings) -> ModelRepository:
+    return ModelRepository([Path(path) for path in settings.paths], settings.config_name)
 
 
 async def _open_cache(settings: CacheSettings, stack: AsyncExitStack) -> ResponseCache | None:
@@ -176,9 +203,7 @@ async def open_server(
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
-    repository = ModelRepository(
-        [Path(path) for path in settings.repository.paths], settings.repository.config_name
-    )
+    repository = _repository(settings.repository)
     reaper = Reaper()
     loader = ModelLoader(
         settings.backends.of,

@@ -68,6 +68,7 @@ async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
         assert (await client.check()).status == 1
 
 
+@pytest.mark.contract("GT-13")
 @needs_openssl
 async def test_encrypted_endpoint_is_for_those_who_trust_it(
     local: GrpcSettings, certificates: Path
@@ -79,6 +80,7 @@ async def test_encrypted_endpoint_is_for_those_who_trust_it(
             await Client(channel_to(port)).call("ServerLive")
 
 
+@pytest.mark.contract("GT-14")
 @needs_openssl
 async def test_mutual_tls_asks_clients_for_a_certificate(
     local: GrpcSettings, certificates: Path
@@ -88,6 +90,20 @@ async def test_mutual_tls_asks_clients_for_a_certificate(
         assert await live(port, certificates, "client")
         with pytest.raises(grpc.aio.AioRpcError):
             await live(port, certificates)
+
+
+@pytest.mark.contract("GT-14")
+@needs_openssl
+async def test_mutual_tls_without_a_root_certificate_lets_nobody_in(
+    local: GrpcSettings, certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the real server, which starts all the same."""
+    mutual = replace(tls(certificates, mutual=True), root_certificate="")
+    async with open_grpc(Alive(), replace(local, tls=mutual), Countdown(0)) as port:
+        for shown in ("client", ""):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await live(port, certificates, shown)
+    assert "there is no root certificate" in caplog.text
 
 
 @needs_openssl

@@ -8,29 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.reading import default
-from penstock.settings import ModelControlMode, Settings, SettingsError
+from penstock.settings import Settings, SettingsError
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Only the default of `field`, or a value in `but`, is possible so far."""
+    """Only the default of `field` is possible so far."""
 
     field: str
     flag: str
     feature: str
-    but: tuple[Any, ...] = ()
 
 
 MISSING = (
     Missing("repository.load_retry_count", "model-load-retry-count", "retrying a failed load"),
     Missing("repository.namespacing", "model-namespacing", "model namespaces"),
     Missing("repository.agent_directory", "repoagent-directory", "repository agents"),
-    Missing(
-        "repository.control_mode",
-        "model-control-mode",
-        "polling the repository",
-        but=(ModelControlMode.EXPLICIT,),
-    ),
     Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
     Missing("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
     Missing("metrics.config", "metrics-config", "settings of metrics"),
@@ -45,7 +38,7 @@ MISSING = (
 def refuse_missing(settings: Settings) -> None:
     for row in MISSING:
         value = _value(settings, row.field)
-        if value != default(row.field) and value not in row.but:
+        if value != default(row.field):
             raise SettingsError(
                 f'Bad option: "--{row.flag}".\nnot supported by Penstock yet: {row.feature}'
             )

@@ -64,6 +64,11 @@ class ModelRepository:
         """Every model of every repository, in alphabetical order."""
         return sorted({folder.name for path in self.paths for folder in _folders(path)})
 
+    def models(self) -> list[Path]:
+        """The folder of every model that only one repository has."""
+        twice = self.duplicates()
+        return [f for path in self.paths for f in _folders(path) if f.name not in twice]
+
     def duplicates(self) -> set[str]:
         """Models that more than one repository has; none of them can be loaded."""
         found = Counter(folder.name for path in self.paths for folder in _folders(path))

@@ -220,6 +220,12 @@ class InferenceServer:
         self._refuse_without_control()
         await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
+    async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
+        """Load and unload models as the repository has changed; failures are in the log (M-03)."""
+        await self._lifecycle.load_all(changed)
+        for name in gone:
+            await self._lifecycle.unload(name)
+
     # -- settings -----------------------------------------------------------------------------
 
     async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:

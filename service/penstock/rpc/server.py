@@ -30,6 +30,8 @@ async def open_grpc(
     services = [inference.service(), HealthServicer(server).service()]
     services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
+    if settings.tls.mutual and not settings.tls.root_certificate:
+        logger.warning("clients must show certificates, but none can: there is no root certificate")
     async with transport(settings.transport)(services, settings, grace) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port

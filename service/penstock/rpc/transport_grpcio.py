@@ -250,9 +250,11 @@ def _host(address: str) -> str:
 
 def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
     root = _read(tls.root_certificate)
-    return grpc.ssl_server_credentials(
-        [(_read(tls.key) or b"", _read(tls.certificate) or b"")], root, tls.mutual
-    )
+    pairs = [(_read(tls.key) or b"", _read(tls.certificate) or b"")]
+    if tls.mutual and root is None:  # which the plain form takes for a mistake
+        fixed = grpc.ssl_server_certificate_configuration(pairs)
+        return grpc.dynamic_ssl_server_credentials(fixed, lambda: fixed, True)
+    return grpc.ssl_server_credentials(pairs, root, tls.mutual)
 
 
 def _read(path: str) -> bytes | None:
