@@ -13,6 +13,9 @@ from typing import Generic, Protocol, TypeVar
 _FINE = 0.01
 """Seconds by which a deadline may be noticed late."""
 
+_SLACK = 0.001
+"""By how much rounding, and the clocks of timers, may take a time for an earlier one, or more."""
+
 _COARSE = 1.0
 _FAR = 10.0
 """Deadlines farther away than this, in seconds, are looked at once per `_COARSE` at first."""
@@ -50,7 +53,7 @@ class TimingWheel(Generic[T]):
         found: list[T] = []
         while self._order and self._order[0] <= now:
             for item, when in self._slots.pop(heapq.heappop(self._order)).items():
-                if when <= now:
+                if when <= now + _SLACK:
                     found.append(item)
                 else:
                     self.add(item, when, now)

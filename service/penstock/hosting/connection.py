@@ -80,6 +80,11 @@ class Connection:
         assert self._child is not None
         return self._child.pid
 
+    @property
+    def blocks(self) -> int:
+        """Blocks of shared memory that the process may still look at."""
+        return 0 if self._memory is None else self._memory.used
+
     async def open(self) -> None:
         """Start the process and wait until its model is loaded."""
         await self._start()

@@ -91,8 +91,11 @@ class ProcessInstance:
         return self._connection is not None and await self._connection.probe()
 
     def metrics(self) -> Mapping[str, float]:
-        """The numbers that the backend told last."""
-        return self._connection.metrics if self._connection else {}
+        """The numbers that the backend told last, and what the process holds of ours."""
+        connection = self._connection
+        if connection is None:
+            return {}
+        return {**connection.metrics, "penstock_shared_memory_blocks": connection.blocks}
 
     async def answered(self) -> None:
         """Wait until every request that it was given has been answered."""
