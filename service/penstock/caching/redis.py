@@ -1,0 +1,152 @@
+"""`RedisCache`: responses on a Redis server, which several servers may share (RC-07)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from penstock.caching import CacheStatistics, Found
+from penstock.caching.entry import pack, unpack
+from penstock.caching.redis_settings import RedisSettings
+from penstock.core.errors import ConfigError
+from penstock.core.request import InferenceResponse
+
+logger = logging.getLogger(__name__)
+
+_PREFIX = b"penstock:"
+
+
+class RedisCache:
+    """Asks and tells Redis beside the requests; what Redis cannot do is a miss, and is logged.
+
+    How long it keeps what is Redis' own business (`maxmemory-policy`).
+    """
+
+    shared = True
+
+    def __init__(self, client: Any) -> None:
+        self.statistics = CacheStatistics()
+        self._client = client
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failing = False
+
+    @classmethod
+    async def open(cls, settings: Mapping[str, str]) -> RedisCache:
+        """A cache whose server has answered; raises `ConfigError` when it has not."""
+        wanted = RedisSettings.of(settings)
+        client = _client(wanted)
+        try:
+            await client.ping()
+        except Exception as error:  # redis, its connections and TLS raise many kinds
+            await client.aclose()
+            raise ConfigError(
+                f"Failed to initialize RedisCache: {wanted.host}:{wanted.port}: {error}"
+            ) from error
+        return cls(client)
+
+    def lookup(self, key: bytes, found: Found) -> None:
+        """Call `found` when Redis has answered."""
+        self._start(self._lookup(key, found))
+
+    def insert(self, key: bytes, response: InferenceResponse, done: Callable[[], None]) -> None:
+        """Keep a copy, made now; `done` is called when Redis has it."""
+        self._start(self._insert(key, pack(response), done))
+
+    async def close(self) -> None:
+        """Give up what is still going on."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._client.aclose()
+
+    async def _lookup(self, key: bytes, found: Found) -> None:
+        begun = time.monotonic_ns()
+        response: InferenceResponse | None = None
+        try:
+            data = await self._client.get(_PREFIX + key)
+            response = None if data is None else unpack(data)
+            self._failing = False
+        except Exception as error:  # redis, its connections and TLS raise many kinds
+            self._complain(error)
+        statistics = self.statistics
+        statistics.lookups += 1
+        statistics.lookup_ns += time.monotonic_ns() - begun
+        if response is None:
+            statistics.misses += 1
+        else:
+            statistics.hits += 1
+        found(response)
+
+    async def _insert(self, key: bytes, data: bytes, done: Callable[[], None]) -> None:
+        begun = time.monotonic_ns()
+        try:
+            await self._client.set(_PREFIX + key, data)
+        except Exception as error:  # as above
+            self._complain(error)
+        self.statistics.insertion_ns += time.monotonic_ns() - begun
+        done()
+
+    def _complain(self, error: Exception) -> None:
+        """Log the first of several failures in a row."""
+        level = logging.DEBUG if self._failing else logging.WARNING
+        logger.log(level, "the response cache cannot be used: %s", error)
+        self._failing = True
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _client(settings: RedisSettings) -> Any:
+    try:
+        from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
+    except ImportError as error:
+        raise ConfigError(
+            "the redis cache needs a package that is not installed; install it with: "
+            "pip install 'penstock[redis]'"
+        ) from error
+
+    options: dict[str, Any] = {}
+    connection = Connection
+    if settings.tls_enabled:
+        connection = _named(SSLConnection, settings.sni) if settings.sni else SSLConnection
+        options = {
+            "ssl_certfile": settings.cert or None,
+            "ssl_keyfile": settings.key or None,
+            "ssl_ca_certs": settings.cacert or None,
+            "ssl_ca_path": settings.cert_dir or None,
+        }
+    pool = BlockingConnectionPool(
+        max_connections=settings.pool_size,
+        timeout=_seconds(settings.wait_timeout),
+        connection_class=connection,
+        host=settings.host,
+        port=settings.port,
+        # A server without accounts takes a password alone, and nothing without one.
+        username=settings.user if settings.password else None,
+        password=settings.password or None,
+        db=settings.db,
+        socket_connect_timeout=_seconds(settings.connect_timeout),
+        socket_timeout=_seconds(settings.socket_timeout),
+        **options,
+    )
+    return Redis.from_pool(pool)
+
+
+def _named(connection: Any, name: str) -> Any:
+    """A kind of connection that asks for the certificate of `name`, whatever the host is called."""
+
+    class NamedConnection(connection):  # type: ignore[misc]
+        def _connection_arguments(self) -> Mapping[str, Any]:
+            return {**super()._connection_arguments(), "server_hostname": name}
+
+    return NamedConnection
+
+
+def _seconds(milliseconds: int) -> float | None:
+    return milliseconds / 1000 or None
