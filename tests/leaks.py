@@ -16,6 +16,16 @@ from pathlib import Path
 _SAMPLE = re.compile(r"^(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 _SHARED = ("/memfd:penstock", "/dev/shm/")
 
+_BUSY = (
+    "requests",
+    "waiting requests",
+    "running sequences",
+    "waiting sequences",
+    "KV cache",
+    "blocks of shared memory",
+)
+_LASTING = "tasks", "processes", "threads", "descriptors", "shared-memory maps"
+
 Holdings = Mapping[str, float]
 """How much of what; requests and sequences at rest are 0."""
 
@@ -44,6 +54,13 @@ class LeakChecker:
             "descriptors": sum(_entries(pid, "fd") for pid in family),
             "shared-memory maps": sum(_shared_maps(pid) for pid in family),
         }
+
+    def at_rest(self, timeout: float = 20.0) -> Holdings:
+        """What the server holds once nothing is asked of it; fails when that time does not come."""
+        nothing = dict.fromkeys(_BUSY, 0.0)
+        leaks = self.leaks(nothing | dict.fromkeys(_LASTING, float("inf")), timeout)
+        assert not leaks, f"not at rest: {leaks}"
+        return self.holdings()
 
     def leaks(self, before: Holdings, timeout: float = 20.0) -> Mapping[str, tuple[float, float]]:
         """What is more than `before`, and stays so for `timeout` seconds."""

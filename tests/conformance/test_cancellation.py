@@ -39,8 +39,7 @@ def _page(server: Served) -> str:
 def test_clients_that_leave_leave_nothing_behind(server: Served) -> None:
     checker = LeakChecker(server.process.pid, server.metrics)
     _leave(server, 100)  # threads and connections that are made once
-    before = checker.holdings()
-    assert before["requests"] == before["running sequences"] == 0
+    before = checker.at_rest()
     outcomes = _leave(server, _COUNT)
     assert sum(outcomes.values()) == _COUNT
     assert _strange(outcomes) == []
