@@ -226,6 +226,7 @@ def test_streams_take_and_give_shared_memory(server: Served) -> None:
         assert found.tolist() == [6]
         client.stop_stream()
         client.unregister_system_shared_memory(memory.name)
+        assert memory.name not in _regions(client)
 
 
 @pytest.mark.contract("G-16")
@@ -274,6 +275,7 @@ def test_memory_that_was_cut_off_harms_nobody(door: Door) -> None:
             client.infer("simple", inputs, outputs=outputs)
         assert client.is_server_live()
         client.unregister_system_shared_memory(memory.name)
+        assert memory.name not in _regions(client)
 
 
 def test_memory_is_given_back(server: Served, door: Door) -> None:

@@ -16,9 +16,12 @@ from penstock.core.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType
 from penstock.regions.cuda import CudaRegion
 from penstock.regions.registry import Regions
 from penstock.regions.system import SystemRegion
+from penstock.regions.tensors import tensor_in
 from posix_memory import PosixMemory, posix_memory
 
 
@@ -108,6 +111,23 @@ def test_region_in_use_is_unregistered_when_it_no_longer_is(
     del other
     assert names(regions) == []
     regions.register_system("a", memory.key, 0, 64)
+
+
+@pytest.mark.contract("G-16")
+def test_answered_request_uses_no_region(regions: Regions, memory: PosixMemory) -> None:
+    """Also while something still holds it; what was read stays readable."""
+    regions.register_system("a", memory.key, 0, 64)
+    memory.data[8] = 5
+    tensor = tensor_in(regions.slice("a", 8, 4), DataType.INT32, [1])
+    text = tensor_in(regions.slice("a", 16, 4), DataType.BYTES, [1])
+    places = {"y": regions.slice("a", 12, 4)}
+    request = InferenceRequest("m", inputs={"x": tensor, "s": text}, output_places=places)
+    regions.unregister(SystemRegion, "a")
+    assert names(regions) == ["a"]
+    regions.release(request)
+    assert names(regions) == []
+    assert tensor.numpy().tolist() == [5]
+    regions.release(request)
 
 
 @pytest.mark.contract("X-08", "SEC-05", "CL-47")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.core.tensor import Buffer
@@ -36,12 +37,25 @@ class Region(ABC):
 
 
 class RegionSlice(ABC):
-    """Some bytes of a region: where an input is, or where an output goes."""
+    """Some bytes of a region: where an input is, or where an output goes.
 
-    def __init__(self, region: Region, offset: int, size: int) -> None:
+    The region is in use until `release`, or until nobody holds the slice any more; what was read
+    stays readable in any case.
+    """
+
+    def __init__(
+        self, region: Region, offset: int, size: int, on_release: Callable[[], None] | None = None
+    ) -> None:
         self.region = region
         self.offset = offset
         self.size = size
+        self._on_release = on_release
+
+    def release(self) -> None:
+        """The request is done with it."""
+        on_release, self._on_release = self._on_release, None
+        if on_release is not None:
+            on_release()
 
     @abstractmethod
     def read(self) -> Buffer:
@@ -55,8 +69,14 @@ class RegionSlice(ABC):
 class HostSlice(RegionSlice):
     """A slice of memory that this process has mapped, and may write to through `view`."""
 
-    def __init__(self, region: Region, offset: int, view: memoryview) -> None:
-        super().__init__(region, offset, len(view))
+    def __init__(
+        self,
+        region: Region,
+        offset: int,
+        view: memoryview,
+        on_release: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(region, offset, len(view), on_release)
         self._view = view
 
     def read(self) -> Buffer:

@@ -54,6 +54,17 @@ class InferEndpoint:
         length = header_length(request, body)
         try:
             inference, form = await self._decode(request, target, body, length)
+        except InferenceError as error:
+            return refusal(error, JSON)
+        try:
+            return await self._run(request, inference, form)
+        finally:
+            self._server.regions.release(inference)
+
+    async def _run(
+        self, request: Request, inference: InferenceRequest, form: OutputForm
+    ) -> ASGIApp:
+        try:
             inference = timed(self._forward.applied(inference, request), request)
             stream = await self._server.infer(inference)
         except InferenceError as error:

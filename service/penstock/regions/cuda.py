@@ -11,6 +11,7 @@ import importlib
 import logging
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,12 @@ class CudaRegion(Region):
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody holds a slice."""
+        """Whether anybody holds a slice and has not released it."""
         return bool(self._uses)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        found = _CudaSlice(self, offset, size)
         number = self._numbers = self._numbers + 1
+        found = _CudaSlice(self, offset, size, partial(self._released, number))
         self._uses[number] = weakref.ref(found, lambda _: self._released(number))
         return found
 
@@ -137,14 +138,15 @@ class CudaRegion(Region):
         return InternalError(f"failed to {what} CUDA shared memory region '{self.name}': {error}")
 
     def _released(self, number: int) -> None:
-        self._uses.pop(number, None)
-        if not self._uses and self.on_idle is not None:
+        if self._uses.pop(number, None) is not None and not self._uses and self.on_idle is not None:
             self.on_idle()
 
 
 class _CudaSlice(RegionSlice):
-    def __init__(self, region: CudaRegion, offset: int, size: int) -> None:
-        super().__init__(region, offset, size)
+    def __init__(
+        self, region: CudaRegion, offset: int, size: int, on_release: Callable[[], None]
+    ) -> None:
+        super().__init__(region, offset, size, on_release)
         self._memory = region
 
     def read(self) -> Buffer:

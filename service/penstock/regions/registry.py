@@ -15,6 +15,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.region import Region, RegionSlice
+from penstock.core.request import InferenceRequest
 from penstock.regions.cuda import CudaRegion, open_cuda_region
 from penstock.regions.system import SystemRegion, open_system_region
 
@@ -98,6 +99,16 @@ class Regions:
             text = f"Invalid offset + byte size for shared memory region: '{name}'"
             raise InvalidRequestError(text)
         return region.slice(offset, size)
+
+    def release(self, request: InferenceRequest) -> None:
+        """The request is answered: it uses no region any more."""
+        if not self._entries:
+            return
+        for tensor in request.inputs.values():
+            if tensor.shared is not None:
+                tensor.shared.release()
+        for place in request.output_places.values():
+            place.release()
 
     def close(self) -> None:
         """Let go of everything: the server ends."""

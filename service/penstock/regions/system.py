@@ -7,6 +7,7 @@ import os
 import stat
 import weakref
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _RESERVED = "triton_python_backend_shm_region_"
 class SystemRegion(Region):
     """`byte_size` bytes of a shared memory object, from `offset` on.
 
-    `on_idle` is called, in whichever thread, when the last slice is no longer used.
+    `on_idle` is called, in whichever thread, when the last slice is no longer in use.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class SystemRegion(Region):
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody holds a slice, or what was read from one."""
+        """Whether anybody holds a slice, or what was read from one, and has not released it."""
         return bool(self._uses)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
@@ -56,7 +57,7 @@ class SystemRegion(Region):
         number = self._numbers = self._numbers + 1
         # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
         self._uses[number] = weakref.ref(block, lambda _: self._released(number))
-        return HostSlice(self, offset, block.data)
+        return HostSlice(self, offset, block.data, partial(self._released, number))
 
     def close(self) -> None:
         """The mapping goes with the last view of it."""
@@ -65,8 +66,7 @@ class SystemRegion(Region):
             os.close(self._descriptor)
 
     def _released(self, number: int) -> None:
-        self._uses.pop(number, None)
-        if not self._uses and self.on_idle is not None:
+        if self._uses.pop(number, None) is not None and not self._uses and self.on_idle is not None:
             self.on_idle()
 
 

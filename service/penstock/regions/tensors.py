@@ -16,7 +16,9 @@ def tensor_in(place: RegionSlice, datatype: DataType, shape: Sequence[int]) -> T
     """
     data = place.read()
     if datatype is DataType.BYTES:
-        return Tensor(datatype, shape, bytes(data))
+        copy = Tensor(datatype, shape, bytes(data))
+        place.release()
+        return copy
     return Tensor(datatype, shape, data, place)
 
 

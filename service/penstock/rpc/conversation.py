@@ -95,16 +95,18 @@ class Conversation:
 
     async def _accept(self, message: pb.ModelInferRequest) -> None:
         name = message.model_name
-        answer = StreamAnswer(name, ordered=True)
+        answer = StreamAnswer(name)
         stream = None
         try:
             decoupled = await self._server.decoupled(name, message.model_version)
             headers = forwarded(self._forward, self._context)
-            request = decode_request(message, self._deadline, self._server.regions, headers)
+            regions = self._server.regions
+            request = decode_request(message, self._deadline, regions, headers)
+            answer.on_close = partial(regions.release, request)
             stream = await self._server.infer(request)
             empty_final = wants_empty_final(message.parameters)
-            answer = StreamAnswer(name, ordered=not decoupled, empty_final=empty_final)
-            answer.connect(request, stream)
+            answer.ordered = not decoupled
+            answer.connect(request, stream, empty_final)
         except InferenceError as error:
             answer.refuse(refusal(message, error), error)
         self._open.add(answer)
@@ -155,6 +157,7 @@ class Conversation:
 
     def _close(self, answer: StreamAnswer) -> None:
         """All is said about one request, so the one that waits for it may speak."""
+        answer.close()
         self._open.discard(answer)
         self._open_bytes -= answer.size
         _wake(self._reader)

@@ -77,13 +77,17 @@ class InferenceServicer:
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
         headers = forwarded(self._forward, context)
-        request = decode_request(message, context.deadline, self._server.regions, headers)
-        stream = await self._server.infer(request)
+        regions = self._server.regions
+        request = decode_request(message, context.deadline, regions, headers)
         try:
-            response = await only(stream)
+            stream = await self._server.infer(request)
+            try:
+                response = await only(stream)
+            finally:
+                stream.close()
+            return encode_response(request, stream.model_version, response)
         finally:
-            stream.close()
-        return encode_response(request, stream.model_version, response)
+            regions.release(request)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[pb.ModelInferRequest], context: RpcContext

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
@@ -13,6 +15,7 @@ class StreamAnswer:
 
     `model` and `size` (bytes of its tensors) are the request's. `ordered` answers wait for those
     of the requests before them (GP-16). `error` is what the last message told, if it told one.
+    `on_close` is called when all is said.
     """
 
     __slots__ = (
@@ -23,19 +26,21 @@ class StreamAnswer:
         "done",
         "error",
         "model",
+        "on_close",
         "ordered",
         "queued",
         "size",
     )
 
-    def __init__(self, model: str, *, ordered: bool, empty_final: bool = False) -> None:
+    def __init__(self, model: str) -> None:
         self.model = model
-        self.ordered = ordered
+        self.ordered = True
+        self.on_close: Callable[[], None] | None = None
         self.size = 0
         self.done = False
         self.queued = False
         self.error: InferenceError | None = None
-        self._empty_final = empty_final
+        self._empty_final = False
         self._refusal: bytes | None = None
         self._stream: ResponseStream | None = None
         self._replies: StreamReplies
@@ -44,16 +49,20 @@ class StreamAnswer:
         """Answer with just this message."""
         self._refusal, self.error = message, error
 
-    def connect(self, request: InferenceRequest, stream: ResponseStream) -> None:
+    def connect(self, request: InferenceRequest, stream: ResponseStream, empty_final: bool) -> None:
         """Answer with what comes on `stream`."""
+        self._empty_final = empty_final
         self.size = sum(tensor.nbytes for tensor in request.inputs.values())
         self._stream = stream
         self._replies = StreamReplies(request, stream.model_version)
 
     def close(self) -> None:
-        """Nobody wants to hear the rest."""
-        if self._stream is not None:
-            self._stream.close()
+        """Nobody wants to hear the rest, if there is any."""
+        stream, self._stream = self._stream, None  # which refers to this in turn
+        if stream is not None:
+            stream.close()
+        if self.on_close is not None:
+            self.on_close()
 
     @property
     def ready(self) -> bool:
