@@ -17,11 +17,10 @@ from penstock.scheduling.compatibility import bucket, length
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.queue import BatchQueue, Entry
 from penstock.scheduling.response_order import ResponseOrder
+from penstock.scheduling.timing import LoopClock, Waiting
 
 logger = logging.getLogger(__name__)
 
-_TICK = 0.001
-"""What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""
 _HOLD = "TRITONSERVER_DELAY_SCHEDULER"
 """How many requests must wait before the first batch is formed: for tests (contract D-20)."""
 
@@ -41,8 +40,9 @@ class DynamicBatcher:
         self._order = ResponseOrder() if settings.preserve_ordering else None
         self._pool = InstancePool(instances, self._dispatch)
         self._loop = asyncio.get_running_loop()
+        self._clock = LoopClock(self._loop)
         self.forming = False
-        self._wake: asyncio.Handle | None = None
+        self._wake: Waiting | None = None
         self._wake_at = inf
         held = os.environ.get(_HOLD, "")
         self._held_below = int(held) if held.isdecimal() else 0
@@ -71,7 +71,7 @@ class DynamicBatcher:
             inference,
             inference.rows,
             self._signature(request),
-            self._loop.time(),
+            self._clock.now(),
             length=elements,
             bucket=bucket(elements, lengths.buckets) if lengths is not None else 0,
             priority=request.priority,
@@ -79,7 +79,7 @@ class DynamicBatcher:
         )
 
     def _wake_by(self, when: float) -> None:
-        """Dispatch at `when` on the loop's clock, or earlier if that is already planned."""
+        """Dispatch at `when` by the clock, or earlier if that is already planned."""
         if when >= self._wake_at:
             return
         if self._wake is not None:
@@ -88,14 +88,14 @@ class DynamicBatcher:
         if when == -inf:
             self._wake = self._loop.call_soon(self._woken)
         else:
-            self._wake = self._loop.call_at(max(when, self._loop.time() + _TICK), self._woken)
+            self._wake = self._clock.call_at(when, self._woken)
 
     def _woken(self) -> None:
         self._wake, self._wake_at = None, inf
         self._dispatch()
 
     def _dispatch(self) -> None:
-        now = self._loop.time()
+        now = self._clock.now()
         for inference in self._queue.expire(now):
             inference.fail(RejectedError("Request timeout expired"))
         self._wake_by(min(self._serve(now), self._queue.next_expiry()))

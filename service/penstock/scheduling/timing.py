@@ -1,0 +1,82 @@
+"""Time for delays that are shorter than a millisecond, which is what loops like uvloop resolve.
+
+Queue delays of 100 microseconds are common (contract D-04). Linux has timers for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+_SHORT = 0.01
+"""Seconds below which the loop's own timers are too coarse."""
+_TICK = 0.001
+"""What they resolve; asked for less, uvloop runs a timer in the next turn, again and again."""
+_CLOCK_MONOTONIC = 1
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Waiting(Protocol):
+    """A callback that is yet to come."""
+
+    def cancel(self) -> None: ...
+
+
+class LoopClock:
+    """The time of an event loop, and callbacks at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._coarse = type(loop).__module__.startswith("uvloop")
+        self.now: Callable[[], float] = time.monotonic if self._coarse else loop.time
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Waiting:
+        """Call back at `when` by this clock, or a little later; rarely earlier, by a tick."""
+        delay = when - self.now()
+        if self._coarse and delay < _SHORT and _timerfd_create is not None:
+            fd = _timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
+            if fd >= 0:
+                return _ShortTimer(self._loop, fd, delay, callback)
+        return self._loop.call_later(max(delay, _TICK), callback)
+
+
+class _ShortTimer:
+    """A timer of the kernel; its descriptor is closed when it has run or is cancelled."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fd: int,
+        delay: float,
+        callback: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._callback = callback
+        nanoseconds = max(1, int(delay * 1e9))  # 0 would mean never
+        _timerfd_settime(fd, 0, struct.pack("qqqq", 0, 0, *divmod(nanoseconds, 10**9)), None)
+        loop.add_reader(fd, self._run)
+
+    def cancel(self) -> None:
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _run(self) -> None:
+        self.cancel()
+        self._callback()
+
+
+def _library() -> Any:
+    return ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+_timerfd_create = getattr(_library(), "timerfd_create", None)
+_timerfd_settime: Any = getattr(_library(), "timerfd_settime", None)

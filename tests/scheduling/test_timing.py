@@ -1,0 +1,114 @@
+"""Short delays on loops whose own timers are coarse, and on others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from fakes import in_virtual_time
+from penstock.scheduling import timing
+from penstock.scheduling.timing import LoopClock
+
+
+def _on_uvloop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def _waited(delay: float) -> float:
+    """How long a callback took to come."""
+    loop = asyncio.get_running_loop()
+    clock, done = LoopClock(loop), loop.create_future()
+    start = time.monotonic()
+    clock.call_at(clock.now() + delay, lambda: done.set_result(None))
+    await done
+    return time.monotonic() - start
+
+
+@in_virtual_time
+async def test_other_loops_keep_their_own_time() -> None:
+    loop = asyncio.get_running_loop()
+    clock, called = LoopClock(loop), asyncio.Event()
+    assert clock.now() == loop.time()
+    clock.call_at(3.0, called.set)
+    await called.wait()
+    assert loop.time() == pytest.approx(3.0)
+
+
+@pytest.mark.contract("D-04")
+def test_a_delay_below_a_millisecond_is_kept() -> None:
+    """The shortest of many is what the timer does; the rest is the machine."""
+
+    async def shortest() -> None:
+        waits = [await _waited(0.0002) for _ in range(30)]
+        assert 0.0002 <= min(waits) < 0.0009
+
+    _on_uvloop(shortest)
+
+
+@pytest.mark.parametrize("delay", [-1.0, 0.0])
+def test_a_time_that_is_past_comes_at_once(delay: float) -> None:
+    async def past() -> None:
+        assert await _waited(delay) < 5.0
+
+    _on_uvloop(past)
+
+
+def test_a_longer_delay_is_left_to_the_loop() -> None:
+    async def long() -> None:
+        before = _descriptors()
+        waiting = LoopClock(asyncio.get_running_loop()).call_at(time.monotonic() + 60, _never)
+        assert _descriptors() == before
+        waiting.cancel()
+
+    _on_uvloop(long)
+
+
+def test_a_timer_that_ran_or_was_cancelled_leaves_nothing_open() -> None:
+    async def several() -> None:
+        await _waited(0.0001)
+        before = _descriptors()
+        clock = LoopClock(asyncio.get_running_loop())
+        waiting = clock.call_at(clock.now() + 0.002, _never)
+        assert _descriptors() == before + 1
+        waiting.cancel()
+        waiting.cancel()
+        await _waited(0.0001)
+        await asyncio.sleep(0.01)
+        assert _descriptors() == before
+
+    _on_uvloop(several)
+
+
+def test_without_such_timers_the_loop_does_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_timerfd_create", None)
+
+    async def coarse() -> None:
+        assert await _waited(0.0001) < 5.0
+
+    _on_uvloop(coarse)
+
+
+def test_without_a_free_descriptor_the_loop_does_what_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "_timerfd_create", lambda clock, flags: -1)
+
+    async def coarse() -> None:
+        assert await _waited(0.0001) < 5.0
+
+    _on_uvloop(coarse)
+
+
+def _never() -> None:
+    raise AssertionError("it was cancelled")
