@@ -20,7 +20,6 @@ from penstock.core.statistics import FailureReason, Statistics
 from penstock.core.tensor import Tensor
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings, signature
-from penstock.scheduling.length_batching import LengthBatching
 from penstock.scheduling.priority import LevelPolicy, PriorityLevels
 from penstock.scheduling.queue import BatchPolicy
 
@@ -386,7 +385,6 @@ async def test_a_budget_of_elements_counts_the_shapes_of_requests() -> None:
     settings = BatcherSettings(
         BatchPolicy(8, max_elements=6),
         signature=lambda request: None,
-        lengths=LengthBatching(max_elements=6),
     )
     batcher = DynamicBatcher(settings, [instance])
     for id, width in (("a", 1), ("b", 3), ("c", 1)):
@@ -397,9 +395,7 @@ async def test_a_budget_of_elements_counts_the_shapes_of_requests() -> None:
 
 async def test_requests_of_one_bucket_are_batched_past_others() -> None:
     instance = FakeInstance()
-    settings = BatcherSettings(
-        BatchPolicy(8), signature=lambda request: None, lengths=LengthBatching(buckets=(2,))
-    )
+    settings = BatcherSettings(BatchPolicy(8, buckets=(2,)), signature=lambda request: None)
     batcher = DynamicBatcher(settings, [instance])
     for id, width in (("a", 1), ("b", 9), ("c", 2), ("d", 3)):
         batcher.schedule(make_inference(id, width=width))

@@ -11,7 +11,7 @@ from fakes import model_config
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
-from penstock.scheduling.compatibility import bucket, length, signature_for
+from penstock.scheduling.compatibility import length, signature_for
 
 
 def _input(name: str, *dims: int, **fields: Any) -> ModelInput:
@@ -87,7 +87,3 @@ def test_the_length_is_that_of_the_longest_input_by_row() -> None:
 def test_the_length_of_a_string_is_its_bytes() -> None:
     tensor = Tensor.from_strings(["abcd", "é"], shape=(2, 1))
     assert length(InferenceRequest("m", inputs={"T": tensor})) == 3
-
-
-def test_a_bucket_holds_lengths_up_to_its_bound() -> None:
-    assert [bucket(n, (4, 8)) for n in (0, 4, 5, 8, 9, 1000)] == [0, 0, 1, 1, 2, 2]

@@ -19,13 +19,12 @@ def _config(**parameters: str) -> ModelConfig:
 
 
 def test_without_parameters_lengths_do_not_count() -> None:
-    assert not LengthBatching.of(_config()).counts
+    assert LengthBatching.of(_config()) == LengthBatching()
 
 
 def test_a_budget_and_buckets_are_read() -> None:
     lengths = LengthBatching.of(_config(max_batch_elements="4096", length_buckets="16, 32,64"))
     assert lengths == LengthBatching(4096, (16, 32, 64), padded=True)
-    assert lengths.counts
 
 
 @pytest.mark.parametrize(("padding", "padded"), [({}, False), ({"padding": "IN=0"}, True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 
@@ -283,12 +283,11 @@ def test_a_cleared_queue_gives_back_everything_and_is_empty() -> None:
 LENGTHS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 9)), max_size=30)
 
 
-def _long(policy: BatchPolicy, *requests: tuple[int, int], buckets: str = "") -> BatchQueue[Item]:
-    """A queue of requests by rows and length; with one letter each for their buckets."""
+def _long(policy: BatchPolicy, *requests: tuple[int, int], now: float = 0.0) -> BatchQueue[Item]:
+    """A queue of requests by rows and length."""
     queue = BatchQueue[Item](policy)
-    for number, (rows, length) in enumerate(requests):
-        bucket = ord(buckets[number]) if buckets else 0
-        queue.push(Item(rows), rows, "a", 0.0, length=length, bucket=bucket)
+    for rows, length in requests:
+        queue.push(Item(rows), rows, "a", now, length=length)
     return queue
 
 
@@ -314,30 +313,51 @@ def test_a_batch_that_has_used_up_its_budget_does_not_wait() -> None:
     assert queue.due() == -inf
 
 
-def test_requests_of_another_bucket_are_skipped_and_come_next() -> None:
-    queue = _long(BatchPolicy(4), *[(1, 1)] * 6, buckets="xyxyzx")
+def test_requests_of_one_bucket_are_batched_past_others() -> None:
+    lengths = (3, 5, 4, 8, 9, 0)
+    queue = _long(BatchPolicy(4, buckets=(4, 8)), *[(1, length) for length in lengths])
     names = [[item.number for item in batch] for batch in _emptied(queue)]
     first = names[0][0]
     assert [[n - first for n in batch] for batch in names] == [[0, 2, 5], [1, 3], [4]]
 
 
-def test_a_bucket_is_not_searched_for_forever() -> None:
-    policy = BatchPolicy(2, max_queue_delay=9.0)
-    queue = _long(policy, *[(1, 1)] * 20, buckets="x" + "y" * 19)
+def test_a_whole_batch_of_one_bucket_does_not_wait_for_the_oldest_of_another() -> None:
+    queue = BatchQueue[str](BatchPolicy(2, max_queue_delay=5.0, buckets=(4,)))
+    for name, length, now in (("a", 1, 0.0), ("b", 9, 1.0), ("c", 9, 2.0)):
+        assert queue.due() in (inf, 5.0)
+        queue.push(name, 1, "", now, length=length)
     assert queue.due() == -inf
+    assert queue.pop(2.0) == ["b", "c"]
+    assert (queue.due(), queue.pop(5.0)) == (5.0, ["a"])
 
 
-@given(LENGTHS, st.integers(1, 20), st.booleans(), st.data())
+def test_the_oldest_waits_for_whole_batches_of_others_no_longer_than_the_delay() -> None:
+    queue = BatchQueue[str](BatchPolicy(2, max_queue_delay=5.0, buckets=(4,)))
+    for name, length in (("a", 1), ("b", 9), ("c", 9), ("d", 9), ("e", 9)):
+        queue.push(name, 1, "", 0.0, length=length)
+    assert [queue.pop(4.0), queue.pop(5.0), queue.pop(5.0)] == [["b", "c"], ["a"], ["d", "e"]]
+
+
+def test_batches_are_not_searched_for_in_the_whole_queue() -> None:
+    """Beyond what is looked at, a whole batch of another bucket goes unseen."""
+    queue = BatchQueue[int](BatchPolicy(2, max_queue_delay=5.0, buckets=(1, 2)))
+    for number in range(100):
+        queue.push(number, 1, str(number), 0.0, length=1)
+    queue.pop(0.0)
+    queue.push(100, 1, "", 0.0, length=2)
+    queue.push(101, 1, "", 0.0, length=2)
+    assert queue.pop(0.0) == [1]
+
+
+@given(LENGTHS, st.integers(1, 20), st.booleans(), st.sampled_from([(), (4,), (2, 5, 7)]))
 def test_lengths_lose_nobody_and_keep_the_budget(
-    requests: list[tuple[int, int]], budget: int, padded: bool, data: st.DataObject
+    requests: list[tuple[int, int]], budget: int, padded: bool, buckets: tuple[int, ...]
 ) -> None:
-    policy = BatchPolicy(8, max_elements=budget, padded=padded)
-    buckets = data.draw(st.lists(st.sampled_from("xyz"), min_size=30, max_size=30))
-    queue = BatchQueue[tuple[int, int, int, str]](policy)
+    policy = BatchPolicy(8, max_elements=budget, padded=padded, buckets=buckets)
+    queue = BatchQueue[tuple[int, int, int, int]](policy)
     for number, (rows, length) in enumerate(requests):
-        bucket = buckets[number]
-        item = (number, rows, length, bucket)
-        queue.push(item, rows, "a", 0.0, length=length, bucket=ord(bucket))
+        item = (number, rows, length, sum(length > bound for bound in buckets))
+        queue.push(item, rows, "a", 0.0, length=length)
     batches = []
     while batch := queue.pop(0.0):
         batches.append(batch)
@@ -386,16 +406,17 @@ STEPS = st.lists(
 )
 
 
-@given(policies(), STEPS)
+@given(policies(), STEPS, st.sampled_from([(), (2,)]))
 def test_a_batch_kept_while_requests_come_is_the_one_that_would_be_formed_anew(
-    policy: BatchPolicy, steps: list[tuple[str, int, int]]
+    policy: BatchPolicy, steps: list[tuple[str, int, int]], buckets: tuple[int, ...]
 ) -> None:
     """Every change but a request that joins behind makes the queue form its batch again."""
+    policy = replace(policy, buckets=buckets)
     levels = PriorityLevels(3, 2, LevelPolicy(timeout=4.0), {3: LevelPolicy(2.0, delays=True)})
     queue, now, entries, gone = BatchQueue[int](policy, levels), 0.0, [], []
     for number, (action, level, rows) in enumerate(steps):
         if action in "pa":
-            entry = queue.push(number, rows, rows == 4, now, priority=level)
+            entry = queue.push(number, rows, rows == 4, now, length=rows, priority=level)
             assert entry is not None
             entries.append(entry)
         elif action == "w":

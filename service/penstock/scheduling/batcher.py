@@ -13,7 +13,7 @@ from penstock.core.errors import InferenceError, RejectedError, queue_full
 from penstock.core.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.batcher_settings import BatcherSettings
-from penstock.scheduling.compatibility import bucket, length
+from penstock.scheduling.compatibility import length
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.queue import BatchQueue, Entry
 from penstock.scheduling.response_order import ResponseOrder
@@ -36,7 +36,7 @@ class DynamicBatcher:
     def __init__(self, settings: BatcherSettings, instances: Sequence[Instance]) -> None:
         self._queue: BatchQueue[Inference] = BatchQueue(settings.policy, settings.levels)
         self._signature = settings.signature
-        self._lengths = settings.lengths if settings.lengths.counts else None
+        self._counts_lengths = settings.policy.max_elements > 0 or bool(settings.policy.buckets)
         self._order = ResponseOrder() if settings.preserve_ordering else None
         self._pool = InstancePool(instances, self._dispatch)
         self._loop = asyncio.get_running_loop()
@@ -65,15 +65,13 @@ class DynamicBatcher:
         self._pool.replace(instances)
 
     def _push(self, inference: Inference) -> Entry[Inference] | None:
-        request, lengths = inference.request, self._lengths
-        elements = length(request) if lengths is not None else 0
+        request = inference.request
         return self._queue.push(
             inference,
             inference.rows,
             self._signature(request),
             self._clock.now(),
-            length=elements,
-            bucket=bucket(elements, lengths.buckets) if lengths is not None else 0,
+            length=length(request) if self._counts_lengths else 0,
             priority=request.priority,
             timeout=request.timeout / 1e6,
         )

@@ -25,7 +25,6 @@ class BatcherSettings:
     policy: BatchPolicy
     levels: PriorityLevels = field(default_factory=PriorityLevels)
     signature: Signature = signature
-    lengths: LengthBatching = field(default_factory=LengthBatching)
     preserve_ordering: bool = False
 
     @classmethod
@@ -39,6 +38,7 @@ class BatcherSettings:
             max_queue_delay=batching.max_queue_delay,
             max_elements=lengths.max_elements,
             padded=lengths.padded,
+            buckets=lengths.buckets,
         )
         levels, ordered = PriorityLevels.of(batching), batching.preserve_ordering
-        return cls(policy, levels, signature_for(config), lengths, ordered)
+        return cls(policy, levels, signature_for(config), ordered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from math import prod
 
@@ -76,8 +75,3 @@ def _row_length(tensor: Tensor) -> int:
         return prod(tensor.shape[1:])
     rows = max(tensor.shape[0], 1)
     return max(0, tensor.nbytes - 4 * prod(tensor.shape)) // rows
-
-
-def bucket(length: int, bounds: Sequence[int]) -> int:
-    """The place of the smallest bound that holds `length`; lengths beyond all share one more."""
-    return bisect_left(bounds, length)

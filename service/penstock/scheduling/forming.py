@@ -1,4 +1,4 @@
-"""The batch that the first requests of a queue make (contract D-03 to D-06)."""
+"""The batches that the first requests of a queue make (contract D-03 to D-06)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class BatchPolicy:
 
     Sizes are batch rows; the delay is in seconds. No preferred sizes means `max_batch_size`.
     `max_elements` bounds rows times the longest request, or, where requests are not `padded` to
-    one length, the sum of their elements; 0 is no bound.
+    one length, the sum of their elements; 0 is no bound. `buckets` are rising lengths: requests
+    are batched with those of their bucket, which is the first that holds their length.
     """
 
     max_batch_size: int
@@ -28,6 +29,7 @@ class BatchPolicy:
     max_queue_delay: float = 0.0
     max_elements: int = 0
     padded: bool = True
+    buckets: tuple[int, ...] = ()
     sizes: frozenset[int] = field(init=False)
     largest: int = field(init=False)
 
@@ -39,10 +41,7 @@ class BatchPolicy:
 
 
 class Forming(Generic[T]):
-    """A batch to which the entries of a queue are added in order, until it is `closed`.
-
-    `since` is when its oldest request came.
-    """
+    """A batch to which the entries of a queue are added in order, until it is `closed`."""
 
     __slots__ = (
         "_best",
@@ -50,44 +49,37 @@ class Forming(Generic[T]):
         "_longest",
         "_policy",
         "_rows",
-        "_skipped",
+        "_since",
         "closed",
         "entries",
-        "since",
     )
 
     def __init__(self, policy: BatchPolicy) -> None:
         self._policy = policy
         self.entries: list[Entry[T]] = []
         self.closed = False
-        self.since = inf
+        self._since = inf
         self._rows = self._longest = self._elements = 0
-        self._skipped = 0
         self._best = 0
 
-    @property
-    def ready(self) -> bool:
-        """Whether it need not wait for more."""
-        return self.closed or self._best > 0
+    def due(self) -> float:
+        """When it must leave, at the latest: `-inf` at once, `inf` never."""
+        if self.closed or self._best:
+            return -inf
+        return self._since + self._policy.max_queue_delay
 
-    def chosen(self, *, overdue: bool) -> list[Entry[T]]:
+    def chosen(self, now: float) -> list[Entry[T]]:
         """The entries to execute: the largest preferred size, or, once overdue, all that fit."""
+        delay = self._policy.max_queue_delay
+        overdue = delay > 0.0 and now >= self._since + delay
         return self.entries if overdue or not self._best else self.entries[: self._best]
 
     def add(self, entry: Entry[T]) -> None:
-        """Take the next entry of the queue, skip it if its bucket is another, or close."""
-        if not self.entries:
-            self._take(entry)
-        elif entry.bucket != self.entries[0].bucket:
-            self._skip()
-        elif self._too_much(entry):
+        """Take the next entry of the queue, or close since it does not fit."""
+        if self.entries and self._too_much(entry):
             self.closed = True
         else:
             self._take(entry)
-
-    def _skip(self) -> None:
-        self._skipped += 1
-        self.closed = self._skipped >= _LOOK_AHEAD * self._policy.max_batch_size
 
     def _too_much(self, entry: Entry[T]) -> bool:
         policy, rows = self._policy, self._rows + entry.rows
@@ -101,8 +93,8 @@ class Forming(Generic[T]):
         policy = self._policy
         self.entries.append(entry)
         self._rows += entry.rows
-        if entry.since < self.since:
-            self.since = entry.since
+        if entry.since < self._since:
+            self._since = entry.since
         if self._rows in policy.sizes:
             self._best = len(self.entries)
         self.closed = self._rows >= policy.max_batch_size
@@ -119,3 +111,37 @@ class Forming(Generic[T]):
         if self._policy.padded:
             return (self._rows + entry.rows) * max(self._longest, entry.length)
         return self._elements + entry.rows * entry.length
+
+
+class FormingByBucket(Generic[T]):
+    """The same by length bucket, in the order of the buckets' first entries.
+
+    The first batch that need not wait is chosen. Since a batch that is overdue need not, whoever
+    is the oldest waits for others no longer than the delay.
+    """
+
+    def __init__(self, policy: BatchPolicy) -> None:
+        self._policy = policy
+        self._by_bucket: dict[int, Forming[T]] = {}
+        self._room = _LOOK_AHEAD * policy.max_batch_size
+        self.closed = False
+
+    def due(self) -> float:
+        """When the first of them must leave, at the latest."""
+        return min((forming.due() for forming in self._by_bucket.values()), default=inf)
+
+    def chosen(self, now: float) -> list[Entry[T]]:
+        """The entries to execute."""
+        due = (forming for forming in self._by_bucket.values() if forming.due() <= now)
+        first = next(due, None) or next(iter(self._by_bucket.values()), None)
+        return [] if first is None else first.chosen(now)
+
+    def add(self, entry: Entry[T]) -> None:
+        """Give the next entry of the queue to its bucket, unless that has a whole batch."""
+        forming = self._by_bucket.get(entry.bucket)
+        if forming is None:
+            forming = self._by_bucket[entry.bucket] = Forming(self._policy)
+        if not forming.closed:
+            forming.add(entry)
+        self._room -= 1
+        self.closed = self._room <= 0

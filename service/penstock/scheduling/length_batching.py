@@ -38,11 +38,6 @@ class LengthBatching:
             padded=not ragged or config.parameter(PADDING) is not None,
         )
 
-    @property
-    def counts(self) -> bool:
-        """Whether anybody must know how long a request is."""
-        return self.max_elements > 0 or bool(self.buckets)
-
 
 def _refuse_unusable(config: ModelConfig) -> None:
     if config.dynamic_batching is None:

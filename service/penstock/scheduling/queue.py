@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable
-from math import inf
 from typing import Generic, TypeVar
 
-from penstock.scheduling.forming import BatchPolicy, Forming
+from penstock.scheduling.forming import BatchPolicy, Forming, FormingByBucket
 from penstock.scheduling.priority import PriorityLevels
 from penstock.scheduling.waiting import Entry, PriorityQueue
 
@@ -19,15 +19,18 @@ class BatchQueue(Generic[T]):
     """Requests that wait to be executed together.
 
     A batch is made of the first requests in the order of priority and age that have one signature
-    (equal shapes, D-06) and fit; a request is never split. Those of another length bucket are
-    skipped, while a request that does not fit for any other reason closes the batch.
+    (equal shapes, D-06) and fit; the first that does not closes it, and none is ever split. With
+    length buckets each of them makes a batch of its own.
     """
 
     def __init__(self, policy: BatchPolicy, levels: PriorityLevels | None = None) -> None:
         self._policy = policy
         self._waiting: PriorityQueue[T] = PriorityQueue(levels or PriorityLevels())
+        self._begin: type[Forming[T] | FormingByBucket[T]] = (
+            FormingByBucket if policy.buckets else Forming
+        )
         # Kept while requests only join behind; every other change asks for it anew.
-        self._forming: Forming[T] | None = None
+        self._forming: Forming[T] | FormingByBucket[T] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -40,11 +43,12 @@ class BatchQueue(Generic[T]):
         now: float,
         *,
         length: int = 0,
-        bucket: int = 0,
         priority: int = 0,
         timeout: float = 0.0,
     ) -> Entry[T] | None:
         """Add a request that takes `rows` of a batch; `None` when its level is full (D-11)."""
+        buckets = self._policy.buckets
+        bucket = bisect_left(buckets, length) if buckets else 0
         entry = Entry(item, rows, signature, now, length, bucket)
         if not self._waiting.add(entry, priority, timeout):
             return None
@@ -71,18 +75,14 @@ class BatchQueue(Generic[T]):
 
     def due(self) -> float:
         """When the next batch must leave, at the latest: `-inf` at once, `inf` never."""
-        forming = self._formed()
-        if not forming.entries:
-            return inf
-        return -inf if forming.ready else forming.since + self._policy.max_queue_delay
+        return self._formed().due()
 
     def pop(self, now: float) -> list[T]:
         """The next batch; empty when nothing waits.
 
         Once the delay is up it is as large as it can be, even beyond a preferred size (D-05).
         """
-        forming, delay = self._formed(), self._policy.max_queue_delay
-        entries = forming.chosen(overdue=delay > 0.0 and now >= forming.since + delay)
+        entries = self._formed().chosen(now)
         for entry in entries:
             self._waiting.remove(entry)
         self._forming = None
@@ -93,17 +93,18 @@ class BatchQueue(Generic[T]):
         self._forming = None
         return self._waiting.clear()
 
-    def _joined(self, forming: Forming[T], entry: Entry[T]) -> None:
+    def _joined(self, forming: Forming[T] | FormingByBucket[T], entry: Entry[T]) -> None:
         if not self._waiting.is_last(entry):
             self._forming = None
         elif not forming.closed:
             forming.add(entry)
 
-    def _formed(self) -> Forming[T]:
-        if self._forming is None:
-            self._forming = Forming(self._policy)
+    def _formed(self) -> Forming[T] | FormingByBucket[T]:
+        forming = self._forming
+        if forming is None:
+            forming = self._forming = self._begin(self._policy)
             for entry in self._waiting:
-                self._forming.add(entry)
-                if self._forming.closed:
+                forming.add(entry)
+                if forming.closed:
                     break
-        return self._forming
+        return forming
