@@ -14,6 +14,7 @@ from penstock.core.tensor import Tensor
 from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
+from penstock.rpc.infer_message import InferMessage, parse_infer
 
 PATIENCE = 10.0
 
@@ -51,6 +52,11 @@ class ManualServer(InferenceServer):
         return stream
 
 
+def received(message: pb.ModelInferRequest) -> InferMessage:
+    """A request as it comes from a client."""
+    return parse_infer(message.SerializeToString())
+
+
 class Call:
     """The client's side of one streaming call, and the `RpcContext` that the server sees."""
 
@@ -73,9 +79,9 @@ class Call:
         """No more requests."""
         self._requests.put_nowait(None)
 
-    async def requests(self) -> AsyncIterator[pb.ModelInferRequest]:
+    async def requests(self) -> AsyncIterator[InferMessage]:
         while (request := await self._requests.get()) is not None:
-            yield request
+            yield received(request)
 
     async def write(self, message: Reply) -> None:
         await self.may_write.wait()

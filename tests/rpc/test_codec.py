@@ -15,6 +15,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response, mark_final
+from rpc.manual import received
 
 DATATYPES = [datatype for datatype in DataType if datatype is not DataType.INVALID]
 
@@ -69,7 +70,7 @@ def test_request_keeps_everything_that_it_says() -> None:
     request.outputs.add(name="b")
     request.parameters["p"].string_param = "q"
     request.parameters["priority"].int64_param = 2
-    decoded = decode_request(request, deadline=1.5)
+    decoded = decode_request(received(request), deadline=1.5)
     assert (decoded.model_name, decoded.model_version, decoded.id) == ("m", "3", "r")
     assert decoded.requested_outputs == ("a", "b")
     assert (decoded.parameters, decoded.priority, decoded.deadline) == ({"p": "q"}, 2, 1.5)
@@ -81,7 +82,7 @@ def test_raw_contents_are_taken_as_they_are(
     datatype: DataType, data: bytes, shape: list[int]
 ) -> None:
     """Whether they fit the shape is for the admission to say."""
-    decoded = decode_request(message(("x", datatype.value, shape), raw=(data,)))
+    decoded = decode_request(received(message(("x", datatype.value, shape), raw=(data,))))
     tensor = decoded.inputs["x"]
     assert (tensor.datatype, tensor.shape, bytes(tensor.buffer)) == (datatype, tuple(shape), data)
 
@@ -91,7 +92,7 @@ def test_typed_contents_become_bytes(datatype: str) -> None:
     field, values, data = TYPED[datatype]
     request = message(("x", datatype, [len(values)]))
     getattr(request.inputs[0].contents, field).extend(values)
-    assert bytes(decode_request(request).inputs["x"].buffer) == data
+    assert bytes(decode_request(received(request)).inputs["x"].buffer) == data
 
 
 @pytest.mark.parametrize(
@@ -106,7 +107,7 @@ def test_typed_contents_become_bytes(datatype: str) -> None:
 def test_values_too_large_are_cut(datatype: str, field: str, value: int, data: bytes) -> None:
     request = message(("x", datatype, [1]))
     getattr(request.inputs[0].contents, field).append(value)
-    assert bytes(decode_request(request).inputs["x"].buffer) == data
+    assert bytes(decode_request(received(request)).inputs["x"].buffer) == data
 
 
 @pytest.mark.parametrize(
@@ -122,17 +123,17 @@ def test_contents_of_another_datatype_are_refused(datatype: DataType, field: str
     request = message(("x", datatype.value, [1]))
     getattr(request.inputs[0].contents, field).extend(VALUES[field])
     with pytest.raises(InvalidRequestError, match=rf"expected datatype '{datatype.value}'$"):
-        decode_request(request)
+        decode_request(received(request))
 
 
 def test_empty_contents_are_no_elements() -> None:
     request = message(("x", "FP32", [0]))
     request.inputs[0].contents.SetInParent()
-    assert bytes(decode_request(request).inputs["x"].buffer) == b""
+    assert bytes(decode_request(received(request)).inputs["x"].buffer) == b""
 
 
 def test_unknown_datatype_is_left_to_the_admission() -> None:
-    decoded = decode_request(message(("x", "FLOAT32", [1]), raw=(b"",)))
+    decoded = decode_request(received(message(("x", "FLOAT32", [1]), raw=(b"",))))
     assert decoded.inputs["x"].datatype is DataType.INVALID
 
 
@@ -152,14 +153,14 @@ def test_unknown_datatype_is_left_to_the_admission() -> None:
 )
 def test_contents_that_do_not_match_the_inputs_are_refused(request_: Any, text: str) -> None:
     with pytest.raises(InvalidRequestError, match=text):
-        decode_request(request_)
+        decode_request(received(request_))
 
 
 def test_typed_contents_beside_raw_ones_are_refused() -> None:
     request = message(("x", "FP32", [1]), raw=(b"\0\0\0\0",))
     request.inputs[0].contents.fp32_contents.append(1.0)
     with pytest.raises(InvalidRequestError, match="contents field must not be specified"):
-        decode_request(request)
+        decode_request(received(request))
 
 
 def test_contents_in_two_fields_are_refused() -> None:
@@ -167,14 +168,14 @@ def test_contents_in_two_fields_are_refused() -> None:
     request.inputs[0].contents.int_contents.append(1)
     request.inputs[0].contents.fp32_contents.append(1.0)
     with pytest.raises(InvalidRequestError, match="binary data was already supplied"):
-        decode_request(request)
+        decode_request(received(request))
 
 
 @given(any_request())
 def test_any_message_is_decoded_or_refused(request_: Any) -> None:
     """Never anything else than a request or an error that a client may see."""
     with suppress(InferenceError):
-        assert isinstance(decode_request(request_), InferenceRequest)
+        assert isinstance(decode_request(received(request_)), InferenceRequest)
 
 
 # -- responses ------------------------------------------------------------------------------------

@@ -13,7 +13,18 @@ from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc import conversation
 from penstock.rpc.conversation import Conversation
-from rpc.manual import PATIENCE, Call, ManualServer, ask, finals, number, numbers, turns
+from penstock.rpc.infer_message import InferMessage
+from rpc.manual import (
+    PATIENCE,
+    Call,
+    ManualServer,
+    ask,
+    finals,
+    number,
+    numbers,
+    received,
+    turns,
+)
 
 
 class Talk:
@@ -268,8 +279,8 @@ async def test_request_admitted_just_before_the_cancellation_is_cancelled_too() 
     """Its own task has not had its first step then."""
     server, call = ManualServer(), Call()
 
-    async def requests() -> AsyncIterator[pb.ModelInferRequest]:
-        yield ask("many", "a")
+    async def requests() -> AsyncIterator[InferMessage]:
+        yield received(ask("many", "a"))
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):

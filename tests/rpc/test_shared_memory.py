@@ -15,6 +15,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.regions.registry import Regions
 from penstock.rpc.codec import decode_request, encode_response
 from posix_memory import PosixMemory, posix_memory
+from rpc.manual import received
 
 IN_REGION = {"region": "r", "offset": 0, "byte_size": 8}
 
@@ -51,7 +52,7 @@ def share(tensor: Any, parameters: dict[str, Any]) -> None:
 @pytest.mark.contract("GP-11")
 def test_input_is_read_from_the_region(regions: Regions, memory: PosixMemory) -> None:
     np.frombuffer(memory.data, np.int32)[2:4] = 5, 6
-    decoded = decode_request(request(x=IN_REGION | {"offset": 8}), regions=regions)
+    decoded = decode_request(received(request(x=IN_REGION | {"offset": 8})), regions=regions)
     assert decoded.inputs["x"].numpy().tolist() == [5, 6]
 
 
@@ -59,7 +60,7 @@ def test_input_is_read_from_the_region(regions: Regions, memory: PosixMemory) ->
 def test_raw_contents_are_for_the_other_inputs(regions: Regions) -> None:
     message = request(x=IN_REGION, y={}, z=IN_REGION)
     message.raw_input_contents.append(b"\1\0\0\0\2\0\0\0")
-    decoded = decode_request(message, regions=regions)
+    decoded = decode_request(received(message), regions=regions)
     assert decoded.inputs["y"].numpy().tolist() == [1, 2]
     assert decoded.inputs["z"].numpy().tolist() == [0, 0]
 
@@ -109,12 +110,12 @@ def test_wrong_parameters_are_refused(
     regions: Regions, parameters: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(InferenceError) as refused:
-        decode_request(request(x=parameters), regions=regions)
+        decode_request(received(request(x=parameters)), regions=regions)
     assert refused.value.message == text
     message = request(y=IN_REGION)
     share(message.outputs.add(name="x"), parameters)
     with pytest.raises(InferenceError) as refused:
-        decode_request(message, regions=regions)
+        decode_request(received(message), regions=regions)
     assert refused.value.message == text
 
 
@@ -122,7 +123,7 @@ def test_contents_beside_a_region_are_refused(regions: Regions) -> None:
     message = request(x=IN_REGION)
     message.inputs[0].contents.SetInParent()
     with pytest.raises(InferenceError) as refused:
-        decode_request(message, regions=regions)
+        decode_request(received(message), regions=regions)
     assert refused.value.message == (
         "unexpected 'content' provided when using shared memory for input tensor 'x' for model 'm'"
     )
@@ -134,7 +135,7 @@ def test_classes_do_not_go_into_a_region(regions: Regions) -> None:
     message.outputs[0].parameters["classification"].int64_param = 1
     text = "output can't set both 'shared_memory_region' and 'classification'"
     with pytest.raises(InferenceError, match=text):
-        decode_request(message, regions=regions)
+        decode_request(received(message), regions=regions)
 
 
 @pytest.mark.contract("GP-11", "G-25")
@@ -144,7 +145,7 @@ def test_output_goes_to_the_region_and_leaves_no_bytes(
     message = request(x=IN_REGION)
     share(message.outputs.add(name="y"), IN_REGION | {"offset": 16})
     message.outputs.add(name="z")
-    decoded = decode_request(message, regions=regions)
+    decoded = decode_request(received(message), regions=regions)
     tensor = Tensor.from_numpy(np.array([7, 8], np.int32))
     reply = encode_response(decoded, "1", InferenceResponse({"y": tensor, "z": tensor}))
     assert list(reply.raw_output_contents) == [b"", b"\7\0\0\0\b\0\0\0"]
@@ -156,7 +157,7 @@ def test_output_goes_to_the_region_and_leaves_no_bytes(
 def test_output_larger_than_its_place_is_an_error(regions: Regions) -> None:
     message = request(x=IN_REGION)
     share(message.outputs.add(name="y"), IN_REGION)
-    decoded = decode_request(message, regions=regions)
+    decoded = decode_request(received(message), regions=regions)
     tensor = Tensor.from_numpy(np.zeros(3, np.int32))
     with pytest.raises(InternalError, match=r"output 'y' \(8 bytes\) should be at least 12 bytes"):
         encode_response(decoded, "1", InferenceResponse({"y": tensor}))
@@ -169,5 +170,5 @@ def test_of_an_output_named_twice_the_first_counts(
     message = request(x=IN_REGION)
     share(message.outputs.add(name="y"), first)
     share(message.outputs.add(name="y"), IN_REGION | {"offset": 8})
-    places = decode_request(message, regions=regions).output_places
+    places = decode_request(received(message), regions=regions).output_places
     assert [place.offset for place in places.values()] == [0] * placed

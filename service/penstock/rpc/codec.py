@@ -13,6 +13,7 @@ from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.regions.registry import NO_REGIONS, Regions
 from penstock.regions.tensors import put, tensor_in
+from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
 from penstock.rpc.shared_memory import REGION, shared_slice
 
@@ -44,7 +45,7 @@ _PARAMETER_FIELDS = (
 
 
 def decode_request(
-    message: pb.ModelInferRequest,
+    received: InferMessage,
     deadline: float | None = None,
     regions: Regions = NO_REGIONS,
     forwarded: Mapping[str, str] | None = None,
@@ -54,6 +55,7 @@ def decode_request(
     `regions` are where its tensors may be in memory that clients share; `forwarded` are headers
     of the call that the model gets as parameters.
     """
+    message = received.head
     fields, custom = split_parameters(message.parameters)
     if forwarded:
         custom |= forwarded
@@ -62,7 +64,7 @@ def decode_request(
         model_name=message.model_name,
         model_version=message.model_version,
         id=message.id,
-        inputs=_decode_inputs(message, regions),
+        inputs=_decode_inputs(received, regions),
         requested_outputs=outputs,
         parameters=custom,
         deadline=deadline,
@@ -141,34 +143,34 @@ def _output_places(
     return {name: place for name, place in places.items() if place is not None}
 
 
-def _decode_inputs(message: pb.ModelInferRequest, regions: Regions) -> dict[str, Tensor]:
+def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    raw = iter(message.raw_input_contents)
+    message, raw = received.head, iter(received.raw)
     for tensor in message.inputs:
         if tensor.name in tensors:
             raise InvalidRequestError(
                 f"[request id: {message.id or '<id_unknown>'}] input '{tensor.name}'"
                 " already exists in request"
             )
-        tensors[tensor.name] = _decode_input(message, tensor, raw, regions)
+        tensors[tensor.name] = _decode_input(received, tensor, raw, regions)
     return tensors
 
 
 def _decode_input(
-    message: pb.ModelInferRequest,
+    received: InferMessage,
     tensor: pb.ModelInferRequest.InferInputTensor,
-    raw: Iterator[bytes],
+    raw: Iterator[Buffer],
     regions: Regions,
 ) -> Tensor:
     datatype = _DATATYPES.get(tensor.datatype, DataType.INVALID)
-    where = f"'{tensor.name}' for model '{message.model_name}'"
+    where = f"'{tensor.name}' for model '{received.head.model_name}'"
     place = shared_slice(tensor.name, tensor.parameters, regions) if tensor.parameters else None
     if place is not None:
         _refuse_contents(tensor, where)
         return tensor_in(place, datatype, tensor.shape)
     buffer: Buffer | None
     if tensor.HasField("contents"):
-        if message.raw_input_contents:
+        if received.raw:
             raise InvalidRequestError(
                 f"contents field must not be specified when using raw_input_contents for {where}"
             )

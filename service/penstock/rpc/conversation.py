@@ -11,11 +11,11 @@ from functools import partial
 from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.header_forward import HeaderForward
 from penstock.models.server import InferenceServer
-from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
 from penstock.rpc.fair_queue import FairQueue
 from penstock.rpc.forward import forwarded
+from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.parameters import wants_empty_final
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
@@ -57,7 +57,7 @@ class Conversation:
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
 
-    async def run(self, requests: AsyncIterator[pb.ModelInferRequest]) -> None:
+    async def run(self, requests: AsyncIterator[InferMessage]) -> None:
         """Serve until the client has no more requests and has all its answers (GP-20).
 
         When the server stops, the client gets what is under way, and then the reason (G-35).
@@ -78,14 +78,14 @@ class Conversation:
 
     # -- requests -----------------------------------------------------------------------------
 
-    async def _read(self, requests: AsyncIterator[pb.ModelInferRequest]) -> bool:
+    async def _read(self, requests: AsyncIterator[InferMessage]) -> bool:
         """Take requests until the client has no more; whether the server stopped before that."""
         stopping = asyncio.ensure_future(self._server.stopping())
         try:
             async with asyncio.timeout(None) as reading:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
-                async for message in requests:
-                    await self._accept(message)
+                async for received in requests:
+                    await self._accept(received)
                     await self._room()
         except TimeoutError:
             return True
@@ -93,7 +93,8 @@ class Conversation:
             stopping.cancel()
         return False
 
-    async def _accept(self, message: pb.ModelInferRequest) -> None:
+    async def _accept(self, received: InferMessage) -> None:
+        message = received.head
         name = message.model_name
         answer = StreamAnswer(name)
         stream = None
@@ -101,7 +102,7 @@ class Conversation:
             decoupled = await self._server.decoupled(name, message.model_version)
             headers = forwarded(self._forward, self._context)
             regions = self._server.regions
-            request = decode_request(message, self._deadline, regions, headers)
+            request = decode_request(received, self._deadline, regions, headers)
             answer.on_close = partial(regions.release, request)
             stream = await self._server.infer(request)
             empty_final = wants_empty_final(message.parameters)

@@ -13,11 +13,13 @@ from penstock.models.config_file import config_to_message
 from penstock.models.server import InferenceServer
 from penstock.models.views import TensorMetadata
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request, encode_response
-from penstock.rpc.context import Method, RpcContext, Service, Unary
+from penstock.rpc.codec import decode_request
+from penstock.rpc.context import Method, Reply, RpcContext, Service, Unary
 from penstock.rpc.conversation import Conversation
 from penstock.rpc.forward import forwarded
+from penstock.rpc.infer_message import InferMessage, parse_infer
 from penstock.rpc.parameters import load_parameters, unload_dependents
+from penstock.rpc.response_parts import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
@@ -32,6 +34,7 @@ class InferenceServicer:
     def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
         self._forward = forward
+        self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 
     def service(self) -> Service:
@@ -42,7 +45,6 @@ class InferenceServicer:
             self.ModelReady,
             self.ServerMetadata,
             self.ModelMetadata,
-            self.ModelInfer,
             self.ModelConfig,
             self.ModelStatistics,
             self.RepositoryIndex,
@@ -58,6 +60,13 @@ class InferenceServicer:
             self._memory.CudaSharedMemoryUnregister,
         ]
         methods = [_method(handler.__name__, handler) for handler in unary]
+        infer = Method(
+            "ModelInfer",
+            pb.ModelInferRequest,
+            pb.ModelInferResponse,
+            self.ModelInfer,
+            parse=parse_infer,
+        )
         stream = Method(
             "ModelStreamInfer",
             pb.ModelInferRequest,
@@ -65,13 +74,14 @@ class InferenceServicer:
             self.ModelStreamInfer,
             client_streaming=True,
             server_streaming=True,
+            parse=parse_infer,
         )
-        return Service(NAME, [*methods, stream])
+        return Service(NAME, [*methods, infer, stream])
 
     # -- inference ----------------------------------------------------------------------------
 
-    async def ModelInfer(self, message: pb.ModelInferRequest, context: RpcContext) -> Message:
-        name, version = message.model_name, message.model_version
+    async def ModelInfer(self, message: InferMessage, context: RpcContext) -> Reply:
+        name, version = message.head.model_name, message.head.model_version
         if await self._server.decoupled(name, version):
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
@@ -85,12 +95,12 @@ class InferenceServicer:
                 response = await only(stream)
             finally:
                 stream.close()
-            return encode_response(request, stream.model_version, response)
+            return self._encoder.encode(request, stream.model_version, response)
         finally:
             regions.release(request)
 
     async def ModelStreamInfer(
-        self, requests: AsyncIterator[pb.ModelInferRequest], context: RpcContext
+        self, requests: AsyncIterator[InferMessage], context: RpcContext
     ) -> None:
         await Conversation(self._server, context, self._forward).run(requests)
 

@@ -10,6 +10,7 @@ from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
 from penstock.rpc.status import clean
+from penstock.rpc.wire import field, varint
 
 _RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
 _CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
@@ -42,8 +43,8 @@ class StreamReplies:
             self._shape = shape
         parts: list[Buffer] = [self._head]
         for tensor in outputs.values():
-            parts += (_CONTENTS, _varint(tensor.nbytes), tensor.buffer)
-        return _field(_RESPONSE, b"".join(parts))
+            parts += (_CONTENTS, varint(tensor.nbytes), tensor.buffer)
+        return field(_RESPONSE, b"".join(parts))
 
     def error(self, error: InferenceError, final: bool) -> bytes:
         """The message that says what went wrong, and whose it is."""
@@ -85,21 +86,3 @@ def refusal(message: pb.ModelInferRequest, error: InferenceError) -> bytes:
 def _serialized(message: Message) -> bytes:
     data: bytes = message.SerializeToString()
     return data
-
-
-def _field(tag: int, value: bytes) -> bytes:
-    return b"%c%b%b" % (tag, _varint(len(value)), value)
-
-
-def _varint(value: int) -> bytes:
-    if value < 128:
-        return _SMALL[value]
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
-
-
-_SMALL = [bytes((value,)) for value in range(128)]

@@ -1,0 +1,65 @@
+"""Responses as serialized messages in parts: tensors are not copied, heads are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Buffer, Tensor
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.codec import encode_response
+from penstock.rpc.context import Reply
+from penstock.rpc.wire import field, varint
+
+_ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
+_CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
+_REMEMBERED = 256
+"""Heads that are kept. They differ by model, version, and the outputs' names, types and shapes."""
+
+
+class ResponseEncoder:
+    """Serializes responses of unary calls."""
+
+    def __init__(self) -> None:
+        self._heads: dict[Hashable, bytes] = {}
+
+    def encode(self, request: InferenceRequest, version: str, response: InferenceResponse) -> Reply:
+        """The message of a response; raises when it cannot be encoded."""
+        if response.parameters or request.output_places:
+            return encode_response(request, version, response)
+        outputs = _wanted(request, response)
+        parts: list[Buffer] = [self._head(request.model_name, version, outputs)]
+        if request.id:
+            parts.append(field(_ID, request.id.encode()))
+        for tensor in outputs.values():
+            buffer = _octets(tensor.buffer)
+            parts += (_CONTENTS, varint(len(buffer)), buffer)
+        return parts
+
+    def _head(self, model: str, version: str, outputs: Mapping[str, Tensor]) -> bytes:
+        """Everything before the id and the contents."""
+        described = [(name, t.datatype.value, t.shape) for name, t in outputs.items()]
+        key = model, version, *described
+        head = self._heads.get(key)
+        if head is None:
+            message = pb.ModelInferResponse(model_name=model, model_version=version)
+            for name, datatype, shape in described:
+                message.outputs.add(name=name, datatype=datatype, shape=shape)
+            if len(self._heads) >= _REMEMBERED:
+                self._heads.clear()
+            head = self._heads[key] = message.SerializeToString()
+        return head
+
+
+def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:
+    wanted, outputs = request.requested_outputs, response.outputs
+    if not wanted or all(name in wanted for name in outputs):
+        return outputs
+    return {name: tensor for name, tensor in outputs.items() if name in wanted}
+
+
+def _octets(buffer: Buffer) -> Buffer:
+    """The buffer with single bytes as its items."""
+    if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or buffer.ndim != 1):
+        return buffer.cast("B") if buffer.nbytes else b""
+    return buffer
