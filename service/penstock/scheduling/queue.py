@@ -26,9 +26,6 @@ class BatchQueue(Generic[T]):
     def __init__(self, policy: BatchPolicy, levels: PriorityLevels | None = None) -> None:
         self._policy = policy
         self._waiting: PriorityQueue[T] = PriorityQueue(levels or PriorityLevels())
-        self._begin: type[Forming[T] | FormingByBucket[T]] = (
-            FormingByBucket if policy.buckets else Forming
-        )
         # Kept while requests only join behind; every other change asks for it anew.
         self._forming: Forming[T] | FormingByBucket[T] | None = None
 
@@ -102,7 +99,9 @@ class BatchQueue(Generic[T]):
     def _formed(self) -> Forming[T] | FormingByBucket[T]:
         forming = self._forming
         if forming is None:
-            forming = self._forming = self._begin(self._policy)
+            policy = self._policy
+            forming = FormingByBucket(policy) if policy.buckets else Forming(policy)
+            self._forming = forming
             for entry in self._waiting:
                 forming.add(entry)
                 if forming.closed:
