@@ -270,6 +270,10 @@ class FakeInstance:
         return self._available
 
     @property
+    def memory(self) -> object | None:
+        return self if self._available else None
+
+    @property
     def available(self) -> bool:
         self.asked += 1
         return self._available

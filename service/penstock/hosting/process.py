@@ -59,6 +59,11 @@ class ProcessInstance:
     available = alive
 
     @property
+    def memory(self) -> object | None:
+        """The link to the process, since its memory is the model's."""
+        return self._connection
+
+    @property
     def why_unavailable(self) -> str:
         """The reason to tell clients while `available` is false."""
         return self._down

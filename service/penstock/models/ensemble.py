@@ -60,6 +60,10 @@ class Composition:
     available = alive
 
     @property
+    def memory(self) -> object | None:
+        return self
+
+    @property
     def lost(self) -> bool:
         return any(part.loss for part in self._parts)
 

@@ -47,6 +47,10 @@ class ThreadInstance:
     available = alive
 
     @property
+    def memory(self) -> object | None:
+        return self._backend if self._ready else None
+
+    @property
     def why_unavailable(self) -> str:
         """The reason to tell clients while `available` is false."""
         return "it is not loaded"

@@ -50,6 +50,10 @@ class LimitedInstance:
         return self._instance.alive
 
     @property
+    def memory(self) -> object | None:
+        return self._instance.memory
+
+    @property
     def available(self) -> bool:
         """Whether it may execute now. Asked in vain, it waits in line for its resources."""
         return self._instance.alive and self._limiter.may_run(self._turn)

@@ -28,6 +28,8 @@ class ModelInstance(Instance, Protocol):
 
     `alive` turns false while it cannot work, though requests may wait for it. `lost` turns true
     when it is down for good, and `on_lost` is called then. A `passive` one gets no requests.
+    `memory` stands for what it knows of its requests so far: another object once it has forgotten
+    all of it, `None` while it is not alive.
     """
 
     passive: bool
@@ -36,6 +38,9 @@ class ModelInstance(Instance, Protocol):
 
     @property
     def alive(self) -> bool: ...
+
+    @property
+    def memory(self) -> object | None: ...
 
     @property
     def lost(self) -> bool: ...

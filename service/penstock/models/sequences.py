@@ -8,7 +8,6 @@ from pathlib import Path
 
 from penstock.core.config import ModelConfig, SequenceBatching, StrategyDirect, StrategyOldest
 from penstock.models.initial_state import read_states
-from penstock.scheduling import Instance
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.compatibility import Signature, signature_for
 from penstock.scheduling.forming import BatchPolicy
@@ -16,12 +15,12 @@ from penstock.scheduling.sequences import SequenceBatcher
 from penstock.scheduling.sequences.batcher import MakeStrategy, Place, SequencePolicy
 from penstock.scheduling.sequences.controls import Controls
 from penstock.scheduling.sequences.direct import DirectPolicy, DirectStrategy
-from penstock.scheduling.sequences.instance import RowedInstance, WatchedInstance
+from penstock.scheduling.sequences.instance import MindfulInstance, RowedInstance, WatchedInstance
 from penstock.scheduling.sequences.oldest import OldestStrategy
 
 
 def sequence_batcher(
-    config: ModelConfig, model_path: Path, instances: Sequence[Instance]
+    config: ModelConfig, model_path: Path, instances: Sequence[MindfulInstance]
 ) -> SequenceBatcher:
     """The scheduler of a model with `sequence_batching`; direct unless oldest is chosen (S-06)."""
     batching = config.sequence_batching

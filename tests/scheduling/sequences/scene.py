@@ -66,11 +66,12 @@ class Row:
     end: int = 0
     ready: int = 1
     corrid: int = 0
+    count: int | None = None
 
     @classmethod
     def of(cls, request: InferenceRequest) -> Row:
         seen = cls(request.id, request.correlation_id)
-        for name in ("START", "END", "READY", "CORRID"):
+        for name in ("START", "END", "READY", "CORRID", "COUNT"):
             if name in request.inputs:
                 setattr(seen, name.lower(), int(request.inputs[name].numpy().reshape(-1)[0]))
         return seen
@@ -99,6 +100,7 @@ class Recorder:
         self.serial = serial
         self.on_available: Callable[[], None] | None = None
         self.available = True
+        self.memory: object | None = self
         self.batches: list[list[Row]] = []
         self.requests: list[list[InferenceRequest]] = []
         self.began: list[float] = []
@@ -137,7 +139,7 @@ class Recorder:
 
     def die(self) -> None:
         """As a process that is killed."""
-        self.available = False
+        self.available, self.memory = False, None
         running, self._running = self._running, {}
         for batch, _ in running.values():
             for inference in batch:
@@ -146,7 +148,7 @@ class Recorder:
             done()
 
     def come_back(self) -> None:
-        self.available = True
+        self.available, self.memory = True, object()
         assert self.on_available is not None
         self.on_available()
 

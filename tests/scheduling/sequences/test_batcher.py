@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time, make_response, turns
-from penstock.core.config import ModelConfig
+from penstock.core.config import ModelConfig, State, StrategyOldest
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
@@ -21,6 +21,7 @@ from penstock.core.errors import (
 )
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
+from penstock.core.tensor import DataType, Tensor
 from scheduling.sequences.scene import (
     Recorder,
     Scene,
@@ -296,6 +297,19 @@ async def test_abandoned_requests_are_told_why(model: ModelConfig) -> None:
     assert {str(error) for error in errors} == {"the model is gone"}
 
 
+@pytest.mark.contract("ME-07")
+@BOTH
+@in_virtual_time
+async def test_what_waits_anywhere_is_pending(model: ModelConfig) -> None:
+    scene = Scene(model, Recorder(seconds=1.0))
+    sent = [i for n in range(1, 8) for i in scene.send_all(n, "ab")]
+    await asyncio.sleep(0.5)
+    executing = len(scene.instance.ids[0])
+    assert scene.statistics.pending == len(sent) - executing
+    await outcomes(sent)
+    assert (scene.statistics.pending, scene.statistics.success.count) == (0, len(sent))
+
+
 # -- time ----------------------------------------------------------------------------------------
 
 
@@ -386,6 +400,24 @@ async def test_new_sequences_wait_for_an_instance_that_comes_back(model: ModelCo
     assert await outcome(waiting) == "a"
 
 
+@BOTH
+@in_virtual_time
+async def test_an_instance_without_resources_has_not_forgotten_its_sequences(
+    model: ModelConfig,
+) -> None:
+    """It is not available while others hold what it needs, and says so when they are done."""
+    scene = Scene(model)
+    await outcome(scene.send(1, "a", start=True))
+    scene.instance.available = False
+    waiting = scene.send(1, "b")
+    await turns()
+    assert scene.instance.ids == [["a"]]
+    scene.instance.available = True
+    assert scene.instance.on_available is not None
+    scene.instance.on_available()
+    assert await outcome(waiting) == "b"
+
+
 async def test_what_was_lost_is_forgotten_in_time() -> None:
     scene = Scene(config(max_sequence_idle_microseconds=20_000))
     await outcome(scene.send(1, "a", start=True))
@@ -408,16 +440,37 @@ _STEPS = st.lists(
 )
 
 
-@given(_STEPS, st.booleans(), st.booleans(), st.sampled_from([0.0, 0.3]))
-@settings(max_examples=150, deadline=None)
+_COUNT = State("COUNT", "COUNT_OUT", DataType.INT32, (1,))
+
+
+def _counting(inference: Inference) -> InferenceResponse:
+    """One more in the state, if there is one."""
+    outputs = {}
+    if (count := inference.request.inputs.get("COUNT")) is not None:
+        outputs["COUNT_OUT"] = Tensor.from_numpy(count.numpy() + 1)
+    return InferenceResponse(outputs, {"mark": inference.request.id}, final=True)
+
+
+@given(_STEPS, st.booleans(), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.3]))
+@settings(max_examples=200, deadline=None)
 def test_every_request_ends_and_each_sequence_sees_its_own_in_order(
-    steps: list[tuple[str, int]], is_direct: bool, answers_first: bool, seconds: float
+    steps: list[tuple[str, int]],
+    is_direct: bool,
+    has_state: bool,
+    answers_first: bool,
+    seconds: float,
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        model = config(rows=2) if is_direct else oldest(max_candidate_sequences=2)
+        states = {"state": (_COUNT,)} if has_state else {}
+        model = (
+            config(rows=2, **states)
+            if is_direct
+            else config(oldest=StrategyOldest(max_candidate_sequences=2), **states)
+        )
         instances = [
-            Recorder(f"m_{n}", seconds=seconds, answers_first=answers_first) for n in range(2)
+            Recorder(f"m_{n}", seconds=seconds, answers_first=answers_first, answer=_counting)
+            for n in range(2)
         ]
         scene = Scene(model, *instances)
         sent = await _play(scene, steps)
@@ -465,7 +518,7 @@ def _sent(scene: Scene, verb: str, number: int, id: str) -> list[Inference]:
 def _check_order(scene: Scene, sent: list[Inference]) -> None:
     """From its start on, each sequence saw its requests once, in order, on one instance.
 
-    None of them came behind one that was missed.
+    None of them came behind one that was missed, and each with the state of the one before.
     """
     seen: dict[tuple[int | str, int], list[tuple[int, str]]] = {}
     for instance in scene.instances:
@@ -474,7 +527,9 @@ def _check_order(scene: Scene, sent: list[Inference]) -> None:
             for row in ready:
                 assert row.corrid == row.sequence
                 life = _start_of(sent, row.sequence, int(row.id))
-                seen.setdefault((row.sequence, life), []).append((int(row.id), instance.name))
+                rows = seen.setdefault((row.sequence, life), [])
+                assert row.count in (None, len(rows))
+                rows.append((int(row.id), instance.name))
     for (sequence, life), rows in seen.items():
         numbers = [number for number, _ in rows]
         owed = [n for n, i in enumerate(sent) if _id(i) == sequence]

@@ -17,9 +17,8 @@ from penstock.core.errors import (
 )
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
-from penstock.scheduling import Instance
 from penstock.scheduling.sequences.controls import Controls
-from penstock.scheduling.sequences.instance import Executed, WatchedInstance
+from penstock.scheduling.sequences.instance import Executed, MindfulInstance, WatchedInstance
 from penstock.scheduling.sequences.losses import Losses
 from penstock.scheduling.sequences.states import States
 from penstock.scheduling.sequences.strategy import Source, Step, Strategy
@@ -51,7 +50,7 @@ class SequencePolicy:
 class Place:
     """What the strategy of one instance is made of."""
 
-    instance: Instance
+    instance: MindfulInstance
     slots: Sequence[Slot]
     table: SequenceTable[Step]
     source: Source
@@ -74,7 +73,7 @@ class SequenceBatcher:
         policy: SequencePolicy,
         controls: Controls,
         states: States,
-        instances: Sequence[Instance],
+        instances: Sequence[MindfulInstance],
         make_strategy: MakeStrategy,
     ) -> None:
         self._policy = policy
@@ -86,6 +85,7 @@ class SequenceBatcher:
         self._steps: dict[Inference, Step] = {}
         self._instances: list[WatchedInstance] = []
         self._strategies: list[Strategy] = []
+        self._memories: list[object | None] = [None] * len(instances)
         self._losses = Losses(policy.model)
         self._latest_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -93,9 +93,10 @@ class SequenceBatcher:
         for at, instance in enumerate(instances):
             place = Place(instance, slots[at], self._table, self, self._executed)
             watched, strategy = make_strategy(place)
-            instance.on_available = partial(self._restarted, at)
+            instance.on_available = partial(self._available, at)
             self._instances.append(watched)
             self._strategies.append(strategy)
+            self._table.lose(at)  # it is not there before it is noticed
 
     # -- Scheduler ----------------------------------------------------------------------------
 
@@ -260,15 +261,18 @@ class SequenceBatcher:
     # -- instances that go down ---------------------------------------------------------------
 
     def _notice_losses(self) -> None:
+        """Look who is down, who is back, and who was both since the last time."""
         for at, instance in enumerate(self._instances):
-            if not instance.available:
-                self._lose(at)
+            memory = instance.memory
+            if memory is not self._memories[at]:
+                if self._memories[at] is not None:
+                    self._lose(at)
+                self._memories[at] = memory
+                if memory is not None:
+                    self._offer(self._table.restore(at))
 
     def _lose(self, at: int) -> None:
-        """The instance is down, and with it what it knew of its sequences."""
-        if at in self._losses.down:
-            return
-        self._losses.down.add(at)
+        """The instance has forgotten what it knew of its sequences."""
         name, now = self._instances[at].name, self._loop.time()
         for sequence, dropped in self._table.lose(at):
             error = self._losses.add(sequence.id, name, now)
@@ -277,10 +281,9 @@ class SequenceBatcher:
             if taken is not None and not taken.inference.compute_start:
                 taken.inference.fail(error)
 
-    def _restarted(self, at: int) -> None:
-        self._lose(at)
-        self._losses.down.discard(at)
-        self._offer(self._table.restore(at))
+    def _available(self, at: int) -> None:
+        """The instance may have another batch: it is back, or may use what others had used."""
+        self._notice_losses()
         if (on_available := self._instances[at].on_available) is not None:
             on_available()
 

@@ -85,9 +85,8 @@ class DirectStrategy:
         self._wake, self._soon = None, False
 
     def _dispatch(self) -> None:
-        instance = self._pool.idle()
-        ready = self._ready() if instance is not None else []
-        if instance is None or not ready:
+        ready = self._ready()
+        if not ready or (instance := self._pool.idle()) is None:
             return
         now = self._loop.time()
         due = self._policy.due(len(ready), min(s.waiting[0].since for s in ready))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -18,10 +19,20 @@ from penstock.scheduling.sequences.controls import Controls
 Executed = Callable[[Sequence[Inference]], None]
 
 
+class MindfulInstance(Instance, Protocol):
+    """An instance that may forget its sequences: `memory` is another object then.
+
+    It is `None` while the instance cannot work.
+    """
+
+    @property
+    def memory(self) -> object | None: ...
+
+
 class WatchedInstance:
     """An instance; calls `executed` with every batch that it has executed."""
 
-    def __init__(self, instance: Instance, executed: Executed) -> None:
+    def __init__(self, instance: MindfulInstance, executed: Executed) -> None:
         self.name = instance.name
         self.serial = instance.serial
         self.on_available: Callable[[], None] | None = None
@@ -31,6 +42,10 @@ class WatchedInstance:
     @property
     def available(self) -> bool:
         return self._instance.available
+
+    @property
+    def memory(self) -> object | None:
+        return self._instance.memory
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         def executed() -> None:
@@ -57,7 +72,7 @@ class RowedInstance(WatchedInstance):
     come one at a time, since each may hold any of the slots.
     """
 
-    def __init__(self, instance: Instance, executed: Executed, controls: Controls) -> None:
+    def __init__(self, instance: MindfulInstance, executed: Executed, controls: Controls) -> None:
         super().__init__(instance, executed)
         self.serial = True
         self.rows: dict[Inference, int] = {}

@@ -8,10 +8,9 @@ from penstock.core.errors import UnavailableError
 
 
 class Losses:
-    """Which instances are down, and which sequences went with them."""
+    """Which sequences went, and with which instance."""
 
     def __init__(self, model: str) -> None:
-        self.down: set[int] = set()
         self._model = model
         self._lost: dict[Hashable, tuple[float, str]] = {}
 
