@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -149,6 +150,8 @@ async def serve(settings: Settings) -> None:
         await _load(server, settings, stop)
         if stop.is_set():
             return
+        gc.collect()
+        gc.freeze()  # what the start has made stays: no later collection has to look at it
         frontends = open_frontends(server, settings, custom, countdown, cache)
         async with frontends, _following(poller, settings.repository):
             await stop.wait()
