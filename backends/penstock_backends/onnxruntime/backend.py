@@ -66,7 +66,8 @@ def _load(context: InstanceContext) -> Answer:
     config = context.config
     device = Device(context.kind, context.device_id)
     path = model_file(config, context.version_path)
-    graph = open_graph(path, config, SessionSettings.of(config, context.settings), device)
+    settings = SessionSettings.of(config, context.settings, context.host_policy)
+    graph = open_graph(path, config, settings, device)
     name = config.parameter(TOKENIZER)
     if name is None:
         check_declared(config, graph)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.core.config import ModelConfig
+from penstock.core.cores import share_of_cores
 from penstock.core.errors import ConfigError
 
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 # Threads that spin between two operators take the cores from the event loop and from each other:
 # measured on two busy cores, runs took twice as long with them.
 _NO_SPINNING = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
@@ -37,14 +35,19 @@ class SessionSettings:
     operator_libraries: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, config: ModelConfig, settings: Mapping[str, str]) -> SessionSettings:
-        """What `config` asks for; `settings` are the server's defaults for the backend."""
+    def of(
+        cls, config: ModelConfig, settings: Mapping[str, str], host_policy: str = "cpu"
+    ) -> SessionSettings:
+        """What `config` asks for; `settings` are the server's defaults for the backend.
+
+        Instances of one host policy share its cores.
+        """
         given = {**settings, **{n: p.string_value for n, p in config.parameters.items()}}
         graph = config.optimization.graph if config.optimization else None
         operations = config.model_operations
         shared = _flag(settings, "enable-global-threadpool", False)
         threads = settings if shared else given
-        default = 0 if shared else max(1, cores() // instances(config))
+        default = 0 if shared else share_of_cores(config, host_policy)
         return cls(
             intra_op_threads=_number(threads, "intra_op_thread_count", default),
             inter_op_threads=_number(threads, "inter_op_thread_count", 0),
@@ -57,21 +60,6 @@ class SessionSettings:
             run_entries=_prefixed(given, "memory."),
             operator_libraries=operations.op_library_filename if operations else (),
         )
-
-
-def instances(config: ModelConfig) -> int:
-    """How many instances of the model run, at least 1."""
-    return max(1, sum(max(1, group.count) for group in config.instance_group))
-
-
-def cores() -> int:
-    """Cores that this process may use: its affinity, less where a container has a quota."""
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _QUOTA.read_text().split()
-        return max(1, min(allowed, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such file, or "max" for no quota
-        return allowed
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

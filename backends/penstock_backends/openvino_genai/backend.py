@@ -29,7 +29,7 @@ from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
 from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
-from penstock_backends.openvino_genai.settings import EngineSettings, read_settings
+from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
 
 class OpenVinoGenAiBackend(Backend):
@@ -64,7 +64,7 @@ class OpenVinoGenAiBackend(Backend):
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
         self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
         self._engine = Engine(
-            await context.run(GenAiPipeline, settings),
+            await context.run(_open_pipeline, settings, context),
             max_running=settings.max_num_seqs,
             max_waiting=settings.max_num_waiting,
         )
@@ -133,6 +133,11 @@ class OpenVinoGenAiBackend(Backend):
 
     def _decode_token(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
+
+
+def _open_pipeline(settings: EngineSettings, context: InstanceContext) -> GenAiPipeline:
+    """Runs on the instance's thread, where its cores are known."""
+    return GenAiPipeline(sharing_cores(settings, context.config, context.host_policy))
 
 
 def _load_tokenizer(settings: EngineSettings) -> Any:

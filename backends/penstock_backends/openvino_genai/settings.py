@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.core.config import ModelConfig
+from penstock.core.cores import share_of_cores, sharers
 from penstock.core.errors import ModelLoadError
 from penstock_backends.openvino_genai import gguf
 
@@ -18,6 +20,7 @@ BLOCK_TOKENS = 32
 _MODELS = ("model.gguf", "openvino_model.xml")
 _CONTEXT_OF_UNKNOWN = 2048
 _BLOCKS = 2048
+_THREADS = "INFERENCE_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ def read_settings(version_path: Path) -> EngineSettings:
         )
     given.setdefault("num_kv_blocks", max(_BLOCKS, -(-length // BLOCK_TOKENS)))
     return EngineSettings(model=model, tokenizer=tokenizer, vocabulary=vocabulary, **given)
+
+
+def sharing_cores(settings: EngineSettings, config: ModelConfig, policy: str) -> EngineSettings:
+    """With as many threads as this one of several instances has cores; alone it has them all."""
+    if sharers(config, policy) == 1:
+        return settings
+    threads = {_THREADS: share_of_cores(config, policy)}
+    return replace(settings, properties={**threads, **settings.properties})
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class InstanceContext:
     device_id: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     passive: bool = False
-    host_policy: str = ""
+    host_policy: str = "cpu"
     placement: Placement = field(default_factory=Placement)
     profiles: tuple[str, ...] = ()
     secondary_devices: tuple[tuple[str, int], ...] = ()

@@ -21,7 +21,7 @@ def instance_contexts(
     """Every instance with its group; `placements` are those of host policies, by name."""
     for group in config.instance_group:
         for device in group.gpus or (0,):
-            policy = group.host_policy or _default_policy(group.kind, device)
+            policy = group.policy(device)
             for number in range(group.count):
                 suffix = f"_gpu{device}" if group.kind is InstanceKind.KIND_GPU else ""
                 yield (
@@ -44,12 +44,6 @@ def instance_contexts(
                         ),
                     ),
                 )
-
-
-def _default_policy(kind: InstanceKind, device: int) -> str:
-    if kind is InstanceKind.KIND_GPU:
-        return f"gpu_{device}"
-    return "model" if kind is InstanceKind.KIND_MODEL else "cpu"
 
 
 async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:

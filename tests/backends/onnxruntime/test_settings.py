@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from backends.onnxruntime import graphs
@@ -15,8 +13,8 @@ from penstock.core.config import (
     Operations,
     Optimization,
 )
-from penstock_backends.onnxruntime import settings as module
-from penstock_backends.onnxruntime.settings import SessionSettings, cores, instances
+from penstock.core.cores import cores
+from penstock_backends.onnxruntime.settings import SessionSettings
 
 
 def _groups(*counts: int) -> ModelConfig:
@@ -24,28 +22,9 @@ def _groups(*counts: int) -> ModelConfig:
     return ModelConfig(name="m", instance_group=groups)
 
 
-@pytest.mark.parametrize(
-    ("counts", "threads"), [((), 8), ((1,), 8), ((2, 2), 2), ((3,), 2), ((16,), 1)]
-)
-def test_the_cores_are_shared_by_the_instances(
-    counts: tuple[int, ...], threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "cores", lambda: 8)
-    assert SessionSettings.of(_groups(*counts), {}).intra_op_threads == threads
-
-
-def test_a_group_without_count_is_one_instance() -> None:
-    assert instances(_groups(0, 2)) == 3
-
-
-def test_a_quota_of_the_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    quota = tmp_path / "cpu.max"
-    monkeypatch.setattr(module, "_QUOTA", quota)
-    allowed = cores()
-    quota.write_text("max 100000\n")
-    assert cores() == allowed
-    quota.write_text("50000 100000\n")
-    assert cores() == 1
+def test_threads_are_the_share_of_the_cores_that_an_instance_has() -> None:
+    assert SessionSettings.of(_groups(1), {}).intra_op_threads == cores()
+    assert SessionSettings.of(_groups(99, 99), {}).intra_op_threads == 1
 
 
 def test_parameters_go_before_server_settings() -> None:

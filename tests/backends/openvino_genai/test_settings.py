@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
+from penstock.core.cores import cores
 from penstock.core.errors import ModelLoadError
 from penstock.demo.gguf import Value, write_gguf
-from penstock_backends.openvino_genai.settings import EngineSettings, read_settings
+from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
 
 @pytest.fixture
@@ -150,3 +153,14 @@ def test_an_openvino_folder_has_its_configuration_beside_it(version: Path) -> No
     (version / "config.json").write_text('{"max_position_embeddings": 512, "vocab_size": 9}')
     settings = read_settings(version)
     assert (settings.model, settings.max_model_len, settings.vocabulary) == (version, 512, 9)
+
+
+def test_instances_share_the_cores_unless_told_otherwise() -> None:
+    group = InstanceGroup(kind=InstanceKind.KIND_CPU, count=2)
+    config = ModelConfig(name="m", instance_group=(group,))
+    settings = EngineSettings(Path("m"), Path("t"), 10, 10, properties={"A": 1})
+    shared = sharing_cores(settings, config, "cpu").properties
+    assert shared == {"A": 1, "INFERENCE_NUM_THREADS": max(1, cores() // 2)}
+    assert sharing_cores(settings, config, "elsewhere") is settings
+    own = replace(settings, properties={"INFERENCE_NUM_THREADS": 7})
+    assert sharing_cores(own, config, "cpu").properties == {"INFERENCE_NUM_THREADS": 7}

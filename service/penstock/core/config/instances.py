@@ -61,3 +61,11 @@ class InstanceGroup(ConfigPart):
     profile: tuple[str, ...] = ()
     passive: bool = False
     host_policy: str = ""
+
+    def policy(self, device: int) -> str:
+        """The name of the host policy of its instances on a device."""
+        if self.host_policy:
+            return self.host_policy
+        if self.kind is InstanceKind.KIND_GPU:
+            return f"gpu_{device}"
+        return "model" if self.kind is InstanceKind.KIND_MODEL else "cpu"
