@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from math import inf
 
@@ -65,7 +66,8 @@ class Executions:
             if self._serial:  # others go on computing after `execute` has returned
                 inference.compute_output_start = output_start
         rows = sum(inference.rows for inference in batch)
-        batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, 0)
+        output = max(time.monotonic_ns() - output_start, 0)  # on its way from there to here
+        batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)
         self._watch()
         if self._serial:
             self._resize(output_start - begun)

@@ -16,6 +16,7 @@ from penstock.core.errors import InternalError
 from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
 from penstock.core.relay import as_inference_error, deliver
+from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 
 logger = logging.getLogger(__name__)
@@ -79,18 +80,25 @@ class ThreadInstance:
         self, batch: Sequence[Inference], begun: int, done: Callable[[], None]
     ) -> None:
         try:
-            self._answer_all(batch, await self._outcomes(batch), begun)
+            input_end = time.monotonic_ns()
+            outcomes = await self._outcomes(batch)
+            self._answer_all(batch, outcomes, begun, input_end)
         finally:
             done()
 
     def _answer_all(
-        self, batch: Sequence[Inference], outcomes: Sequence[Outcome], begun: int
+        self, batch: Sequence[Inference], outcomes: Sequence[Outcome], begun: int, input_end: int
     ) -> None:
-        end = time.monotonic_ns()
-        batch[0].statistics.executed(sum(i.rows for i in batch), 0, end - begun, 0)
+        output_start = time.monotonic_ns()
         for inference, outcome in zip(batch, outcomes, strict=True):
-            inference.compute_output_start = inference.compute_end = end
+            inference.compute_input_end = input_end
+            if isinstance(outcome, InferenceResponse):  # streams go on computing
+                inference.compute_output_start = output_start
             self._answer(inference, outcome)
+        output = time.monotonic_ns() - output_start
+        rows = sum(inference.rows for inference in batch)
+        statistics = batch[0].statistics
+        statistics.executed(rows, input_end - begun, output_start - input_end, output)
 
     async def healthy(self) -> bool:
         """Whether the backend says that it can serve."""
