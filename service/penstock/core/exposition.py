@@ -75,6 +75,8 @@ def _braced(labels: Labels) -> str:
 
 def _number(value: float) -> str:
     """As short as can be read back; whole numbers without a fraction."""
+    if isinstance(value, int):
+        return str(value)
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

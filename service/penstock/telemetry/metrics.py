@@ -7,11 +7,11 @@ with names, help and order as dashboards made for Triton expect them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.caching import CacheStatistics, ResponseCache
-from penstock.core.exposition import render
+from penstock.core.exposition import Family, Labels, MetricKind, Series, render
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
@@ -19,22 +19,6 @@ from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.queue_metrics import queue_families
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-Labels = Mapping[str, str]
-Sample = tuple[Labels, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A metric: its name, what it means, and its values by labels."""
-
-    name: str
-    kind: str
-    help: str
-    samples: tuple[Sample, ...]
-
-
 _OWN = (
     "nv_inference_",
     "nv_cache_",
@@ -72,9 +56,8 @@ class MetricsPage:
     def text(self) -> str:
         """The page now. Metrics without a value are left out."""
         models = list(self._snapshot())
-        families = self._families(models)
-        lines = "".join(_exposed(family) for family in families if family.samples)
-        return lines + render([*queue_families(models), *flow_families(models)])
+        found = [family for family in self._families(models) if family.series]
+        return render([*found, *queue_families(models), *flow_families(models)])
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
         yield from _model_families(models)
@@ -92,11 +75,11 @@ class _Counted:
     name: str
     help: str
     value: Callable[[Statistics], int]
-    kind: str = "counter"
+    kind: MetricKind = MetricKind.COUNTER
 
     def family(self, models: Iterable[ModelStatistics]) -> Family:
-        samples = tuple((_labels(model), self.value(model.statistics)) for model in models)
-        return Family(self.name, self.kind, self.help, samples)
+        series = tuple(Series(_labels(model), self.value(model.statistics)) for model in models)
+        return Family(self.name, self.help, self.kind, series)
 
 
 _SUCCESS = _Counted(
@@ -168,7 +151,7 @@ _PENDING = _Counted(
     "nv_inference_pending_request_count",
     "Instantaneous number of pending requests awaiting execution per-model.",
     lambda counted: counted.pending,
-    "gauge",
+    MetricKind.GAUGE,
 )
 
 
@@ -185,16 +168,16 @@ def _model_families(models: list[ModelStatistics]) -> Iterator[Family]:
 
 def _failures(models: list[ModelStatistics]) -> Family:
     """Failures by reason; every reason is there from the start, at 0 (ME-04)."""
-    samples = tuple(
-        (
-            {"model": model.name, "reason": reason.value, "version": model.version},
+    series = tuple(
+        Series(
+            (("model", model.name), ("reason", reason.value), ("version", model.version)),
             model.statistics.failures[reason],
         )
         for model in models
         for reason in sorted(FailureReason)
     )
     help_text = "Number of failed inference requests, all batch sizes"
-    return Family("nv_inference_request_failure", "counter", help_text, samples)
+    return Family("nv_inference_request_failure", help_text, MetricKind.COUNTER, series)
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:
@@ -205,7 +188,7 @@ def _machine_families(machine: MachineUsage) -> Iterator[Family]:
         ("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", total),
         ("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", used),
     ):
-        yield Family(name, "gauge", help_text, (({}, value),))
+        yield _gauge(name, help_text, Series((), value))
 
 
 def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
@@ -228,41 +211,24 @@ def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
             cache.insertion_ns // 1000,
         ),
     ):
-        yield Family(f"nv_cache_{name}", "gauge", help_text, (({}, value),))
+        yield _gauge(f"nv_cache_{name}", help_text, Series((), value))
 
 
 def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
     """Numbers under the names that engines give them; one family a name, as the format demands."""
-    samples: dict[str, list[Sample]] = {}
+    series: dict[str, list[Series]] = {}
     for gauge in gauges:
         name = _NO_NAME.sub("_", gauge.name)
-        labels = {"model": gauge.model, "version": gauge.version}
-        samples.setdefault(name, []).append((labels, gauge.value))
-    for name, found in samples.items():
-        kind = "counter" if name.endswith("_total") else "gauge"
-        yield Family(name, kind, "Reported by the model's engine", tuple(found))
+        labels = ("model", gauge.model), ("version", gauge.version)
+        series.setdefault(name, []).append(Series(labels, gauge.value))
+    for name, found in series.items():
+        kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
+        yield Family(name, "Reported by the model's engine", kind, tuple(found))
+
+
+def _gauge(name: str, description: str, *series: Series) -> Family:
+    return Family(name, description, MetricKind.GAUGE, series)
 
 
 def _labels(model: ModelStatistics) -> Labels:
-    return {"model": model.name, "version": model.version}
-
-
-def _exposed(family: Family) -> str:
-    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-    lines += [f"{family.name}{_braced(labels)} {_number(v)}" for labels, v in family.samples]
-    return "\n".join(lines) + "\n"
-
-
-def _braced(labels: Labels) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _number(value: float) -> str:
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) and abs(value) < 1e16 else repr(float(value))
+    return ("model", model.name), ("version", model.version)
