@@ -1,7 +1,5 @@
 """Asks a server what was asked of the real one, and compares the answers.
 
-    python golden.py HOST:GRPC HOST:HTTP REPOSITORY FILE...    prints the agreement by file
-
 What differs by nature is not compared: server name and version, times, addresses in memory.
 """
 
@@ -12,7 +10,6 @@ import gzip
 import http.client
 import json
 import re
-import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -61,7 +58,7 @@ class Peer:
             grpc_target, options=[("grpc.max_receive_message_length", -1)]
         )
         self._http = http_target
-        self._repository = repository
+        self.repository = repository
 
     def difference(self, case: Case) -> str | None:
         """How the answer differs from the recorded one; `None` when it does not."""
@@ -121,16 +118,9 @@ class Peer:
         return {"status": answer.status, "reply": _reply(text)}
 
     def _placed(self, value: Any) -> Any:
-        """The recorded value with this server's paths."""
-        text = json.dumps(value).replace("$REPO", str(self._repository))
-        return _masked(json.loads(text))
-
-
-def agreement(peer: Peer, path: Path, names: set[str] | None = None) -> tuple[int, dict[str, str]]:
-    """How many cases of a file there are (about the named models), and which differ."""
-    asked = [c for c in cases(path) if names is None or not c.model or c.model in names]
-    differing = {c.name: d for c in asked if (d := peer.difference(c)) is not None}
-    return len(asked), differing
+        """The recorded value with this server's paths, and without the other's own frames."""
+        text = FOREIGN_FRAMES.sub("", json.dumps(value))
+        return _masked(json.loads(text.replace("$REPO", str(self.repository))))
 
 
 def _unary_expected(recorded: Mapping[str, Any]) -> Any:
@@ -177,6 +167,9 @@ def _dict(message: Any) -> Any:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
+FOREIGN_FRAMES = re.compile(r"  (?:\$WORK/venv|<frozen importlib)[^\\]*\\n")
+"""Lines of tracebacks that name files of the installation, as they are in JSON."""
+
 _VARYING = (
     (re.compile(r'"version": "[0-9.]+(\w*)"'), '"version": "*"'),
     (re.compile(r'"last_inference": "?\d+"?'), '"last_inference": "*"'),
@@ -190,17 +183,3 @@ def _masked(value: Any) -> Any:
     for pattern, mask in _VARYING:
         text = pattern.sub(mask, text)
     return json.loads(text)
-
-
-def main() -> None:
-    grpc_target, http_target, repository, *files = sys.argv[1:]
-    peer = Peer(grpc_target, http_target, Path(repository))
-    for file in files:
-        total, differing = agreement(peer, Path(file))
-        print(f"{Path(file).stem:28} {total - len(differing):4} of {total:4} agree")
-        for name, difference in differing.items():
-            print(f"  {name}: {difference[:1500]}")
-
-
-if __name__ == "__main__":
-    main()
