@@ -103,7 +103,7 @@ class DynamicBatcher:
         self.forming = False
         if self._held_below and self._holds():
             return inf
-        while (instance := self._pool.idle()) is not None:
+        while len(self._queue) and (instance := self._pool.idle()) is not None:
             due = self._queue.due()
             if due > now:
                 self.forming = True
