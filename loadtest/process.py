@@ -24,6 +24,7 @@ class Server:
     pid: int
     grpc_port: int
     http_port: int
+    metrics_port: int = 0
 
     @property
     def target(self) -> str:
@@ -47,7 +48,7 @@ def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Itera
     command += [f"--metrics-port={metrics_port}", "--log-info=false", *arguments]
     with _running(command) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
-        yield Server(process.pid, grpc_port, http_port)
+        yield Server(process.pid, grpc_port, http_port, metrics_port)
 
 
 @contextmanager

@@ -182,6 +182,44 @@ async def test_request_sent_to_a_process_just_killed_fails(puppets: Puppets) -> 
         await puppets.ask(instance, "echo")
 
 
+async def test_batch_that_a_dying_process_has_not_begun_goes_to_the_next_one(
+    puppets: Puppets,
+) -> None:
+    instance = await puppets.start(serial=True)
+    (begun,), _ = puppets.tell(instance, order("hang"))
+    (ahead, left), _ = puppets.tell(instance, order("echo"), order("echo"))
+    await asyncio.sleep(0.1)
+    left.stream.close()
+    kill(instance)
+    with pytest.raises(UnavailableError, match="SIGKILL"):
+        await everything(begun)
+    assert len(await everything(ahead)) == 1
+    assert puppets.statistics.in_flight == 0
+
+
+async def test_batch_is_not_sent_a_third_time(puppets: Puppets) -> None:
+    """It may be what kills the processes."""
+    instance = await puppets.start(serial=True)
+    (first,), _ = puppets.tell(instance, order("hang"))
+    (second,), _ = puppets.tell(instance, order("hang"))
+    for inference in (first, second):
+        await eventually(lambda: instance.available)
+        await asyncio.sleep(0.1)
+        kill(instance)
+        with pytest.raises(UnavailableError):
+            await everything(inference)
+
+
+async def test_what_was_sent_ahead_fails_when_the_model_is_stopped(puppets: Puppets) -> None:
+    instance = await puppets.start(serial=True)
+    puppets.tell(instance, order("hang"))
+    (ahead,), _ = puppets.tell(instance, order("echo"))
+    await asyncio.sleep(0.1)
+    await instance.stop()
+    with pytest.raises(UnavailableError, match="is being unloaded"):
+        await everything(ahead)
+
+
 async def test_death_of_one_instance_does_not_disturb_another(puppets: Puppets) -> None:
     victim, witness = await asyncio.gather(puppets.start(), puppets.start(name="puppet_0_1"))
     inference = puppets.begin(witness, "stream", n=300)

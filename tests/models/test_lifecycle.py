@@ -398,6 +398,7 @@ async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is
     held = await house.hold_a_request()
     await asyncio.wait_for(house.lifecycle.unload("m"), 1)
     assert house.states == {1: "UNLOADING"}
+    assert not house.lifecycle.complete()  # until it is gone (W-03)
     assert house.refusal().message.endswith("'m' has no available versions")
     house.loader.instances[0].release()
     assert await held == ["held"]

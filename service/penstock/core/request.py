@@ -45,6 +45,8 @@ class InferenceRequest:
     event loop's clock, in seconds: after it nobody waits for the answer. `classes` says of which
     outputs the client wants that many classes in place of the values; `output_places` are those
     that go into memory which the client shares.
+    `callers` are the instances, outermost first, that wait for the answer: each has made the next
+    request while it executed the one before.
     """
 
     model_name: str
@@ -61,6 +63,7 @@ class InferenceRequest:
     deadline: float | None = None
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
+    callers: tuple[str, ...] = ()
 
 
 @_frozen

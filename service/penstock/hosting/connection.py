@@ -131,7 +131,10 @@ class Connection:
             Kind.FREE: lambda header, _: memory.free(header),
         }
         if self._services is not None:
-            self._calls = ServedCalls(self._services, self._context, memory, self._send)
+            executing = self._executions
+            self._calls = ServedCalls(
+                self._services, self._context, memory, self._send, lambda: executing.current
+            )
             self._handlers |= self._calls.handlers
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:

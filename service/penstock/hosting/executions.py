@@ -78,6 +78,11 @@ class Executions:
         fitting = _AHEAD // max(duration, 1)
         self._window = max(1, min(fitting, self._window + 1, self._ahead))
 
+    @property
+    def current(self) -> Sequence[Inference]:
+        """The batch that is executing and may wait for others; none where batches overlap."""
+        return next(iter(self._open.values()), ()) if self._serial else ()
+
     def not_begun(self) -> list[Sequence[Inference]]:
         """Take back the batches behind the one that is executing.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
 
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.inference import Inference
 from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
@@ -44,10 +46,16 @@ class ServedCalls:
     """The requests of one model process that the server is answering."""
 
     def __init__(
-        self, services: ModelServices, context: InstanceContext, memory: SharedMemory, send: Send
+        self,
+        services: ModelServices,
+        context: InstanceContext,
+        memory: SharedMemory,
+        send: Send,
+        executing: Callable[[], Sequence[Inference]] = tuple,
     ) -> None:
         self._services = services
         self._instance = context.name
+        self._executing = executing
         # A reload has the same instance names.
         self._owner = f"{context.name} {next(_OWNERS)}"
         self._memory = memory
@@ -74,11 +82,19 @@ class ServedCalls:
         number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
         try:
             self._check_policy(request, decoupled)
-            stream = self._services.infer(request)
+            stream = self._services.infer(self._traced(request))
         except InferenceError as error:
             self._send(Kind.CALL_ERROR, (number, error.code, error.message))
             return
         self._calls.open(number).connect(stream)
+
+    def _traced(self, request: InferenceRequest) -> InferenceRequest:
+        """The request with those who wait for its answer: its maker, and who waits for that."""
+        batch = self._executing()
+        if not batch:
+            return request
+        former = (name for inference in batch for name in inference.request.callers)
+        return replace(request, callers=(*dict.fromkeys(former), self._instance))
 
     def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)

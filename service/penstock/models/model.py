@@ -9,7 +9,13 @@ from typing import Protocol
 from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.deadlines import Deadlines
-from penstock.core.errors import InferenceError, RejectedError, UnavailableError, queue_full
+from penstock.core.errors import (
+    InferenceError,
+    RejectedError,
+    UnavailableError,
+    UnsupportedError,
+    queue_full,
+)
 from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
@@ -108,6 +114,8 @@ class Model:
 
         Of a request that is part of another one, `within` gets the compute times.
         """
+        if request.callers:
+            self._check_callers(request)
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
@@ -126,6 +134,17 @@ class Model:
             inference.refused(error)
             raise
         return inference.stream
+
+    def _check_callers(self, request: InferenceRequest) -> None:
+        """Refuse what could only be answered after those who wait for the answer."""
+        names = [instance.name for instance in self.instances if instance.serial]
+        if names and len(names) == len(self.instances) and set(names) <= set(request.callers):
+            model = self.config.name
+            chain = " -> ".join([*request.callers, model])
+            raise UnsupportedError(
+                f"model '{model}' is called by a request that its every instance is waiting for:"
+                f" {chain}; the call would wait for ever"
+            )
 
     def _check_room(self, request: InferenceRequest) -> None:
         """Refuse to let more requests wait than the server's limit, this one included."""

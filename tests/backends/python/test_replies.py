@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.window import WINDOW
+from penstock.hosting.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.values import InferenceResponse
 
@@ -17,6 +18,9 @@ class Server:
 
     def wait(self, _: object) -> None:
         raise AssertionError("this would block")
+
+    def on_its_loop(self) -> bool:
+        return False
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
@@ -45,6 +49,46 @@ def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
         reply.send(InferenceResponse([]), final=False)
     reply.send(InferenceResponse([]), final=True)
     assert reply.closed
+
+
+class LoopServer(Server):
+    """The stub, seen from the event loop that serves the model."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def on_its_loop(self) -> bool:
+        return True
+
+    def respond(self, _: int, response: Any, __: Any) -> None:
+        self.sent.append(response)
+
+    def send(self, kind: Any, _: Any) -> None:
+        self.sent.append(kind)
+
+
+def test_an_event_loop_does_not_wait_for_a_slow_reader() -> None:
+    server: Any = LoopServer()
+    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    for _ in range(WINDOW.responses + 5):
+        reply.send(InferenceResponse([]), final=False)
+    reply.send(None, final=True)
+    assert len(server.sent) == WINDOW.responses
+    reply.taken(3)
+    assert len(server.sent) == WINDOW.responses + 3
+    reply.taken(9)
+    assert len(server.sent) == WINDOW.responses + 6
+    assert server.sent[-1] is Kind.END
+
+
+def test_what_an_event_loop_has_sent_ahead_is_dropped_when_the_reader_leaves() -> None:
+    server: Any = LoopServer()
+    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    for _ in range(WINDOW.responses + 5):
+        reply.send(InferenceResponse([]), final=False)
+    reply.cancel()
+    reply.taken(16)
+    assert len(server.sent) == WINDOW.responses
 
 
 async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:

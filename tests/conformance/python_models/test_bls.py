@@ -57,7 +57,7 @@ _MEETING = """
 """
 
 # Sends each element, then the final flag; negative ones as errors. Without elements it sends
-# numbers of 64 KiB until it is cancelled; it leaves files after ten of them, and at the end.
+# numbers of 64 KiB until it is cancelled; it leaves files after two of them, and at the end.
 _REPEAT = """
     import os
     import numpy as np
@@ -87,8 +87,8 @@ _REPEAT = """
             while not sender.is_cancelled():
                 yield np.full(1 << 14, number, np.float32)
                 number += 1
-                if number == 10:
-                    open(os.path.join(self.directory, "ten"), "w").close()
+                if number == 2:
+                    open(os.path.join(self.directory, "two"), "w").close()
             open(os.path.join(self.directory, "cancelled"), "w").close()
 """
 
@@ -200,12 +200,12 @@ return answer(np.array([*seen, len(list(responses))], np.float32))
 """
 
 _TAKE_NONE = """
-ten = os.path.join(os.path.dirname(self.args["model_repository"]), "repeat", "ten")
+two = os.path.join(os.path.dirname(self.args["model_repository"]), "repeat", "two")
 for _ in range(20):
     responses = ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True)
-    while not os.path.exists(ten):
+    while not os.path.exists(two):
         time.sleep(0.002)
-    os.unlink(ten)
+    os.unlink(two)
     responses.cancel()
 return answer(x)
 """
@@ -255,6 +255,14 @@ _SELF = """
 if x[0] <= 0:
     return answer(x)
 return answer(1 + output(ask(self.args["model_name"], x - 1).exec()))
+"""
+
+# Two that call each other until nothing is left.
+_OTHER = """
+if x[0] <= 0:
+    return answer(x)
+other = {"ping": "pong", "pong": "ping"}[self.args["model_name"]]
+return answer(1 + output(ask(other, x - 1).exec()))
 """
 
 _ASYNC_SELF = (
@@ -321,6 +329,8 @@ MODELS = {
     "often": PythonModel(_serial(_OFTEN)),
     "language": PythonModel(_serial(_LANGUAGE), "PROMPT:STRING[1] X:FP32[1]", "TEXT:STRING[1]"),
     "self": PythonModel(_serial(_SELF)),
+    "ping": PythonModel(_serial(_OTHER)),
+    "pong": PythonModel(_serial(_OTHER)),
     "self_async": PythonModel(_coroutine(_ASYNC_SELF)),
     "self_three": PythonModel(_serial(_SELF), instances=3),
     "blocked_loop": PythonModel(_BLOCKED_LOOP, config=DECOUPLED),
@@ -436,7 +446,7 @@ def test_model_learns_that_its_caller_wants_no_more(
 def test_responses_that_come_too_late_leave_no_shared_memory_behind(
     client: Client, server: Served, repository: Path
 ) -> None:
-    (repository / "repeat" / "ten").unlink(missing_ok=True)
+    (repository / "repeat" / "two").unlink(missing_ok=True)
     client.infer("take_none")
     before = shared_memory(server)
     client.infer("take_none")
@@ -458,6 +468,13 @@ def test_only_instance_that_calls_itself_is_refused(client: Client, name: str) -
     error = client.refusal(name, {"X": floats(1)})
     assert f"model '{name}' calls itself while its only instance '{name}_0_0'" in error.message
     assert client.infer(name, {"X": floats(0)})["Y"].tolist() == [0]
+
+
+def test_models_that_would_wait_for_each_other_are_refused(client: Client) -> None:
+    assert client.infer("ping", {"X": floats(1)})["Y"].tolist() == [1]
+    error = client.refusal("ping", {"X": floats(2)})
+    assert "its every instance is waiting for: ping_0_0 -> pong_0_0 -> ping" in error.message
+    assert client.infer("pong", {"X": floats(1)})["Y"].tolist() == [1]
 
 
 def test_model_with_more_instances_may_call_itself(client: Client) -> None:
