@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -72,9 +73,10 @@ class ThreadInstance:
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
-        task = asyncio.get_running_loop().create_task(self._execute(batch, now, done))
-        self._executing.add(task)
-        task.add_done_callback(self._executing.discard)
+        task = _begun(self._execute(batch, now, done))
+        if not task.done():
+            self._executing.add(task)
+            task.add_done_callback(self._executing.discard)
 
     async def _execute(
         self, batch: Sequence[Inference], begun: int, done: Callable[[], None]
@@ -158,3 +160,11 @@ class ThreadInstance:
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(function, *args))
+
+
+def _begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task for the work; where Python can, it has begun, and may be done."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True)
+    return loop.create_task(work)
