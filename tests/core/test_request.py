@@ -25,11 +25,13 @@ def test_no_version_leaves_the_choice_to_the_server() -> None:
     assert parse_version("") == ANY_VERSION
 
 
+@pytest.mark.contract("G-32")
 @given(st.integers(0, HUGE - 1))
 def test_a_version_is_a_number(number: int) -> None:
     assert parse_version(str(number)) == number
 
 
+@pytest.mark.contract("G-32")
 @given(st.integers(-HUGE, -1))
 def test_a_negative_version_is_refused(number: int) -> None:
     assert _refusal(str(number)) == (
@@ -48,6 +50,7 @@ def test_what_is_no_number_of_64_bits_is_refused(text: str) -> None:
     )
 
 
+@pytest.mark.contract("G-32")
 @given(st.text().filter(lambda text: not re.fullmatch(r"([+-]?[0-9]+)?", text)))
 def test_any_other_text_is_refused_and_quoted(text: str) -> None:
     assert f"'{text}'" in _refusal(text)

@@ -32,6 +32,7 @@ def _same(left: Array, right: Array) -> bool:
 # -- datatypes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-28")
 @pytest.mark.parametrize(
     ("names", "size"),
     [
@@ -169,6 +170,7 @@ def test_elements_survive_framing(elements: list[bytes]) -> None:
     assert decode_elements(encode_elements(elements)) == elements
 
 
+@pytest.mark.contract("G-29")
 def test_elements_stand_behind_their_little_endian_length() -> None:
     assert encode_elements([b"ab", b""]) == b"\x02\0\0\0ab\0\0\0\0"
 
@@ -187,6 +189,7 @@ def test_arrays_of_strings_keep_their_shape(array: Array) -> None:
     assert (arrived.shape, arrived.tolist()) == (array.shape, array.tolist())
 
 
+@pytest.mark.contract("V-12")
 def test_strings_keep_nul_and_emptiness() -> None:
     elements = [b"", b"\0", b"a\0b\0", b""]
     assert Tensor.from_strings(elements).elements() == elements

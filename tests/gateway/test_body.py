@@ -21,6 +21,7 @@ def _request(body: bytes = b"", **headers: str) -> Request:
     return Request({"type": "http", "headers": pairs}, receive)
 
 
+@pytest.mark.contract("HI-18")
 @pytest.mark.parametrize(
     ("accepted", "chosen"),
     [
@@ -53,6 +54,7 @@ def test_without_header_all_is_json() -> None:
     assert header_length(_request(), b"body") == 4
 
 
+@pytest.mark.contract("HI-13")
 @pytest.mark.parametrize("text", ["-1", "5"])
 def test_header_length_outside_the_body_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
@@ -60,6 +62,7 @@ def test_header_length_outside_the_body_is_refused(text: str) -> None:
     assert str(refused.value) == f"inference header size should be in range (0, 4), got: {text}"
 
 
+@pytest.mark.contract("HI-17")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
 async def test_either_format_is_unpacked_under_either_name(
@@ -80,6 +83,7 @@ async def test_what_is_cut_short_counts_as_far_as_it_goes() -> None:
     assert plain
 
 
+@pytest.mark.contract("HI-17", "H-36")
 async def test_bomb_is_refused_before_it_bursts() -> None:
     packed = gzip.compress(bytes(1 << 24))
     with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed value of 65536"):

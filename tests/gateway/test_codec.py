@@ -38,6 +38,7 @@ def _decode(
     return decode_request("m", "3", header + rest, len(header), limit)
 
 
+@pytest.mark.contract("HI-01")
 def test_request_carries_what_the_body_says() -> None:
     request, _ = _decode({"id": "7", "inputs": [_input()], "outputs": [{"name": "OUT"}]})
     assert (request.model_name, request.model_version, request.id) == ("m", "3", "7")
@@ -45,6 +46,7 @@ def test_request_carries_what_the_body_says() -> None:
     assert request.requested_outputs == ("OUT",)
 
 
+@pytest.mark.contract("HI-08")
 def test_binary_inputs_follow_the_json_in_order() -> None:
     inputs = [_binary(8, name="A"), _input(name="B"), _binary(4, name="C", shape=[1])]
     request, _ = _decode({"inputs": inputs}, np.array([1, 2, 3], np.float32).tobytes())
@@ -57,6 +59,7 @@ def test_binary_input_is_not_copied() -> None:
     assert isinstance(request.inputs["IN"].buffer, memoryview)
 
 
+@pytest.mark.contract("HI-12")
 @pytest.mark.parametrize(
     ("rest", "text"),
     [
@@ -70,6 +73,7 @@ def test_binary_data_must_be_as_long_as_said(rest: bytes, text: str) -> None:
     assert str(refused.value) == text
 
 
+@pytest.mark.contract("HI-04")
 @pytest.mark.parametrize(
     ("item", "found"),
     [
@@ -92,6 +96,7 @@ def test_elements_of_an_empty_tensor_are_not_looked_at() -> None:
     assert request.inputs["IN"].nbytes == 0
 
 
+@pytest.mark.contract("H-36")
 def test_tensors_of_json_count_against_the_limit() -> None:
     """Text can be shorter than what it stands for."""
     inputs = [_input(name="A"), _input(name="B", shape=[1 << 40])]
@@ -104,6 +109,7 @@ def test_tensors_of_json_count_against_the_limit() -> None:
     )
 
 
+@pytest.mark.contract("HI-15")
 def test_parameters_become_fields_or_go_to_the_model() -> None:
     request, form = _decode(
         {
@@ -131,6 +137,7 @@ def test_parameters_become_fields_or_go_to_the_model() -> None:
     assert request.parameters == {"text": "x", "number": 1.5, "flag": False, "huge": 2.0**63}
 
 
+@pytest.mark.contract("HI-15")
 @pytest.mark.parametrize(
     ("parameters", "error", "text"),
     [
@@ -151,7 +158,7 @@ def test_parameters_that_cannot_be_are_refused(
         _decode({"inputs": [], "parameters": parameters})
 
 
-@pytest.mark.contract("GP-10")
+@pytest.mark.contract("GP-10", "HI-20")
 @pytest.mark.parametrize(("given", "classes"), [(3, {"OUT": 3}), (0, {})])
 def test_an_output_may_be_wanted_as_classes(given: int, classes: dict[str, int]) -> None:
     request, _ = _decode_output({"classification": given})
@@ -180,6 +187,7 @@ def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, Output
     return _decode({"inputs": [], "outputs": [{"name": "OUT", "parameters": parameters}]})
 
 
+@pytest.mark.contract("HI-09", "HI-10")
 def test_named_outputs_are_json_unless_they_say_otherwise() -> None:
     """The default for all outputs holds for a request that names none."""
     outputs = [{"name": "A", "parameters": {"binary_data": True}}, {"name": "B"}, {"name": "A"}]
@@ -190,6 +198,7 @@ def test_named_outputs_are_json_unless_they_say_otherwise() -> None:
     assert (form.is_binary("A"), form.is_binary("B"), form.is_binary("C")) == (True, False, True)
 
 
+@pytest.mark.contract("HI-02", "HI-11")
 def test_response_lists_outputs_and_appends_binary_ones() -> None:
     tensor = Tensor.from_numpy(np.array([[1.5, 2.0]], np.float32))
     response = InferenceResponse({"A": tensor, "B": tensor}, parameters={"p": 1})

@@ -62,11 +62,13 @@ async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Respon
         return await client.post(path, json={"IN": 1.0} if body is None else body)
 
 
+@pytest.mark.contract("HG-06")
 async def test_one_element_stands_without_a_list() -> None:
     answer = await _post(_ONE, _Script(_response(2.5)))
     assert (answer.status_code, answer.json()) == (200, _json(OUT=2.5))
 
 
+@pytest.mark.contract("HG-06")
 @pytest.mark.parametrize("values", [[1.0, 2.0], []])
 async def test_other_tensors_are_flat_lists(values: list[float]) -> None:
     answer = await _post(_ONE, _Script(_response(*values)))
@@ -84,11 +86,13 @@ async def test_members_are_in_the_order_of_their_names() -> None:
     assert answer.text == text
 
 
+@pytest.mark.contract("HG-05")
 async def test_id_may_come_in_a_header(client: httpx.AsyncClient) -> None:
     answer = await client.post(_ONE, json={"IN": 1.0}, headers={"triton-request-id": "7"})
     assert answer.json()["id"] == "7"
 
 
+@pytest.mark.contract("HG-07")
 @pytest.mark.parametrize("count", [0, 2])
 async def test_generate_takes_one_response(count: int) -> None:
     """What the real server answers then has status 200."""
@@ -113,6 +117,7 @@ async def test_failed_generate_has_status_400() -> None:
     assert (answer.status_code, answer.json()) == (400, {"error": "broken"})
 
 
+@pytest.mark.contract("HG-11")
 async def test_compressed_bodies_are_refused(client: httpx.AsyncClient) -> None:
     answer = await client.post(_ONE, content=b"x", headers={"content-encoding": "gzip"})
     assert answer.status_code == 400
@@ -120,6 +125,7 @@ async def test_compressed_bodies_are_refused(client: httpx.AsyncClient) -> None:
     assert answer.json() == {"error": text}
 
 
+@pytest.mark.contract("HG-08", "H-10")
 async def test_every_response_is_an_event() -> None:
     answer = await _post(_STREAM, _Script(_response(1.0), InferenceResponse(), _response(2.0)))
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -127,17 +133,20 @@ async def test_every_response_is_an_event() -> None:
     assert _events(answer) == [_json(OUT=1.0), _json(), _json(OUT=2.0)]
 
 
+@pytest.mark.contract("HG-10")
 async def test_stream_without_responses_is_empty() -> None:
     answer = await _post(_STREAM, _Script())
     assert (answer.status_code, answer.text) == (200, "")
 
 
+@pytest.mark.contract("HG-09")
 async def test_later_errors_are_events() -> None:
     script = _Script(_response(1.0), error=InternalError("broken"))
     answer = await _post(_STREAM, script)
     assert (answer.status_code, _events(answer)) == (200, [_json(OUT=1.0), {"error": "broken"}])
 
 
+@pytest.mark.contract("HG-09")
 async def test_first_error_sets_the_status_and_the_stream_goes_on() -> None:
     failed = InferenceResponse(error=InternalError("broken"))
     answer = await _post(_STREAM, _Script(failed, _response(1.0)))
@@ -221,6 +230,7 @@ async def test_slow_reader_holds_the_model_back(endless: tuple[_Endless, socket.
         await loop.sock_recv(connection, 1 << 20)
 
 
+@pytest.mark.contract("HG-12")
 async def test_reader_that_leaves_ends_the_request(endless: tuple[_Endless, socket.socket]) -> None:
     server, connection = endless
     await _standstill(server)

@@ -25,18 +25,21 @@ def _decode(body: Any, *inputs: TensorMetadata, request_id: str = "") -> Inferen
     return decode_generate(metadata, "1", json.dumps(body).encode(), request_id)
 
 
+@pytest.mark.contract("HG-01")
 def test_members_named_like_inputs_are_tensors_and_others_parameters() -> None:
     request = _decode({"text": "hi", "stream": True, "temperature": 0.5, "parameters": {"n": 3}})
     assert request.inputs["text"].elements() == [b"hi"]
     assert request.parameters == {"stream": True, "temperature": 0.5, "n": 3}
 
 
+@pytest.mark.contract("HG-02")
 def test_nested_members_may_be_inputs_too() -> None:
     request = _decode({"parameters": {"text": "hi", "parameters": "again"}})
     assert request.inputs["text"].elements() == [b"hi"]
     assert request.parameters == {"parameters": "again"}
 
 
+@pytest.mark.contract("HG-03")
 @pytest.mark.parametrize(
     ("member", "value", "shape"),
     [
@@ -79,6 +82,7 @@ def test_what_makes_no_sense_is_refused(body: Any, error: type[InferenceError], 
         _decode(body)
 
 
+@pytest.mark.contract("HG-02")
 def test_input_called_parameters_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="also given as input tensor name"):
         _decode({"parameters": {}}, TensorMetadata("parameters", "BYTES", (1,)))

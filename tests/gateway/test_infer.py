@@ -40,6 +40,7 @@ def _split(answer: httpx.Response) -> tuple[dict[str, Any], bytes]:
     return json.loads(answer.content[:length]), answer.content[length:]
 
 
+@pytest.mark.contract("H-08", "HI-08", "HI-11")
 async def test_binary_tensors_in_and_out(client: httpx.AsyncClient) -> None:
     body, headers = _binary([1.0, 2.0], parameters={"binary_data_output": True})
     answer = await client.post(_PATH, content=body, headers=headers)
@@ -66,6 +67,7 @@ async def test_chunked_body_is_taken(client: httpx.AsyncClient) -> None:
     assert answer.json()["outputs"][0]["data"] == [1.0]
 
 
+@pytest.mark.contract("HI-18")
 @pytest.mark.parametrize(
     ("encoding", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)]
 )
@@ -84,6 +86,7 @@ async def test_response_is_compressed_for_who_likes_that(
     assert plain[length:] == bytes(200_000)
 
 
+@pytest.mark.contract("HI-17")
 async def test_unknown_compression_is_refused_with_what_is_known(client: httpx.AsyncClient) -> None:
     answer = await client.post(_PATH, content=b"x", headers={"content-encoding": "br"})
     assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
@@ -102,6 +105,7 @@ async def test_empty_body_is_an_empty_tensor(client: httpx.AsyncClient, server: 
     assert server.requests[0].inputs["IN"].nbytes == 0
 
 
+@pytest.mark.contract("H-36")
 @pytest.mark.parametrize("declared", [True, False])
 async def test_body_beyond_the_limit_is_refused(server: FakeServer, declared: bool) -> None:
     async def chunks() -> Any:
@@ -180,6 +184,7 @@ async def test_refusal_of_the_core_is_the_answer(
     assert (answer.status_code, answer.json()) == (503, {"error": "queue is full"})
 
 
+@pytest.mark.contract("H-35")
 async def test_client_that_leaves_takes_its_request_along(
     silent_client: httpx.AsyncClient, silent_server: SilentServer
 ) -> None:

@@ -39,6 +39,7 @@ def test_values_become_elements(datatype: DataType, data: list[Any], expected: l
     np.testing.assert_array_equal(tensor.numpy(), np.array(expected, datatype.numpy))
 
 
+@pytest.mark.contract("HI-03")
 @pytest.mark.parametrize(
     "data", [[[1, 2], [3, 4]], [1, 2, 3, 4], [[1], [2, 3, 4]], [1, [2, [3], 4]]]
 )
@@ -68,6 +69,7 @@ def test_values_of_another_type_are_refused(datatype: DataType, data: list[Any],
     assert str(refused.value) == f"Unable to parse 'data': attempt to access JSON {text}"
 
 
+@pytest.mark.contract("HI-03")
 @pytest.mark.parametrize("data", [[1, 2], [1, 2, 3, "x"], []])
 def test_wrong_number_of_elements_is_refused(data: list[Any]) -> None:
     with pytest.raises(InternalError, match="Shape does not match true shape of 'data' field"):
@@ -84,6 +86,7 @@ def test_integer_beyond_any_double_is_refused() -> None:
         _tensor(DataType.FP64, [10**400])
 
 
+@pytest.mark.contract("HI-06")
 def test_strings_must_be_strings() -> None:
     with pytest.raises(InternalError) as refused:
         _tensor(DataType.BYTES, ["a", 1])
@@ -91,6 +94,7 @@ def test_strings_must_be_strings() -> None:
     assert str(refused.value) == text
 
 
+@pytest.mark.contract("HI-05")
 @pytest.mark.parametrize("datatype", [DataType.FP16, DataType.BF16])
 def test_half_precision_is_binary_only(datatype: DataType) -> None:
     with pytest.raises(InvalidRequestError, match=f"receiving {datatype} data via JSON"):

@@ -103,6 +103,7 @@ def test_nesting_up_to_the_limit_is_taken() -> None:
     assert json.loads(_nested(MAX_DEPTH)) == parse(_nested(MAX_DEPTH))
 
 
+@pytest.mark.contract("H-38")
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 5000, 1_000_000])
 def test_nesting_beyond_the_limit_is_refused(depth: int) -> None:
     with pytest.raises(InvalidRequestError, match="nested deeper than 100 levels"):

@@ -45,6 +45,7 @@ async def test_address_that_is_not_ours_is_told_in_one_line(address: str) -> Non
             pass
 
 
+@pytest.mark.contract("H-31")
 async def test_addresses_may_be_ipv6() -> None:
     async with (
         listening(_hello, "HTTP", "ipv6:[::1]", 0, Countdown(1)) as port,
@@ -53,6 +54,7 @@ async def test_addresses_may_be_ipv6() -> None:
         assert (await client.get(f"http://[::1]:{port}/")).text == "hello"
 
 
+@pytest.mark.contract("H-31")
 async def test_port_can_be_shared() -> None:
     async with (
         listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(1), reuse_port=True) as port,
@@ -61,6 +63,7 @@ async def test_port_can_be_shared() -> None:
         assert other == port
 
 
+@pytest.mark.contract("H-34")
 async def test_idle_connections_do_not_delay_the_end() -> None:
     async with httpx.AsyncClient() as client:
         async with listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(60)) as port:
@@ -69,6 +72,7 @@ async def test_idle_connections_do_not_delay_the_end() -> None:
         assert asyncio.get_running_loop().time() - start < 5
 
 
+@pytest.mark.contract("H-32")
 async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with open_gateway(SilentServer(), _LOCAL, Countdown(30)) as port:

@@ -16,6 +16,7 @@ async def _ask(method: str, path: str) -> httpx.Response:
         return await client.request(method, f"http://127.0.0.1:{port}{path}")
 
 
+@pytest.mark.contract("H-23")
 @pytest.mark.parametrize(
     ("path", "text"),
     [
@@ -32,12 +33,14 @@ async def test_page_is_at_its_path_and_all_others_are_empty(path: str, text: str
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+@pytest.mark.contract("H-23")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 async def test_page_can_only_be_read(method: str) -> None:
     answer = await _ask(method, "/metrics")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
 
 
+@pytest.mark.contract("H-32")
 async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with open_metrics(str, _LOCAL) as port:

@@ -13,6 +13,7 @@ from penstock.models.views import ModelStatistics
 _HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]
 
 
+@pytest.mark.contract("H-02", "H-03")
 @pytest.mark.parametrize("path", _HEALTH)
 async def test_health_is_a_status_without_a_body(client: httpx.AsyncClient, path: str) -> None:
     answer = await client.get(path)
@@ -20,6 +21,7 @@ async def test_health_is_a_status_without_a_body(client: httpx.AsyncClient, path
     assert answer.headers["content-type"] == "text/plain"
 
 
+@pytest.mark.contract("H-02", "H-03")
 @pytest.mark.parametrize("path", _HEALTH[:2])
 async def test_bad_health_is_status_400(
     client: httpx.AsyncClient, server: FakeServer, path: str
@@ -29,6 +31,7 @@ async def test_bad_health_is_status_400(
     assert (answer.status_code, answer.content) == (400, b"")
 
 
+@pytest.mark.contract("H-04")
 async def test_model_that_is_not_ready_says_so(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
@@ -37,6 +40,7 @@ async def test_model_that_is_not_ready_says_so(
     assert (answer.status_code, answer.json()) == (400, {"error": "Model version not ready"})
 
 
+@pytest.mark.contract("H-02", "H-03")
 @pytest.mark.parametrize("name", ["live", "ready"])
 async def test_server_that_exits_is_unavailable(
     client: httpx.AsyncClient, server: FakeServer, monkeypatch: pytest.MonkeyPatch, name: str
@@ -49,12 +53,14 @@ async def test_server_that_exits_is_unavailable(
     assert (answer.status_code, answer.json()) == (503, {"error": "Server exiting"})
 
 
+@pytest.mark.contract("H-01")
 async def test_metadata_of_the_server(client: httpx.AsyncClient) -> None:
     metadata = (await client.get("/v2")).json()
     assert (metadata["name"], metadata["version"]) == ("fake", "1.2")
     assert "binary_tensor_data" in metadata["extensions"]
 
 
+@pytest.mark.contract("H-05")
 async def test_metadata_of_a_model(client: httpx.AsyncClient) -> None:
     assert (await client.get("/v2/models/numbers/versions/1")).json() == {
         "name": "numbers",
@@ -65,11 +71,13 @@ async def test_metadata_of_a_model(client: httpx.AsyncClient) -> None:
     }
 
 
+@pytest.mark.contract("H-06")
 async def test_configuration_shows_defaults(client: httpx.AsyncClient) -> None:
     config = (await client.get("/v2/models/numbers/config")).json()
     assert (config["name"], config["max_batch_size"], config["batch_input"]) == ("numbers", 0, [])
 
 
+@pytest.mark.contract("H-07", "ST-08")
 @pytest.mark.parametrize("path", ["/v2/models/stats", "/v2/models/numbers/versions/1/stats"])
 async def test_statistics_are_numbers(
     client: httpx.AsyncClient, server: FakeServer, path: str

@@ -15,6 +15,7 @@ def _config(*dims: int, datatype: DataType = DataType.INT16, batch: int = 0) -> 
     return ModelConfig(name="m", max_batch_size=batch, input=(known,))
 
 
+@pytest.mark.contract("HI-14")
 @pytest.mark.parametrize(
     ("config", "body", "shape"),
     [
@@ -33,6 +34,7 @@ def test_shape_follows_from_the_data(
     assert request.inputs["IN"].buffer == body
 
 
+@pytest.mark.contract("HI-14")
 def test_string_input_gets_the_body_as_one_element() -> None:
     config = _config(1, datatype=DataType.BYTES, batch=4)
     tensor = decode_raw_request("m", "", b"a\0b", config).inputs["IN"]

@@ -14,6 +14,7 @@ from penstock.models.views import ModelIndexEntry
 _MODEL = "/v2/repository/models/numbers"
 
 
+@pytest.mark.contract("H-13")
 async def test_index_leaves_out_what_is_empty(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
@@ -30,12 +31,14 @@ async def test_index_leaves_out_what_is_empty(
     ]
 
 
+@pytest.mark.contract("H-13")
 async def test_index_can_be_of_ready_models(client: httpx.AsyncClient, server: FakeServer) -> None:
     server.entries = (ModelIndexEntry("a"), ModelIndexEntry("b", "1", "READY"))
     answer = await client.post("/v2/repository/index", json={"ready": True})
     assert [entry["name"] for entry in answer.json()] == ["b"]
 
 
+@pytest.mark.contract("H-14")
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"parameters":{}}'])
 async def test_load_without_parameters(
     client: httpx.AsyncClient, server: FakeServer, body: bytes
@@ -44,6 +47,7 @@ async def test_load_without_parameters(
     assert (answer.status_code, answer.content, server.loaded) == (200, b"", [("numbers", {})])
 
 
+@pytest.mark.contract("H-14")
 async def test_load_with_a_configuration_and_files(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
@@ -69,6 +73,7 @@ async def test_load_with_something_else_is_refused(
     assert answer.json()["error"].startswith(text)
 
 
+@pytest.mark.contract("H-15")
 @pytest.mark.parametrize(
     ("body", "dependents"),
     [
@@ -87,6 +92,7 @@ async def test_unload(
     assert server.unloaded == [("numbers", dependents)]
 
 
+@pytest.mark.contract("H-16")
 @pytest.mark.parametrize("action", ["load", "unload"])
 async def test_named_repositories_are_refused(client: httpx.AsyncClient, action: str) -> None:
     answer = await client.post(f"/v2/repository/mine/models/numbers/{action}")

@@ -44,12 +44,14 @@ async def test_path_names_the_target_as_it_was_sent(path: str, target: str) -> N
     assert (await _ask(path)).text == target
 
 
+@pytest.mark.contract("H-25")
 @pytest.mark.parametrize("path", ["/", "/m/", "/m/a/", "/m/a/v/x", "/m/a/v/-1", "//m/a", "/M/a"])
 async def test_other_paths_are_not_found(path: str) -> None:
     answer = await _ask(path)
     assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
 
 
+@pytest.mark.contract("H-26")
 @pytest.mark.parametrize("method", ["POST", "HEAD", "DELETE"])
 async def test_other_methods_are_not_allowed(method: str) -> None:
     answer = await _ask("/m/a", method)
@@ -68,6 +70,7 @@ async def test_unexpected_error_tells_the_log_and_not_the_client(
     assert "ValueError: secret" in caplog.text
 
 
+@pytest.mark.contract("H-28")
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -97,6 +100,7 @@ _RESTRICTED = HttpSettings(
 )
 
 
+@pytest.mark.contract("H-29")
 @pytest.mark.parametrize(
     ("headers", "status"), [({}, 403), ({"admin-key": "x"}, 403), ({"Admin-Key": "secret"}, 200)]
 )
@@ -112,6 +116,7 @@ async def test_restricted_features_need_their_header(
         assert answer.json() == {"error": text}
 
 
+@pytest.mark.contract("H-24")
 @pytest.mark.parametrize(
     "path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"]
 )

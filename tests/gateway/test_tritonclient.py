@@ -69,6 +69,7 @@ def _infer(client: Any, array: Any, datatype: str, **more: Any) -> Any:
     return result.as_numpy("IN")
 
 
+@pytest.mark.contract("HI-21")
 @pytest.mark.parametrize("datatype", _ARRAYS)
 async def test_tensors_come_back_as_they_were(ask: Any, datatype: str) -> None:
     array = _ARRAYS[datatype]

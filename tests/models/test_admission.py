@@ -96,6 +96,7 @@ def _recorded_buffer(tensor: Mapping[str, Any], raw: Any) -> bytes:
     return encode_elements(map(base64.b64decode, tensor["contents"]["bytes_contents"]))
 
 
+@pytest.mark.contract("V-01", "V-02", "V-03", "V-04", "V-05", "V-07", "V-08", "V-09", "GP-13")
 @needs_answers
 @pytest.mark.parametrize("case", RECORDED)
 def test_a_request_is_refused_in_the_words_of_the_real_server(
@@ -147,6 +148,7 @@ def test_a_batch_of_nothing_takes_the_room_of_one_row() -> None:
     assert _check(config, {"IN": Tensor.from_strings([], (0, 1))}) == 1
 
 
+@pytest.mark.contract("V-10")
 @pytest.mark.parametrize("datatype", VALID)
 def test_a_tensor_without_elements_is_admitted(datatype: DataType) -> None:
     config = _config(_input(data_type=datatype))
@@ -159,17 +161,20 @@ def test_a_tensor_of_the_right_size_is_admitted(datatype: DataType) -> None:
     assert _check(config, {"IN": Tensor(datatype, (3, 2), bytes(6 * datatype.itemsize))}) == 1
 
 
+@pytest.mark.contract("V-12")
 @given(st.lists(st.binary(max_size=4)))
 def test_strings_of_any_content_are_admitted(elements: list[bytes]) -> None:
     config = _config(_input(data_type=DataType.BYTES))
     assert _check(config, {"IN": Tensor.from_strings(elements)}) == 1
 
 
+@pytest.mark.contract("GP-13")
 @pytest.mark.parametrize("outputs", [(), ("OUT",), ("OUT", "OUT")])
 def test_outputs_that_the_model_has_may_be_asked_for(outputs: tuple[str, ...]) -> None:
     assert _check(_config(_input()), {"IN": _zeros(1)}, requested_outputs=outputs) == 1
 
 
+@pytest.mark.contract("V-02")
 def test_optional_inputs_may_be_left_out() -> None:
     config = _config(_input("A"), _input("B", optional=True))
     assert _check(config, {"A": _zeros(1)}) == 1
@@ -179,11 +184,13 @@ def test_optional_inputs_may_be_left_out() -> None:
 # -- what is refused beside it -------------------------------------------------------------------
 
 
+@pytest.mark.contract("V-01")
 def test_a_refusal_names_the_request_by_its_id() -> None:
     text = _refusal(_config(_input("IN", 4)), {"IN": _zeros(5)}, id="r-7")
     assert text.startswith("[request id: r-7] unexpected shape for input 'IN'")
 
 
+@pytest.mark.contract("V-02")
 def test_too_few_inputs_are_refused_with_the_number_that_may_be_given() -> None:
     config = _config(_input("A"), _input("B"), _input("C", optional=True))
     assert _refusal(config, {"A": _zeros(1)}) == (
@@ -198,6 +205,7 @@ def test_an_optional_input_in_place_of_a_required_one_is_refused_by_its_name() -
     assert "unexpected inference input 'X'" in _refusal(config, {"X": _zeros(1)})
 
 
+@pytest.mark.contract("V-05")
 @pytest.mark.parametrize("other", [0, 1, 3])
 def test_inputs_of_different_batch_sizes_are_refused(other: int) -> None:
     config = _config(_input("A"), _input("B"), max_batch_size=8)
@@ -229,6 +237,7 @@ def test_an_input_without_a_datatype_in_the_configuration_takes_nothing() -> Non
     assert "expects '<invalid>'" in text
 
 
+@pytest.mark.contract("V-09")
 @given(st.binary(max_size=40), st.integers(0, 5))
 def test_strings_are_admitted_exactly_when_they_are_whole_and_counted_right(
     buffer: bytes, expected: int

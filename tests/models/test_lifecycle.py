@@ -172,6 +172,7 @@ async def test_a_model_that_is_not_in_the_repository_stays_unknown(house: House)
     assert not house.lifecycle.known("nope")
 
 
+@pytest.mark.contract("X-16", "X-19")
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -193,6 +194,7 @@ async def test_a_version_that_fails_to_load_is_unavailable_and_says_why(
     assert house.states == {1: f"UNAVAILABLE: {reason}"}
 
 
+@pytest.mark.contract("X-19")
 async def test_a_load_names_every_version_that_failed(house: House) -> None:
     write_model(house.path, versions=(2, 3), config=ALL)
     house.loader.failures = {1: RuntimeError("x"), 3: InvalidRequestError("y")}
@@ -204,6 +206,7 @@ async def test_a_load_names_every_version_that_failed(house: House) -> None:
     )
 
 
+@pytest.mark.contract("M-14")
 async def test_a_policy_that_selects_no_version_fails_the_load(house: House) -> None:
     write_model(house.path, config="version_policy { specific { versions: [7] } }")
     with pytest.raises(InvalidRequestError) as failed:
@@ -224,6 +227,7 @@ async def test_a_failed_load_may_be_tried_again(house: House) -> None:
     assert house.states == {1: "READY"}
 
 
+@pytest.mark.contract("M-11")
 async def test_only_so_many_versions_are_loaded_at_the_same_time(tmp_path: Path) -> None:
     write_model(tmp_path, versions=range(1, 8), config=ALL)
     house = House(tmp_path, load_threads=3)
@@ -250,6 +254,7 @@ async def test_a_load_goes_on_when_its_caller_leaves(house: House) -> None:
 # -- loading anew --------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("M-05")
 async def test_the_old_one_serves_until_the_new_one_does(house: House) -> None:
     await house.lifecycle.load("m")
     old = house.lifecycle.find("m", 1)
@@ -264,6 +269,7 @@ async def test_the_old_one_serves_until_the_new_one_does(house: House) -> None:
     assert house.lifecycle.find("m", 1) is not old
 
 
+@pytest.mark.contract("M-05")
 async def test_requests_in_flight_finish_on_the_old_one(house: House) -> None:
     house.loader.held = True
     await house.lifecycle.load("m")
@@ -279,6 +285,7 @@ async def test_requests_in_flight_finish_on_the_old_one(house: House) -> None:
     assert (old.stopped, new.stopped) == (1, 0)
 
 
+@pytest.mark.contract("M-05")
 async def test_no_request_is_lost_while_a_model_is_loaded_anew(house: House) -> None:
     await house.lifecycle.load("m")
     loads = asyncio.ensure_future(_load_often(house, 5))
@@ -296,6 +303,7 @@ async def _load_often(house: House, count: int) -> None:
         await house.lifecycle.load("m")
 
 
+@pytest.mark.contract("M-05")
 async def test_a_failed_reload_keeps_the_old_one_serving(house: House) -> None:
     await house.lifecycle.load("m")
     house.loader.failures[1] = RuntimeError("bad weights")
@@ -353,6 +361,7 @@ async def test_a_model_that_cannot_be_finalized_is_gone_all_the_same(
 # -- version policies ----------------------------------------------------------------------------
 
 
+@pytest.mark.contract("M-16")
 async def test_versions_that_the_policy_no_longer_selects_are_unloaded(house: House) -> None:
     write_model(house.path, versions=(2,), config=ALL)
     await house.lifecycle.load("m")
@@ -390,6 +399,7 @@ async def test_a_version_may_come_back(house: House) -> None:
 # -- unloading -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-13", "M-07")
 async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is_done(
     house: House,
 ) -> None:

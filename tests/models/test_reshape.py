@@ -23,6 +23,7 @@ from penstock.scheduling.direct import DirectScheduler
 Shape = tuple[int, ...]
 
 
+@pytest.mark.contract("V-13")
 @pytest.mark.parametrize(
     ("reshape", "shape", "expected"),
     [
@@ -86,6 +87,7 @@ async def _nowhere(*_: Any) -> Any:
     raise AssertionError("the instance has a thread of its own")
 
 
+@pytest.mark.contract("V-13")
 @pytest.mark.parametrize(
     ("dims", "reshape", "max_batch_size", "outside", "inside"),
     [

@@ -140,6 +140,7 @@ async def test_a_model_that_cannot_be_found_is_refused_alike_by_all(
     assert (type(refused.value), refused.value.message) == (error, text)
 
 
+@pytest.mark.contract("G-33", "G-32")
 @needs_answers
 @pytest.mark.parametrize(
     "case", ["model_metadata simple/7", "model_config nope/", "model_metadata simple/abc"]
@@ -155,6 +156,7 @@ async def test_a_lookup_is_refused_in_the_words_of_the_real_server(house: House,
     assert refused.value.message == answer["message"]
 
 
+@pytest.mark.contract("G-33")
 @pytest.mark.parametrize("asked", ASKING)
 async def test_nothing_is_found_before_the_server_has_started(house: House, asked: str) -> None:
     with pytest.raises(UnavailableError, match=r"^Server not ready$"):
@@ -164,12 +166,14 @@ async def test_nothing_is_found_before_the_server_has_started(house: House, aske
 # -- health --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-01", "W-03")
 async def test_a_server_is_alive_before_it_is_ready(house: House) -> None:
     assert (await house.server.live(), await house.server.ready()) == (True, False)
     await house.started()
     assert (await house.server.live(), await house.server.ready()) == (True, True)
 
 
+@pytest.mark.contract("G-02", "W-03")
 async def test_a_server_is_ready_while_all_its_models_are(house: House) -> None:
     server = await house.started("m", "two")
     assert await server.ready()
@@ -231,6 +235,7 @@ async def test_a_server_says_who_it_is(house: House) -> None:
     assert (metadata.name, metadata.version) == ("penstock", "1.2.3")
 
 
+@pytest.mark.contract("G-05")
 @needs_answers
 def test_a_server_has_the_extensions_of_the_real_one_in_their_order() -> None:
     answer = answers("grpc_metadata.json")["server_metadata"]["response"]
@@ -327,12 +332,14 @@ async def test_gauges_are_those_of_every_model(house: House) -> None:
 # -- the index -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-11")
 async def test_the_index_lists_models_that_were_never_loaded_by_name_alone(house: House) -> None:
     server = await house.started()
     assert await server.index() == (ModelIndexEntry("m"), ModelIndexEntry("two"))
     assert await server.index(ready_only=True) == ()
 
 
+@pytest.mark.contract("X-16")
 async def test_the_index_lists_every_version_with_its_state_and_reason(house: House) -> None:
     house.loader.failures[1] = RuntimeError("broken")
     server = await house.started("two")
@@ -370,6 +377,7 @@ async def test_a_model_without_any_version_to_serve_is_not_listed_once_it_was_tr
 # -- control -------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("M-02")
 async def test_models_are_loaded_and_unloaded_by_name(house: House) -> None:
     server = await house.started()
     await server.load("m", {})
@@ -378,6 +386,7 @@ async def test_models_are_loaded_and_unloaded_by_name(house: House) -> None:
     assert not await server.model_ready("m", "")
 
 
+@pytest.mark.contract("M-07")
 @needs_answers
 async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(house: House) -> None:
     recorded = answers("model_control.json")
@@ -396,6 +405,7 @@ async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(hous
     assert await marks(stream) == ["a"]
 
 
+@pytest.mark.contract("X-20", "M-01")
 @needs_answers
 async def test_without_explicit_control_models_cannot_be_loaded_or_unloaded(
     tmp_path: Path,
@@ -437,6 +447,7 @@ async def test_a_model_of_two_repositories_is_unavailable(tmp_path: Path) -> Non
     assert (entry.state, entry.reason) == (expected["state"], expected["reason"])
 
 
+@pytest.mark.contract("M-15")
 @needs_answers
 @pytest.mark.parametrize("case", ["load unknown"])
 async def test_a_model_that_is_not_there_is_refused_in_the_words_of_the_real_server(
@@ -463,6 +474,7 @@ async def test_what_does_not_serve_can_be_unloaded_as_in_the_real_server(
 # -- start and end -------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("M-04")
 async def test_starting_tells_what_went_wrong_and_serves_the_rest(house: House) -> None:
     house.loader.failures[3] = RuntimeError("broken")
     failures = await house.server.start(["m", "nope", "two"])
@@ -480,6 +492,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
     assert (house.loader.given_up, house.loader.instances) == (1, [])
 
 
+@pytest.mark.contract("G-01", "G-02")
 async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> None:
     server = await house.started("m")
     server.refuse()

@@ -23,6 +23,7 @@ def structure(file: FileDescriptor) -> FileDescriptorProto:
     return proto
 
 
+@pytest.mark.contract("G-23", "G-24", "G-25", "G-26", "G-27")
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -69,6 +70,7 @@ def test_messages_survive_pickle_and_deepcopy(message: Message) -> None:
     assert copy.deepcopy(message) == message
 
 
+@pytest.mark.contract("G-22")
 def test_health_has_its_three_methods() -> None:
     service = POOL.FindServiceByName("grpc.health.v1.Health")
     assert set(service.methods_by_name) == {"Check", "Watch", "List"}

@@ -63,6 +63,7 @@ def any_request(draw: st.DrawFn) -> Any:
 # -- requests -------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-24")
 def test_request_keeps_everything_that_it_says() -> None:
     request = message(("x", "FP32", [1]), raw=(b"\0\0\0\0",))
     request.model_version, request.id = "3", "r"
@@ -76,6 +77,7 @@ def test_request_keeps_everything_that_it_says() -> None:
     assert (decoded.parameters, decoded.priority, decoded.deadline) == ({"p": "q"}, 2, 1.5)
 
 
+@pytest.mark.contract("G-30")
 @pytest.mark.parametrize("datatype", DATATYPES)
 @given(data=st.binary(max_size=64), shape=st.lists(st.integers(-3, 1 << 40), max_size=4))
 def test_raw_contents_are_taken_as_they_are(
@@ -87,6 +89,7 @@ def test_raw_contents_are_taken_as_they_are(
     assert (tensor.datatype, tensor.shape, bytes(tensor.buffer)) == (datatype, tuple(shape), data)
 
 
+@pytest.mark.contract("G-27")
 @pytest.mark.parametrize("datatype", TYPED)
 def test_typed_contents_become_bytes(datatype: str) -> None:
     field, values, data = TYPED[datatype]
@@ -137,6 +140,7 @@ def test_unknown_datatype_is_left_to_the_admission() -> None:
     assert decoded.inputs["x"].datatype is DataType.INVALID
 
 
+@pytest.mark.contract("G-30")
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
@@ -156,6 +160,7 @@ def test_contents_that_do_not_match_the_inputs_are_refused(request_: Any, text: 
         decode_request(received(request_))
 
 
+@pytest.mark.contract("G-30")
 def test_typed_contents_beside_raw_ones_are_refused() -> None:
     request = message(("x", "FP32", [1]), raw=(b"\0\0\0\0",))
     request.inputs[0].contents.fp32_contents.append(1.0)
@@ -163,6 +168,7 @@ def test_typed_contents_beside_raw_ones_are_refused() -> None:
         decode_request(received(request))
 
 
+@pytest.mark.contract("G-30")
 def test_contents_in_two_fields_are_refused() -> None:
     request = message(("x", "INT32", [1]))
     request.inputs[0].contents.int_contents.append(1)
@@ -186,11 +192,13 @@ def encoded(response: InferenceResponse, *outputs: str) -> pb.ModelInferResponse
     return encode_response(request, "3", response)
 
 
+@pytest.mark.contract("G-25")
 def test_response_says_whose_it_is() -> None:
     reply = encoded(InferenceResponse())
     assert reply == pb.ModelInferResponse(model_name="m", model_version="3", id="r")
 
 
+@pytest.mark.contract("G-25")
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_outputs_are_always_raw(datatype: DataType) -> None:
     reply = encoded(InferenceResponse({"y": Tensor(datatype, (2, 1), b"12345678")}))
@@ -218,6 +226,7 @@ def test_arrays_of_any_layout_are_encoded(array: Any) -> None:
     assert tuple(reply.outputs[0].shape) == array.shape
 
 
+@pytest.mark.contract("GP-09")
 def test_response_parameters_keep_their_types() -> None:
     values: dict[str, Any] = {"b": True, "i": -(1 << 63), "f": 0.5, "s": "é"}
     parameters = encoded(InferenceResponse(parameters=values)).parameters
@@ -233,6 +242,7 @@ def test_parameter_that_has_no_form_is_an_internal_error(value: Any) -> None:
         encoded(InferenceResponse(parameters={"p": value}))
 
 
+@pytest.mark.contract("GP-06")
 @pytest.mark.parametrize("final", [True, False])
 def test_final_flag_is_a_parameter(final: bool) -> None:
     reply = encoded(InferenceResponse())

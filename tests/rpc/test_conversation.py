@@ -78,6 +78,7 @@ async def strict_talk() -> AsyncIterator[Talk]:
 # -- order ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GP-16")
 async def test_models_that_answer_once_answer_in_the_order_of_the_requests(talk: Talk) -> None:
     await talk.say(ask("once", "a"), ask("once2", "b"), ask("once", "c"))
     await talk.answer("c", number(3, final=True))
@@ -87,6 +88,7 @@ async def test_models_that_answer_once_answer_in_the_order_of_the_requests(talk:
     assert numbers(talk.responses) == [("a", 1), ("b", 2), ("c", 3)]
 
 
+@pytest.mark.contract("GP-16", "DC-01")
 async def test_decoupled_models_answer_as_they_go(talk: Talk) -> None:
     await talk.say(ask("many", "a"), ask("many2", "b"))
     await talk.answer("b", number(1))
@@ -101,6 +103,7 @@ async def test_decoupled_model_waits_for_nobody(talk: Talk) -> None:
     assert numbers(talk.responses) == [("fast", 1)]
 
 
+@pytest.mark.contract("GP-17")
 async def test_requests_are_admitted_in_their_order_without_waiting_for_answers(
     talk: Talk,
 ) -> None:
@@ -124,6 +127,7 @@ async def test_answer_after_a_refusal_is_not_held_up_by_it(talk: Talk) -> None:
 # -- errors ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GP-18")
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
@@ -161,6 +165,7 @@ async def test_unknown_model_counts_before_what_else_is_wrong(talk: Talk) -> Non
     assert talk.responses[0].error_message.startswith("Request for unknown model")
 
 
+@pytest.mark.contract("GP-18")
 async def test_error_of_a_model_names_the_model_and_is_final(talk: Talk) -> None:
     await talk.say(ask("once", "x"))
     talk.server.streams["x"].fail(NotFoundError("not found by model"))
@@ -172,6 +177,7 @@ async def test_error_of_a_model_names_the_model_and_is_final(talk: Talk) -> None
     assert finals(talk.responses) == [True]
 
 
+@pytest.mark.contract("DC-08")
 async def test_error_amid_responses_need_not_be_final(talk: Talk) -> None:
     await talk.say(ask("many", "x"))
     await talk.answer("x", InferenceResponse(error=InternalError("first error")), number(2))
@@ -187,6 +193,7 @@ async def test_error_that_is_the_last_response_is_final(talk: Talk) -> None:
     assert len(talk.responses) == 2
 
 
+@pytest.mark.contract("GP-18")
 async def test_stream_lives_on_after_errors(talk: Talk) -> None:
     await talk.say(ask("nope", "a"), ask("once", "b"))
     talk.server.streams["b"].fail(InternalError("broken"))
@@ -211,6 +218,7 @@ async def test_response_that_cannot_be_encoded_is_an_error_of_its_request_alone(
 # -- final flags ----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GP-06", "DC-02")
 @pytest.mark.parametrize("empty_final", [False, True])
 async def test_flag_is_on_the_last_response_when_it_came_with_it(
     talk: Talk, empty_final: bool
@@ -221,6 +229,7 @@ async def test_flag_is_on_the_last_response_when_it_came_with_it(
     assert finals(talk.responses) == [False, True]
 
 
+@pytest.mark.contract("GP-05", "DC-02")
 async def test_end_without_a_response_is_told_only_to_who_asks(talk: Talk) -> None:
     await talk.say(ask("many", "plain"), ask("many", "curious", empty_final=True))
     await talk.answer("plain", number(1))
@@ -232,6 +241,7 @@ async def test_end_without_a_response_is_told_only_to_who_asks(talk: Talk) -> No
     assert finals(talk.responses) == [False, False, True]
 
 
+@pytest.mark.contract("GP-05")
 async def test_empty_final_message_says_whose_it_is_and_nothing_more(talk: Talk) -> None:
     await talk.say(ask("many", "x", empty_final=True))
     talk.server.streams["x"].end()
@@ -252,6 +262,7 @@ async def test_answered_request_is_not_reported_as_left(talk: Talk) -> None:
 # -- the end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GP-20")
 async def test_half_close_waits_for_the_answers(talk: Talk) -> None:
     await talk.say(ask("many", "a"), ask("once", "b"))
     talk.call.half_close()
@@ -268,6 +279,7 @@ async def test_call_without_requests_ends(talk: Talk) -> None:
     assert talk.responses == []
 
 
+@pytest.mark.contract("GP-22")
 async def test_cancelled_call_cancels_every_request(talk: Talk) -> None:
     await talk.say(ask("many", "a"), ask("once", "b"), ask("once", "c"))
     talk.task.cancel()
@@ -314,6 +326,7 @@ async def test_slow_reader_does_not_hold_back_requests(talk: Talk) -> None:
 # -- when the server stops -------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-35")
 async def test_an_idle_stream_ends_when_the_server_stops(talk: Talk) -> None:
     await talk.say(ask("once", "a"))
     await talk.answer("a", number(1, final=True))

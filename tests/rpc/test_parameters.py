@@ -42,6 +42,7 @@ def message(**parameters: tuple[str, Any]) -> Any:
     return request.parameters
 
 
+@pytest.mark.contract("GP-01", "GP-02", "GP-03", "GP-04", "X-05", "X-06")
 @pytest.mark.parametrize(
     ("key", "field", "value", "becomes"),
     [
@@ -62,6 +63,7 @@ def test_servers_own_parameters_become_fields(
     assert split_parameters(message(**{key: (field, value)})) == (becomes, {})
 
 
+@pytest.mark.contract("GP-08", "X-22")
 @given(
     st.dictionaries(
         st.text().filter(lambda key: not key.startswith("triton_") and key not in _OTHER_TYPES),
@@ -80,6 +82,7 @@ def test_all_others_go_to_the_model_with_their_types(given: dict[str, tuple[str,
     assert all(type(custom[key]) is type(value) for key, (_, value) in given.items())
 
 
+@pytest.mark.contract("GP-01", "GP-02", "GP-03")
 @pytest.mark.parametrize(
     ("key", "field"), [(key, field) for key, fields in _OTHER_TYPES.items() for field in fields]
 )
@@ -95,6 +98,7 @@ def test_parameter_without_a_value_is_refused() -> None:
         split_parameters(request.parameters)
 
 
+@pytest.mark.contract("GP-03", "GP-07", "X-06")
 @pytest.mark.parametrize(
     ("key", "field", "value", "error", "text"),
     [
@@ -112,6 +116,7 @@ def test_value_that_cannot_be_is_refused(
         split_parameters(message(**{key: (field, value)}))
 
 
+@pytest.mark.contract("GP-05")
 def test_empty_final_response_is_only_for_those_who_ask() -> None:
     key = "triton_enable_empty_final_response"
     asked = message(**{key: ("bool_param", True)})

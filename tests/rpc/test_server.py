@@ -53,6 +53,7 @@ def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
     )
 
 
+@pytest.mark.contract("GT-03")
 async def test_start_is_logged_with_address_and_port(
     local: GrpcSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -61,6 +62,7 @@ async def test_start_is_logged_with_address_and_port(
             assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
 
 
+@pytest.mark.contract("G-22")
 async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
     async with open_grpc(Alive(), local, Countdown(0)) as port, channel_to(port) as channel:
         client = Client(channel)

@@ -103,17 +103,20 @@ async def test_every_method_is_served(client: Client, name: str) -> None:
 # -- health and metadata --------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-01", "G-02")
 async def test_server_lives_and_is_ready(client: Client) -> None:
     assert (await client.call("ServerLive")).live
     assert (await client.call("ServerReady")).ready
 
 
+@pytest.mark.contract("G-04", "G-05")
 async def test_server_names_itself_and_its_extensions(client: Client) -> None:
     metadata = await client.call("ServerMetadata")
     assert (metadata.name, metadata.version) == ("triton", "1.2.3")
     assert {"model_repository", "binary_tensor_data", "statistics"} <= set(metadata.extensions)
 
 
+@pytest.mark.contract("G-03")
 @pytest.mark.parametrize(
     ("name", "version", "ready"),
     [("identity", "", True), ("identity", "3", True), ("identity", "2", False), ("no", "", False)],
@@ -125,6 +128,7 @@ async def test_model_is_ready_when_it_serves(
     assert (await client.call("ModelReady", request)).ready is ready
 
 
+@pytest.mark.contract("G-06")
 async def test_model_metadata_shows_the_batch_dimension(client: Client) -> None:
     metadata = await client.call("ModelMetadata", pb.ModelMetadataRequest(name="batched"))
     (tensor,) = metadata.inputs
@@ -132,6 +136,7 @@ async def test_model_metadata_shows_the_batch_dimension(client: Client) -> None:
     assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("IN", "FP32", [-1, -1])
 
 
+@pytest.mark.contract("G-06")
 @pytest.mark.parametrize(("version", "versions"), [("", ["1", "3"]), ("1", ["1"])])
 async def test_model_metadata_lists_versions(
     client: Client, version: str, versions: list[str]
@@ -140,6 +145,7 @@ async def test_model_metadata_lists_versions(
     assert list((await client.call("ModelMetadata", request)).versions) == versions
 
 
+@pytest.mark.contract("G-09", "X-21")
 async def test_model_config_is_complete(client: Client) -> None:
     config = (await client.call("ModelConfig", pb.ModelConfigRequest(name="repeat"))).config
     assert (config.name, config.backend) == ("repeat", "repeat")
@@ -147,6 +153,7 @@ async def test_model_config_is_complete(client: Client) -> None:
     assert [group.count for group in config.instance_group] == [1]
 
 
+@pytest.mark.contract("G-33")
 @pytest.mark.parametrize("name", ["ModelMetadata", "ModelConfig"])
 async def test_model_that_is_not_there_is_not_found(client: Client, name: str) -> None:
     request = getattr(pb, f"{name}Request")(name="no")
@@ -155,6 +162,7 @@ async def test_model_that_is_not_there_is_not_found(client: Client, name: str) -
     assert text == "Request for unknown model: 'no' is not found"
 
 
+@pytest.mark.contract("G-10")
 async def test_statistics_count_what_was_done(client: Client) -> None:
     request = pb.ModelStatisticsRequest(name="identity", version="1")
     before = (await client.call("ModelStatistics", request)).model_stats[0]
@@ -169,6 +177,7 @@ async def test_statistics_count_what_was_done(client: Client) -> None:
     assert after.last_inference > 1_600_000_000_000
 
 
+@pytest.mark.contract("G-10")
 async def test_statistics_of_all_models_are_had_at_once(client: Client) -> None:
     models = (await client.call("ModelStatistics")).model_stats
     named = [(model.name, model.version) for model in models]
@@ -184,6 +193,7 @@ async def test_statistics_of_all_models_are_had_at_once(client: Client) -> None:
 # -- model repository -----------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-11", "G-12", "G-13")
 async def test_models_come_and_go(controller: Client) -> None:
     load = pb.RepositoryModelLoadRequest(model_name="batched")
     assert await states(controller) == {}
@@ -196,6 +206,7 @@ async def test_models_come_and_go(controller: Client) -> None:
     assert text == "Request for unknown model: 'batched' has no available versions"
 
 
+@pytest.mark.contract("G-11")
 async def test_index_names_models_that_were_never_loaded(controller: Client) -> None:
     models = (await controller.call("RepositoryIndex")).models
     assert [(model.name, model.state) for model in models] == [
@@ -206,6 +217,7 @@ async def test_index_names_models_that_were_never_loaded(controller: Client) -> 
     ]
 
 
+@pytest.mark.contract("X-20")
 async def test_models_are_not_controlled_unless_it_is_allowed(client: Client) -> None:
     request = pb.RepositoryModelLoadRequest(model_name="identity")
     code, text = await failure(client.call("RepositoryModelLoad", request))
@@ -213,6 +225,7 @@ async def test_models_are_not_controlled_unless_it_is_allowed(client: Client) ->
     assert text == "explicit model load / unload is not allowed if polling is enabled"
 
 
+@pytest.mark.contract("G-11")
 @pytest.mark.parametrize(
     "name", ["RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"]
 )
@@ -226,6 +239,7 @@ async def test_repository_cannot_be_chosen(controller: Client, name: str) -> Non
 # -- unary inference ------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-07")
 @pytest.mark.parametrize("model", ["identity", "isolated"])
 async def test_inference_is_answered(client: Client, model: str) -> None:
     reply = await client.call("ModelInfer", infer_request(model, "my-id", IN=ONE))
@@ -234,6 +248,7 @@ async def test_inference_is_answered(client: Client, model: str) -> None:
     assert not reply.parameters
 
 
+@pytest.mark.contract("G-07")
 @pytest.mark.parametrize(("version", "answers"), [("", "3"), ("1", "1"), ("3", "3")])
 async def test_highest_version_answers_unless_one_is_named(
     client: Client, version: str, answers: str
@@ -250,6 +265,7 @@ async def test_many_calls_at_once_are_all_answered(client: Client) -> None:
     assert [int(output(reply, "OUT")[0, 0]) for reply in replies] == list(range(200))
 
 
+@pytest.mark.contract("GT-01")
 @pytest.mark.parametrize("model", ["identity", "isolated"])
 async def test_inference_of_64_mib(client: Client, model: str) -> None:
     array = np.arange(16 << 20, dtype=np.float32)
@@ -257,12 +273,14 @@ async def test_inference_of_64_mib(client: Client, model: str) -> None:
     assert (output(reply, "OUT") == array).all()
 
 
+@pytest.mark.contract("G-07", "DC-03")
 async def test_decoupled_model_does_not_answer_unary_calls(client: Client) -> None:
     code, text = await failure(client.call("ModelInfer", repeat_request("repeat", [1])))
     assert code is grpc.StatusCode.UNIMPLEMENTED
     assert text == "ModelInfer RPC doesn't support models with decoupled transaction policy"
 
 
+@pytest.mark.contract("G-34")
 @pytest.mark.parametrize("count", [0, 2])
 async def test_other_than_one_response_is_an_error(local: GrpcSettings, count: int) -> None:
     async with connected(Answering(*map(number, range(count))), local) as client:
@@ -271,6 +289,7 @@ async def test_other_than_one_response_is_an_error(local: GrpcSettings, count: i
     assert text == f"expected a single response, got {count}"
 
 
+@pytest.mark.contract("GP-21")
 async def test_cancelled_call_cancels_its_request(local: GrpcSettings) -> None:
     server = ManualServer()
     async with connected(server, local) as client:
@@ -280,6 +299,7 @@ async def test_cancelled_call_cancels_its_request(local: GrpcSettings) -> None:
         await eventually(lambda: server.closed == ["a"])
 
 
+@pytest.mark.contract("GP-23")
 async def test_deadline_cancels_its_request(local: GrpcSettings) -> None:
     server = ManualServer()
     async with connected(server, local) as client:
@@ -301,6 +321,7 @@ async def test_cancelled_call_leaves_its_neighbours_alone(local: GrpcSettings) -
 # -- streams --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-08", "GP-15")
 async def test_several_models_talk_on_one_stream(client: Client) -> None:
     responses = await client.conversation(
         [
@@ -317,6 +338,7 @@ async def test_several_models_talk_on_one_stream(client: Client) -> None:
     assert ids[-1] == "r"
 
 
+@pytest.mark.contract("GP-16")
 async def test_a_thousand_requests_on_one_stream_are_answered_in_order(client: Client) -> None:
     requests = [
         infer_request("identity", str(n), IN=np.full(1, n, np.float32)) for n in range(1000)
@@ -326,6 +348,7 @@ async def test_a_thousand_requests_on_one_stream_are_answered_in_order(client: C
     assert [output(r.infer_response, "OUT")[0] for r in responses] == list(range(1000))
 
 
+@pytest.mark.contract("GP-16", "DC-01")
 async def test_a_hundred_decoupled_requests_on_one_stream_keep_their_order(
     client: Client,
 ) -> None:
@@ -336,6 +359,7 @@ async def test_a_hundred_decoupled_requests_on_one_stream_keep_their_order(
     assert all(values == list(range(20)) for values in seen.values())
 
 
+@pytest.mark.contract("GP-22")
 async def test_cancelled_stream_cancels_its_requests(
     client: Client, server: InferenceServer
 ) -> None:
@@ -372,6 +396,7 @@ async def test_reader_that_does_not_read_holds_back_the_model(
     await eventually(lambda: cancelled(server) == before + 1)
 
 
+@pytest.mark.contract("GP-20")
 async def test_half_close_does_not_stop_responses(client: Client) -> None:
     call = client.stream()
     await call.write(repeat_request("repeat", range(8), delay=10))
@@ -396,6 +421,7 @@ async def test_bytes_that_are_no_request_end_the_stream_and_its_requests(
 # -- the end --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("G-35")
 async def test_server_that_stops_takes_no_more_requests(
     local: GrpcSettings, tmp_path: Path
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.statistics import Statistics
 from penstock.models.views import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
@@ -17,6 +19,7 @@ def test_nothing_done_is_all_zeros() -> None:
     assert message == expected
 
 
+@pytest.mark.contract("ST-01", "ST-02")
 def test_every_duration_is_in_its_place() -> None:
     statistics = Statistics()
     names = [field.name for field in pb.InferStatistics.DESCRIPTOR.fields]
@@ -29,6 +32,7 @@ def test_every_duration_is_in_its_place() -> None:
     ]
 
 
+@pytest.mark.contract("ST-03")
 def test_batches_are_listed_by_their_size() -> None:
     statistics = Statistics()
     for rows in (4, 1, 4):

@@ -10,6 +10,7 @@ from penstock.core.errors import InferenceError
 from penstock.rpc.status import StatusCode, clean, status_code
 
 
+@pytest.mark.contract("G-31")
 @pytest.mark.parametrize(
     ("error", "code"),
     [

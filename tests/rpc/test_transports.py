@@ -184,6 +184,7 @@ async def test_call_without_a_deadline_has_none(client: Client, handlers: Handle
     assert handlers.contexts[0].deadline is None
 
 
+@pytest.mark.contract("GP-21")
 async def test_cancel_reaches_the_method(client: Client, handlers: Handlers) -> None:
     call = unary(client, "wait")
     await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
@@ -191,6 +192,7 @@ async def test_cancel_reaches_the_method(client: Client, handlers: Handlers) -> 
     await asyncio.wait_for(handlers.cancelled.wait(), PATIENCE)
 
 
+@pytest.mark.contract("GP-23")
 async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await unary(client, "wait", timeout=0.1)
@@ -306,6 +308,7 @@ async def test_client_that_leaves_in_full_flow_ends_the_method_quietly(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.contract("GP-25")
 async def test_write_waits_for_a_slow_reader(client: Client, handlers: Handlers) -> None:
     """The transport takes some, then makes the method wait; memory stays bounded."""
     call = stream(client, "flood")
@@ -318,6 +321,7 @@ async def test_write_waits_for_a_slow_reader(client: Client, handlers: Handlers)
 # -- messages -------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GT-01")
 async def test_message_of_64_mib_passes_both_ways(client: Client) -> None:
     data = bytes(range(256)) * (64 << 12)
     request = pb.ModelInferRequest(raw_input_contents=[data])
@@ -375,6 +379,7 @@ async def test_unknown_method_is_unimplemented(client: Client, path: str) -> Non
 # -- the endpoint ---------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("GT-02")
 @pytest.mark.parametrize("name", ["grpcio", "native"])
 async def test_port_in_use_is_one_clear_error(name: str) -> None:
     """In a process of its own, to see that gRPC itself is silent."""
@@ -406,6 +411,7 @@ async def test_port_of_another_server_of_ours_is_in_use_too(
             await opened(serve, replace(local, port=port))
 
 
+@pytest.mark.contract("GT-02")
 async def test_port_can_be_shared_when_it_is_asked_for(local: GrpcSettings, serve: Open) -> None:
     async with serve([], replace(local, reuse_port=True), Countdown(0)) as port:
         assert await opened(serve, replace(local, port=port, reuse_port=True)) == port
@@ -437,6 +443,7 @@ async def test_closing_ends_calls_that_outlast_the_grace(
     await channel.close(None)
 
 
+@pytest.mark.contract("GT-05")
 @pytest.mark.parametrize("level", list(CompressionLevel))
 async def test_responses_are_compressed_as_asked(
     local: GrpcSettings, serve: Open, handlers: Handlers, level: Any
@@ -449,6 +456,7 @@ async def test_responses_are_compressed_as_asked(
         assert (await unary(Client(channel), "echo", id="x" * 10_000)).id == "x" * 10_000
 
 
+@pytest.mark.contract("GT-05")
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_compressed_requests_are_read(client: Client, compression: Any) -> None:
     assert (await unary(client, "echo", id="x" * 10_000, compression=compression)).id[:1] == "x"

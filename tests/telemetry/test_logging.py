@@ -33,6 +33,7 @@ def messages(text: str) -> list[str]:
     return re.findall(r"\] (.*)", text)
 
 
+@pytest.mark.contract("L-01")
 def test_the_default_format(capsys: Capture) -> None:
     configure(LogSettings())
     logger.info("Started %s at %s", "HTTPService", "0.0.0.0:8000")
@@ -44,6 +45,7 @@ def test_the_default_format(capsys: Capture) -> None:
     )
 
 
+@pytest.mark.contract("L-02")
 def test_the_iso_format(capsys: Capture) -> None:
     configure(LogSettings(format="ISO8601"))
     logger.error("no")
@@ -59,6 +61,7 @@ def test_times_are_utc(capsys: Capture) -> None:
     assert capsys.readouterr().out.startswith("I0101 00:00:01.500000 ")
 
 
+@pytest.mark.contract("L-01")
 def test_information_and_trouble_part(capsys: Capture) -> None:
     configure(LogSettings())
     logger.info("a")
@@ -70,6 +73,7 @@ def test_information_and_trouble_part(capsys: Capture) -> None:
     assert [line[0] for line in captured.err.splitlines()] == ["W", "E"]
 
 
+@pytest.mark.contract("L-03")
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -104,12 +108,14 @@ def test_information_of_libraries_is_detail(capsys: Capture) -> None:
     assert messages(capsys.readouterr().out) == ['"asked for"']
 
 
+@pytest.mark.contract("L-04")
 def test_a_message_cannot_forge_a_line(capsys: Capture) -> None:
     configure(LogSettings())
     logger.error('bad "name"\nE0101 forged \ud800é')
     assert messages(capsys.readouterr().err) == [r'"bad \"name\"\nE0101 forged \\ud800é"']
 
 
+@pytest.mark.contract("L-04")
 def test_escaping_can_be_turned_off(capsys: Capture) -> None:
     configure(LogSettings(escape=False))
     logger.error('two\nlines "quoted"')
@@ -136,6 +142,7 @@ def test_tables_stand_below_the_start_of_a_line(capsys: Capture) -> None:
     assert rest == ["+---+", "| A |", "+---+", "", ""]
 
 
+@pytest.mark.contract("L-05")
 def test_a_file_gets_everything_as_well(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "log"
     configure(LogSettings(file=str(file)))

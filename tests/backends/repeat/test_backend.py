@@ -67,6 +67,7 @@ def test_is_found_by_its_name() -> None:
     assert find_backend("repeat") is RepeatBackend
 
 
+@pytest.mark.contract("DC-09")
 async def test_one_response_per_element_in_order() -> None:
     backend = await _backend()
     values, numbers = await backend.execute([_request([4, 2, 9], [0, 0, 0])] * 2)
@@ -74,6 +75,7 @@ async def test_one_response_per_element_in_order() -> None:
     assert await _values(numbers, "IDX") == [0, 1, 2]
 
 
+@pytest.mark.contract("DC-09")
 async def test_tensors_have_the_datatypes_and_shapes_of_the_reference() -> None:
     backend = await _backend()
     (outcome,) = await backend.execute([_request([7], [0])])
