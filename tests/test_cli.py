@@ -205,6 +205,7 @@ def test_settings_of_backends_are_grouped_by_name() -> None:
     assert settings.backends.of("vllm") == {"default-max-batch-size": "8"}
 
 
+@pytest.mark.contract("CL-39")
 def test_compound_values() -> None:
     settings = settings_of(
         "--rate-limit-resource=R1:4",
@@ -357,3 +358,14 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
     )
     heavy = "asyncio google grpc numpy onnxruntime openvino prometheus_client starlette uvloop"
     assert not set(done.stderr.split()) & set(heavy.split())
+
+
+@pytest.mark.contract("CL-38", "RC-01")
+def test_a_cache_has_settings() -> None:
+    settings = settings_of("--cache-config=redis,host=h", "--cache-config=redis,port=6379")
+    assert settings.cache.config == {"redis": {"host": "h", "port": "6379"}}
+
+
+@pytest.mark.contract("CL-38", "RC-10")
+def test_the_older_flag_asks_for_the_local_cache() -> None:
+    assert settings_of("--response-cache-byte-size=5").cache.config == {"local": {"size": "5"}}

@@ -118,6 +118,7 @@ def test_sagemaker_confines_the_other_ports() -> None:
         )
 
 
+@pytest.mark.contract("RC-02")
 def test_there_is_one_response_cache() -> None:
     with pytest.raises(SettingsError, match="only a single cache is currently supported"):
         Settings(repository=MODELS, cache=CacheSettings(config={"local": {}, "redis": {}}))

@@ -106,6 +106,7 @@ async def test_an_instance_is_told_about_itself(house: House) -> None:
         ("} instance_group { count: 2", ["m_0_0", "m_1_0", "m_1_1"]),
     ],
 )
+@pytest.mark.contract("I-01", "I-04", "I-05")
 async def test_every_group_has_as_many_instances_as_it_says(
     house: House, groups: str, names: list[str]
 ) -> None:
@@ -114,6 +115,7 @@ async def test_every_group_has_as_many_instances_as_it_says(
     await model.stop()
 
 
+@pytest.mark.contract("I-03")
 async def test_a_group_has_its_instances_on_each_of_its_gpus() -> None:
     group = InstanceGroup(name="g", kind=InstanceKind.KIND_GPU, count=2, gpus=(0, 3))
     contexts = [

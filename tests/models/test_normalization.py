@@ -172,6 +172,7 @@ def test_model_without_groups_has_one_with_its_own_name() -> None:
     assert _groups(ModelConfig("m")) == (InstanceGroup("m", CPU, 1),)
 
 
+@pytest.mark.contract("I-05", "C-41")
 def test_groups_are_numbered_where_they_have_no_name() -> None:
     groups = (InstanceGroup(kind=CPU), InstanceGroup("mine", CPU), InstanceGroup(kind=CPU))
     named = _groups(ModelConfig("m", instance_group=groups))
@@ -184,6 +185,7 @@ def test_count_that_is_none_becomes_one() -> None:
     assert [group.count for group in counted] == [1, 3]
 
 
+@pytest.mark.contract("I-01")
 def test_onnx_models_have_two_instances_on_a_cpu() -> None:
     config = ModelConfig("m", backend="onnxruntime")
     assert _groups(config)[0].count == 2
@@ -203,6 +205,7 @@ def test_onnx_models_have_two_instances_on_a_cpu() -> None:
         (InstanceGroup(kind=InstanceKind.KIND_MODEL), (0,), (InstanceKind.KIND_MODEL, ())),
     ],
 )
+@pytest.mark.contract("I-02")
 def test_kind_is_settled_by_the_gpus_there_are(
     group: InstanceGroup, gpus: tuple[int, ...], settled: tuple[InstanceKind, tuple[int, ...]]
 ) -> None:

@@ -85,6 +85,7 @@ def test_unknown_backend_may_have_any_platform() -> None:
 CACHE = {"response_cache": {"enable": True}}
 
 
+@pytest.mark.contract("RC-05")
 def test_cached_responses_are_single() -> None:
     assert _refusal(_config(**CACHE, model_transaction_policy={"decoupled": True})) == (
         "Response Cache does not currently support model m with 'decoupled' transaction policy. "
@@ -488,6 +489,7 @@ def _instances(**group: Any) -> ModelConfig:
         ),
     ],
 )
+@pytest.mark.contract("I-02", "I-03", "I-06")
 def test_instances_run_where_they_can(
     group: dict[str, Any], gpus: tuple[int, ...], problem: str
 ) -> None:

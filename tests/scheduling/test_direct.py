@@ -42,6 +42,7 @@ async def test_an_instance_gets_one_request_at_a_time() -> None:
 
 
 @pytest.mark.contract("D-01")
+@pytest.mark.contract("I-10", "D-01")
 async def test_instances_work_at_the_same_time() -> None:
     instances = FakeInstance("x", held=True), FakeInstance("y", held=True)
     _scheduled(DirectScheduler(instances), "abc")
@@ -122,3 +123,13 @@ async def test_request_that_leaves_the_queue_is_held_by_nobody() -> None:
     del waiting
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.contract("I-10")
+async def test_a_slow_instance_holds_up_only_what_it_has() -> None:
+    slow, quick = FakeInstance("a", held=True), FakeInstance("b")
+    first, *others = _scheduled(DirectScheduler([slow, quick]), "abcdef")
+    assert [await marks(inference.stream) for inference in others] == [[id] for id in "bcdef"]
+    assert not first.abandoned
+    slow.release()
+    assert await marks(first.stream) == ["a"]

@@ -54,6 +54,7 @@ _CACHED = _model(
 
 
 @needs_answers
+@pytest.mark.contract("ME-20")
 def test_lines_are_as_recorded() -> None:
     """Names, help, types and order of families and labels are those of the real server."""
     page = _page([_CACHED], machine=MachineUsage(), cache=LocalCache(1000))
@@ -123,6 +124,7 @@ def test_every_reason_for_failure_is_there_from_the_start() -> None:
     assert values == {"REJECTED": 2, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
 
 
+@pytest.mark.contract("ME-19")
 def test_cache_is_shown_for_models_that_use_one() -> None:
     page = _page([_CACHED, _model("b")])
     assert _value(page, "nv_cache_num_hits_per_model", model="a", version="1") == 2
