@@ -7,7 +7,7 @@ import pytest
 
 from gateway.serving import FakeServer
 from penstock.core.errors import UnavailableError
-from penstock.core.statistics import Duration, Statistics
+from penstock.core.statistics import Duration, ResponseStatistics, Statistics
 from penstock.models.views import ModelStatistics
 
 _HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]
@@ -94,3 +94,17 @@ async def test_statistics_are_numbers(
     assert [batch["batch_size"] for batch in model["batch_stats"]] == [1, 4]
     assert model["batch_stats"][1]["compute_infer"] == {"count": 1, "ns": 2}
     assert (model["response_stats"], model["memory_usage"]) == ({}, [])
+
+
+@pytest.mark.contract("ST-04", "ST-08")
+async def test_responses_are_counted_by_their_index(
+    client: httpx.AsyncClient, server: FakeServer
+) -> None:
+    counted = Statistics(responses={0: ResponseStatistics()})
+    counted.responses[0].empty_response.add(5)
+    server.counted = (ModelStatistics("numbers", "1", counted),)
+    (model,) = (await client.get("/v2/models/numbers/stats")).json()["model_stats"]
+    zero = {"count": 0, "ns": 0}
+    names = ("compute_infer", "compute_output", "success", "fail", "cancel")
+    expected = dict.fromkeys(names, zero) | {"empty_response": {"count": 1, "ns": 5}}
+    assert model["response_stats"] == {"0": expected}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.statistics import Statistics
+from penstock.core.statistics import ResponseStatistics, Statistics
 from penstock.models.views import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.statistics import encode_statistics
 
 
+@pytest.mark.contract("ST-01", "ST-02")
 def test_nothing_done_is_all_zeros() -> None:
     message = encode_statistics(ModelStatistics("m", "1", Statistics()))
     zero = pb.StatisticDuration()
@@ -44,3 +45,15 @@ def test_batches_are_listed_by_their_size() -> None:
     ]
     assert [b.compute_input.ns for b in batches] == [10, 20]
     assert [b.compute_output.ns for b in batches] == [30, 60]
+
+
+@pytest.mark.contract("ST-04")
+def test_responses_are_named_by_their_index() -> None:
+    statistics = Statistics(responses={0: ResponseStatistics(), 12: ResponseStatistics()})
+    names = [field.name for field in pb.InferResponseStatistics.DESCRIPTOR.fields]
+    for count, name in enumerate(names, 1):
+        getattr(statistics.responses[12], name).add(count * 1000, count)
+    found = encode_statistics(ModelStatistics("m", "1", statistics)).response_stats
+    assert sorted(found) == ["0", "12"]
+    assert [getattr(found["12"], name).count for name in names] == [1, 2, 3, 4, 5, 6]
+    assert [getattr(found["12"], name).ns for name in names] == [1000 * n for n in range(1, 7)]

@@ -17,6 +17,7 @@ from penstock.core.errors import (
     RequestCancelledError,
 )
 from penstock.core.request import InferenceRequest
+from penstock.core.response_times import ResponseTimes, Transform
 from penstock.core.statistics import FailureReason, Phase, Statistics
 from penstock.core.stream import ResponseStream
 
@@ -52,7 +53,7 @@ class Inference:
     it `on_left`: the one for the queue, the other for the sequence that the request is in.
     `rescheduled` is set by an instance that executed the request and wants it again.
     `within` gets the compute times as well. `former` is who forms batches, if the request waits
-    for one.
+    for one. `responses` counts each response, where the model's are told apart.
     """
 
     __slots__ = (
@@ -69,6 +70,7 @@ class Inference:
         "on_left",
         "request",
         "rescheduled",
+        "responses",
         "rows",
         "start",
         "statistics",
@@ -90,6 +92,7 @@ class Inference:
         self.from_backend = False
         self.rescheduled = False
         self.former: Former | None = None
+        self.responses: ResponseTimes | None = None
         self._alarm: Ticket[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
@@ -133,6 +136,12 @@ class Inference:
         self.compute_output_start = self.compute_end = 0
         self.statistics.pending += 1
 
+    def counting_responses(self, transform: Transform | None) -> Transform:
+        """What is to be done with each response so that they are counted one by one."""
+        counted = self.statistics.responses
+        self.responses = ResponseTimes(counted, lambda: self.compute_start, transform)
+        return self.responses
+
     def watch(self, deadlines: Deadlines) -> None:
         """Keep to the deadline that the request has."""
         assert self.request.deadline is not None
@@ -174,6 +183,8 @@ class Inference:
         else:
             statistics.fail.add(now - self.start)
             self._failed(error)
+        if self.responses is not None:
+            self.responses.ended(error)
         statistics.left()
         if self._alarm is not None:
             self._alarm.pop(self, None)

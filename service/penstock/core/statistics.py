@@ -62,12 +62,25 @@ class BatchStatistics:
 
 
 @dataclass(slots=True)
+class ResponseStatistics:
+    """Responses that were the n-th of their requests (contract ST-04)."""
+
+    compute_infer: Duration = field(default_factory=Duration)
+    compute_output: Duration = field(default_factory=Duration)
+    success: Duration = field(default_factory=Duration)
+    fail: Duration = field(default_factory=Duration)
+    empty_response: Duration = field(default_factory=Duration)
+    cancel: Duration = field(default_factory=Duration)
+
+
+@dataclass(slots=True)
 class Statistics:
     """Counters of one model version since it was loaded.
 
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
     milliseconds since the epoch. `pending` requests wait for an instance (ME-07). `cached` says
     whether responses are kept in the response cache.
+    `responses` are told apart by their index where `each_response` is set.
     `queue_times` counts requests by how long they waited, the last those beyond all bounds.
     """
 
@@ -82,6 +95,8 @@ class Statistics:
     failures: Counter[FailureReason] = field(default_factory=Counter)
     cancelled: Counter[Phase] = field(default_factory=Counter)
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
+    responses: dict[int, ResponseStatistics] = field(default_factory=dict)
+    each_response: bool = False
     inference_count: int = 0
     execution_count: int = 0
     last_inference: int = 0

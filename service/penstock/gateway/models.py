@@ -89,6 +89,14 @@ _DURATIONS = (
     "cache_hit",
     "cache_miss",
 )
+_RESPONSE_DURATIONS = (
+    "compute_infer",
+    "compute_output",
+    "success",
+    "fail",
+    "empty_response",
+    "cancel",
+)
 _BATCH_DURATIONS = ("compute_input", "compute_infer", "compute_output")
 
 
@@ -101,7 +109,10 @@ def _statistics(model: ModelStatistics) -> dict[str, Any]:
         "inference_count": counted.inference_count,
         "execution_count": counted.execution_count,
         "inference_stats": {name: _duration(getattr(counted, name)) for name in _DURATIONS},
-        "response_stats": {},
+        "response_stats": {
+            str(index): {name: _duration(getattr(one, name)) for name in _RESPONSE_DURATIONS}
+            for index, one in sorted(counted.responses.items())
+        },
         "batch_stats": [
             {"batch_size": size}
             | {name: _duration(getattr(batch, name)) for name in _BATCH_DURATIONS}

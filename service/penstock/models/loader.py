@@ -49,6 +49,9 @@ from penstock.scheduling.rate_limiter import RateLimiter
 _AHEAD = 16
 """Batches that a lone instance of a quick model may have at once."""
 
+_EACH_RESPONSE = "penstock.response_statistics"
+"""The parameter by which a model has its first, second, ... responses counted apart."""
+
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
 
 
@@ -157,6 +160,7 @@ class ModelLoader:
         resize = scheduler.resize if isinstance(scheduler, Resizable) else None
         scheduler = self._cached(scheduler, config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
+        statistics.each_response = config.parameter(_EACH_RESPONSE) == "true"
         return Model(
             config,
             version,

@@ -121,10 +121,12 @@ class Model:
         if self._to_model is not None:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version, within)
-        inference.stream.transform = self._to_client
+        to_client = self._to_client
         if request.classes:
-            classes = self._classifier.transform(request.classes, self._to_client)
-            inference.stream.transform = classes
+            to_client = self._classifier.transform(request.classes, to_client)
+        if self.statistics.each_response:
+            to_client = inference.counting_responses(to_client)
+        inference.stream.transform = to_client
         if request.deadline is not None:
             inference.watch(self._deadlines)
         try:

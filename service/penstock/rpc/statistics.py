@@ -35,6 +35,17 @@ def encode_statistics(model: ModelStatistics) -> pb.ModelStatistics:
             )
             for size, batch in sorted(counted.batches.items())
         ],
+        response_stats={
+            str(index): pb.InferResponseStatistics(
+                compute_infer=_duration(response.compute_infer),
+                compute_output=_duration(response.compute_output),
+                success=_duration(response.success),
+                fail=_duration(response.fail),
+                empty_response=_duration(response.empty_response),
+                cancel=_duration(response.cancel),
+            )
+            for index, response in counted.responses.items()
+        },
     )
 
 

@@ -1,0 +1,83 @@
+"""Triton's perf_analyzer against this server, where it is installed: it reads what it needs.
+
+`PERF_ANALYZER` names the program if it is not on the path; libraries that it needs may be in
+`lib/` beside it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc as grpcclient
+
+from serving import Served, serving
+
+_PROGRAM = os.environ.get("PERF_ANALYZER") or shutil.which("perf_analyzer")
+
+pytestmark = pytest.mark.skipif(
+    _PROGRAM is None, reason="no perf_analyzer on the path or in PERF_ANALYZER"
+)
+
+_CONFIG = """\
+backend: "identity"
+max_batch_size: 8
+dynamic_batching { max_queue_delay_microseconds: 100 }
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]
+"""
+
+_MODES = {
+    "unary": ["-i", "grpc"],
+    "async": ["-i", "grpc", "--async"],
+    "stream": ["-i", "grpc", "--async", "--streaming"],
+    "http": ["-i", "http"],
+    "batch": ["-i", "grpc", "-b", "4"],
+    "rate": ["-i", "grpc", "--request-rate-range=50"],
+}
+_SHARED = ["--shared-memory=system", "--output-shared-memory-size=64"]
+_MODES |= {f"{name} shared": [*_MODES[name], *_SHARED] for name in ("unary", "stream", "http")}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    directory = tmp_path_factory.mktemp("perf")
+    (directory / "models" / "identity" / "1").mkdir(parents=True)
+    (directory / "models" / "identity" / "config.pbtxt").write_text(_CONFIG)
+    with serving(directory / "models", directory / "log", "--allow-client-shm=true") as served:
+        yield served
+
+
+@pytest.mark.contract("PA-01", "PA-02", "PA-04", "PA-05", "PA-06", "PA-09", "PA-13", "PA-19")
+@pytest.mark.contract("PA-20", "ST-10")
+@pytest.mark.parametrize("mode", _MODES)
+def test_perf_analyzer_measures_both_sides(server: Served, mode: str, tmp_path: Path) -> None:
+    """It exits well only with statistics that grow, and reports what they say."""
+    table, load = tmp_path / "table.csv", [] if "rate" in mode else ["--concurrency-range=2"]
+    target = server.http if "http" in _MODES[mode] else server.grpc
+    window = ["--measurement-interval=300", "--max-trials=3", "--stability-percentage=999"]
+    command = ["-m", "identity", "-u", target, *_MODES[mode], *load, *window, "-f", str(table)]
+    ran = _run(command)
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    assert float(row["Inferences/Second"]) > 0
+    assert float(row["Server Queue"]) > 0
+    compute = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
+    assert sum(float(row[column]) for column in compute) > 0
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        assert not client.get_system_shared_memory_status().regions
+
+
+def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    assert _PROGRAM is not None
+    path = f"{Path(_PROGRAM).resolve().parent / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    environment = {**os.environ, "LD_LIBRARY_PATH": path}
+    return subprocess.run(
+        [_PROGRAM, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
