@@ -217,6 +217,7 @@ async def open_server(
         max_pending=settings.max_pending_requests,
         limiter=_rate_limiter(settings.rate_limit),
         placements=_placements(settings.devices),
+        gpu_limits=settings.devices.load_limits,
     )
     lifecycle = ModelLifecycle(
         repository, loader, load_threads=settings.repository.load_thread_count

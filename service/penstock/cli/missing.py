@@ -31,7 +31,6 @@ MISSING = (
     Missing("trace.mode", "trace-config mode", "tracing"),
     Missing("backends.directory", "backend-directory", "backends from a directory"),
     Missing("cache.directory", "cache-directory", "caches from a directory"),
-    Missing("devices.load_limits", "model-load-gpu-limit", "limits on GPU memory"),
 )
 
 

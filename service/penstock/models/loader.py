@@ -26,6 +26,7 @@ from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
 from penstock.models.contexts import instance_contexts
 from penstock.models.ensemble import FindModel, compose, part_names
+from penstock.models.gpu_memory import check_gpu_memory
 from penstock.models.instance import ThreadInstance
 from penstock.models.labels import read_labels
 from penstock.models.limited_instance import LimitedInstance, turn_of
@@ -69,6 +70,7 @@ class ModelLoader:
         max_pending: int = 0,
         limiter: RateLimiter | None = None,
         placements: Mapping[str, Placement] | None = None,
+        gpu_limits: Mapping[int, float] | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
@@ -78,6 +80,7 @@ class ModelLoader:
         self._max_pending = max_pending
         self._limiter = limiter
         self._placements = placements or {}
+        self._gpu_limits = gpu_limits or {}
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -90,6 +93,7 @@ class ModelLoader:
         path = files.versions[version]
         labels = await asyncio.to_thread(read_labels, config, files.path)
         origin = await asyncio.to_thread(origin_of, files, version)
+        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         make = await self._maker(backend, config, path)
         instances = self._instances(config, version, path, make)
         samples = await asyncio.to_thread(read_samples, config, files.path)
@@ -115,6 +119,7 @@ class ModelLoader:
         validate(config, self._gpus)
         backend.check_config(config)
         path = files.versions[version]
+        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         make = await self._maker(backend, config, path)
         wanted = self._instances(config, version, path, make)
         kept, added, removed = matched(wanted, model.instances)
