@@ -26,7 +26,7 @@ from penstock.core.tensor import Buffer
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.exchange import NO_PLACES, Exchange, Places
-from penstock.hosting.lending import Borrower
+from penstock.hosting.lending import Block, Borrower
 from penstock.hosting.messages import (
     Kind,
     pack_next_response,
@@ -68,8 +68,9 @@ class Stub:
     def __init__(self, connection: socket.socket, inputs: int, outputs: int) -> None:
         self._link = BlockingLink(connection, self._receive)
         self._out = Arena(outputs)
-        self._freed: deque[int] = deque()
+        self._freed: deque[Block] = deque()
         self._borrower = Borrower()
+        self._borrower.on_return = self._freed.append
         view = ArenaView(inputs, self._freed.append)
         self._exchange = Exchange(self._out, view, borrower=self._borrower)
         self._work: deque[tuple[int, Any, memoryview]] = deque()
@@ -191,7 +192,7 @@ class Stub:
 
     def tell_freed(self) -> None:
         """Give back what the model has let go of: blocks of the server's arena, and calls."""
-        freed: list[int] = []
+        freed: list[Block] = []
         while self._freed:  # other threads may let go meanwhile
             freed.append(self._freed.popleft())
         if freed:

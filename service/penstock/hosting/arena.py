@@ -1,7 +1,8 @@
 """Shared memory for large tensors between the server and one model process.
 
 Each direction has an arena of its own: anonymous memory (no file to leak, whoever dies) that both
-processes map. Its writer allocates blocks; the reader tells which ones it no longer looks at.
+processes map. Its writer allocates blocks; the reader tells which ones it no longer looks at. What
+one model process has written may be lent to another, which maps it as well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.core.tensor import Buffer
 
 SHARE_FROM = 16 * 1024
@@ -26,6 +28,10 @@ _SMALLEST = 16
 
 _KEEP = 64 << 20
 """Free blocks of more than this are given back to the system instead of kept warm."""
+
+
+LEND_FROM = 256 * 1024
+"""Bytes from which it is cheaper to have another process map a block than to copy it."""
 
 
 def create(size: int) -> int:
@@ -93,10 +99,19 @@ class ArenaView:
     keeps the memory mapped, also after the other process has died.
     """
 
-    def __init__(self, descriptor: int, on_free: Callable[[int], None]) -> None:
+    def __init__(
+        self, descriptor: int, on_free: Callable[[int], None], region: Region | None = None
+    ) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self._on_free = on_free
+        self._region = region
         self._watched: dict[int, weakref.ref[object]] = {}
+
+    def place(self, offset: int, block: memoryview) -> RegionSlice | None:
+        """Where a block that was viewed lies, for other processes that can map the same memory."""
+        if self._region is None or len(block) < LEND_FROM:
+            return None
+        return HostSlice(self._region, offset, block)
 
     def view(self, offset: int, size: int) -> memoryview:
         """The block's bytes, without a copy."""
@@ -108,3 +123,23 @@ class ArenaView:
     def _released(self, offset: int) -> None:
         del self._watched[offset]
         self._on_free(offset)
+
+
+class ArenaRegion(Region):
+    """What one model process has written, as memory that others can map.
+
+    Its number, like that of no memory of a client's, is below zero.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        super().__init__(-status.st_ino, "", status.st_size)
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    @property
+    def file(self) -> SharedFile:
+        return SharedFile(self._descriptor, 0, self.byte_size)
+
+    def slice(self, offset: int, size: int) -> RegionSlice:
+        raise AssertionError("whoever views a block knows where it lies")

@@ -1,6 +1,7 @@
 """Tensors over the link: small ones inside the frame, large ones in the shared arenas.
 
-Those in memory of a client's stay there, where both processes have mapped it.
+Those in memory of a client's, or in what another model process has written, stay there, where both
+processes have mapped it.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Exchange:
         """
         specs: Specs = []
         buffers: list[Buffer] = []
+        lent: list[RegionSlice] = []
         large = False
         for name, tensor in tensors.items():
             if places or tensor.shared is not None:
@@ -63,6 +65,8 @@ class Exchange:
                     shape = _plain(tensor.shape)
                     specs.append((name, tensor.datatype._value_, shape, tensor.nbytes, where))
                     buffers.append(b"")
+                    if where != PLACED and tensor.shared is not None:
+                        lent.append(tensor.shared)
                     continue
             buffer = tensor.buffer
             if type(buffer) is not bytes:
@@ -71,6 +75,8 @@ class Exchange:
             large = large or size >= SHARE_FROM
             buffers.append(buffer)
             specs.append((name, tensor.datatype._value_, _plain(tensor.shape), size, INSIDE))
+        if lent and self._lender is not None:  # only now, as below: what is lent must be sent
+            self._lender.keep(lent)
         if large:  # only now, since making a buffer may fail: what is in the arena must be sent
             return [self._placed(*each, payload) for each in zip(specs, buffers, strict=True)]
         payload += buffers
@@ -92,7 +98,7 @@ class Exchange:
         return INSIDE if offset is None else offset
 
     def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> int | tuple[int, int] | None:
-        """Where a tensor is, or is put, that need not travel: in memory of a client's."""
+        """Where a tensor is, or is put, that need not travel: in memory that is lent."""
         if (shared := tensor.shared) is not None and shared.size >= SHARE_FROM:
             if self._lender is not None and self._lender.lends(shared):
                 return shared.region.number, shared.offset
@@ -112,25 +118,25 @@ class Exchange:
         """
         tensors: dict[str, Tensor] = {}
         for name, datatype, shape, size, offset in specs:
-            buffer: Buffer
             if offset == INSIDE:
-                buffer = payload[at : at + size]
+                tensors[name] = Tensor(_DATATYPES[datatype], shape, payload[at : at + size])
                 at += size
             elif offset == PLACED:
                 tensors[name] = _in_place(datatype, shape, size, places.get(name))
-                continue
             else:
-                buffer = self._seen(offset, size)
-            tensors[name] = Tensor(_DATATYPES[datatype], shape, buffer)
+                tensors[name] = self._seen(datatype, shape, size, offset)
         return tensors, at
 
-    def _seen(self, where: int | tuple[int, int], size: int) -> Buffer:
-        """What the other side has put into the arena, or sees in memory of a client's too."""
+    def _seen(
+        self, datatype: str, shape: tuple[int, ...], size: int, where: int | tuple[int, int]
+    ) -> Tensor:
+        """What the other side has put into the arena, or sees in memory that was lent to us."""
         if isinstance(where, int):
             assert self._into is not None
-            return self._into.view(where, size)
+            block = self._into.view(where, size)
+            return Tensor(_DATATYPES[datatype], shape, block, self._into.place(where, block))
         assert self._borrower is not None
-        return self._borrower.view(*where, size)
+        return Tensor(_DATATYPES[datatype], shape, self._borrower.view(*where, size))
 
     def pack_places(self, places: Places) -> PlaceSpecs:
         """Describe where outputs go, as far as the other side sees it."""

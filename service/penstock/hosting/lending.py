@@ -1,7 +1,8 @@
-"""Memory of clients, lent to a model process: it maps a region once, and tensors stay in it.
+"""Memory lent to a model process: it maps a region once, and tensors stay in it.
 
-The server offers a region when a request first has a tensor in it, and copies tensors until the
-process says that it has mapped the region; a process that cannot is sent copies for ever.
+It is memory of a client's, or what another model process has written. The server offers a region
+when a request first has a tensor in it, and copies tensors until the process says that it has
+mapped the region; a process that cannot is sent copies for ever.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import asyncio
 import mmap
 import os
 import weakref
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from typing import Any
+
+import numpy as np
 
 from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.tensor import Buffer
@@ -21,8 +26,17 @@ Offer = tuple[int, str, int, int]
 """Number of a region, the file that another process can open, offset in it, and bytes."""
 
 
+Block = int | tuple[int, int]
+"""A block that nobody looks at any more: its offset in the reader's own arena, or the number of a
+region and the offset in it."""
+
+
 class Lender:
-    """The server's side of one link: which regions the process has mapped."""
+    """The server's side of one link: which regions the process has mapped.
+
+    Clients look after their memory themselves; a block of another process is kept until the
+    borrower gives it back.
+    """
 
     def __init__(self, offer: Callable[[Offer], None], withdraw: Callable[[int], None]) -> None:
         self._offer = offer
@@ -30,6 +44,12 @@ class Lender:
         self._loop = asyncio.get_running_loop()
         self._offered: dict[int, weakref.ref[Region]] = {}
         self._lent: set[int] = set()
+        self._kept: defaultdict[tuple[int, int], list[RegionSlice]] = defaultdict(list)
+
+    @property
+    def kept(self) -> int:
+        """Blocks of other processes that this one may still look at."""
+        return sum(map(len, self._kept.values()))
 
     def lends(self, place: RegionSlice) -> bool:
         """Whether the process sees this memory; it is offered the region if it was not yet."""
@@ -39,6 +59,23 @@ class Lender:
         if number not in self._offered:
             self._begin(place.region)
         return False
+
+    def keep(self, places: Iterable[RegionSlice]) -> None:
+        """These are lent now, and those of other processes come back."""
+        for place in places:
+            if place.region.number < 0:
+                self._kept[place.region.number, place.offset].append(place)
+
+    def returned(self, number: int, offset: int) -> None:
+        """The process looks at a block no longer."""
+        kept = self._kept[number, offset]
+        kept.pop()
+        if not kept:
+            del self._kept[number, offset]
+
+    def close(self) -> None:
+        """The process is gone, and looks at nothing."""
+        self._kept.clear()
 
     def accepted(self, number: int) -> None:
         """The process has mapped a region."""
@@ -99,6 +136,10 @@ class Borrower:
 
     def __init__(self) -> None:
         self._regions: dict[int, BorrowedRegion] = {}
+        self._watched: dict[int, weakref.ref[object]] = {}
+        self._views = count()
+        self.on_return: Callable[[Block], None] | None = None
+        """Called when the last view of a block of another process is gone, in any thread."""
 
     def take(self, offer: Any) -> int | None:
         """Map a region that is offered; its number, or `None` when that cannot be done."""
@@ -128,6 +169,19 @@ class Borrower:
         """An input, for the model alone; zeros when the memory or the request's client is gone."""
         region = self._regions.get(number)
         try:
-            return bytearray(size) if region is None else region.private(offset, size)
+            memory = bytearray(size) if region is None else region.private(offset, size)
         except (OSError, ValueError):
-            return bytearray(size)
+            memory = bytearray(size)
+        return self._watching(memory, number, offset) if number < 0 else memory
+
+    def _watching(self, memory: Buffer, number: int, offset: int) -> memoryview:
+        """A view of `memory` that is given back with the last one made of it."""
+        block, view = np.frombuffer(memory, np.uint8), next(self._views)
+
+        def gone(_: object) -> None:
+            del self._watched[view]
+            if self.on_return is not None:
+                self.on_return((number, offset))
+
+        self._watched[view] = weakref.ref(block, gone)
+        return block.data

@@ -7,9 +7,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from penstock.hosting.arena import Arena, ArenaView
+from penstock.hosting.arena import Arena, ArenaRegion, ArenaView
 from penstock.hosting.exchange import INLINE, Exchange
-from penstock.hosting.lending import Borrower, Lender
+from penstock.hosting.lending import Block, Borrower, Lender
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""
@@ -31,16 +31,19 @@ class SharedMemory:
         borrower: Borrower | None = None,
     ) -> None:
         self._arena: Arena | None = Arena(out)
-        view = ArenaView(into, self._released)
+        self._lender = lender
+        view = ArenaView(into, self._released, ArenaRegion(into) if lender else None)
+        if borrower is not None:
+            borrower.on_return = self._released
         self.exchange = Exchange(self._arena, view, lender, borrower)
         for descriptor in (out, into):
             os.close(descriptor)
-        self._freed: deque[int] = deque()
+        self._freed: deque[Block] = deque()
         self._telling = False
-        self._tell: Callable[[list[int]], None] | None = None
+        self._tell: Callable[[list[Block]], None] | None = None
 
-    def open(self, tell: Callable[[list[int]], None]) -> None:
-        """Tell the other side from now on, with `tell(offsets)`."""
+    def open(self, tell: Callable[[list[Block]], None]) -> None:
+        """Tell the other side from now on, with `tell(blocks)`."""
         self._tell = tell
         self._loop = asyncio.get_running_loop()
 
@@ -48,30 +51,36 @@ class SharedMemory:
         """Nobody is left to tell; the memory goes with the last tensor that looks at it."""
         self._tell = None
         self._arena, self.exchange = None, INLINE
+        if self._lender is not None:
+            self._lender.close()
 
-    def free(self, offsets: Iterable[int]) -> None:
-        """The other side no longer looks at blocks of ours."""
-        if self._arena is not None:
-            for offset in offsets:
-                self._arena.free(offset)
+    def free(self, blocks: Iterable[Block]) -> None:
+        """The other side no longer looks at blocks of ours, or at some that were lent to it."""
+        if self._arena is None:
+            return
+        for block in blocks:
+            if isinstance(block, int):
+                self._arena.free(block)
+            elif self._lender is not None:
+                self._lender.returned(*block)
 
     @property
     def used(self) -> int:
         """Blocks of ours that the other side may still look at."""
         return 0 if self._arena is None else self._arena.used
 
-    def _released(self, offset: int) -> None:
+    def _released(self, block: Block) -> None:
         """The last view of a block is gone, in whichever thread."""
         if self._tell is None:
             return
-        self._freed.append(offset)
+        self._freed.append(block)
         if not self._telling:
             self._telling = True
             self._loop.call_soon_threadsafe(self._tell_freed)
 
     def _tell_freed(self) -> None:
         self._telling = False  # before looking, so that nothing is added unseen
-        freed: list[int] = []
+        freed: list[Block] = []
         while self._freed:
             freed.append(self._freed.popleft())
         if freed and self._tell is not None:

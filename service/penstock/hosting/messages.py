@@ -7,7 +7,7 @@ the payload.
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import IntEnum
+from enum import IntEnum, unique
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from penstock.hosting.exchange import INLINE, NO_PLACES, Exchange, Places
 Packed = tuple[Any, list[Buffer]]
 
 
+@unique
 class Kind(IntEnum):
     """Kinds of messages; the comment gives the header."""
 
@@ -35,12 +36,12 @@ class Kind(IntEnum):
     CANCEL = 4  # request id
     PROBE = 5  # None: is the backend healthy?
     FINALIZE = 6  # None
-    FREE = 7  # [offset, ...]: blocks of the receiver's arena that nobody looks at any more
+    FREE = 7  # [offset or (region number, offset), ...]: blocks that nobody looks at any more
     CALLED = 8  # (call id, response): of a request that a model made
     CALL_END = 9  # call id: no more responses
     CALL_ERROR = 10  # (call id, error code, message)
     CONTROLLED = 30  # (call id, value, problem or None)
-    REGION = 32  # (number, path, offset, bytes): memory of a client's that may be mapped
+    REGION = 32  # (number, path, offset, bytes): memory that may be mapped
     REGION_GONE = 33  # number
 
     # model process to front
@@ -62,7 +63,7 @@ class Kind(IntEnum):
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
     REGION_MAPPED = 27  # number
     EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
-    RESCHEDULE = 27  # request id: not done with; it shall come again under the same id
+    RESCHEDULE = 28  # request id: not done with; it shall come again under the same id
 
 
 def pack_request(number: int, request: InferenceRequest, exchange: Exchange = INLINE) -> Packed:
