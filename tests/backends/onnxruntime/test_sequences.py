@@ -53,13 +53,16 @@ def _save_sum(path: Path) -> None:
 
 
 @asynccontextmanager
-async def loaded(path: Path, strategy: str) -> AsyncIterator[Model]:
+async def loaded(path: Path, strategy: str, host: str = "thread") -> AsyncIterator[Model]:
     _save_sum(path / "m" / "1" / "model.onnx")
-    (path / "m" / "config.pbtxt").write_text(_CONFIG % strategy)
-    loader = ModelLoader(lambda _: {}, Reaper())
+    hosted = f'parameters {{ key: "penstock.host" value: {{ string_value: "{host}" }} }}'
+    (path / "m" / "config.pbtxt").write_text(_CONFIG % strategy + hosted)
+    reaper = Reaper()
+    loader = ModelLoader(lambda _: {}, reaper)
     model = await loader.load(ModelRepository([path]).read("m"), 1)
     yield model
     await model.stop()
+    reaper.close()
 
 
 async def _add(model: Model, id: int, x: float, at: int, of: int) -> float:
@@ -82,7 +85,10 @@ def _numbers(id: int) -> Iterator[int]:
 
 @pytest.mark.contract("S-01", "S-13", "S-16")
 @pytest.mark.parametrize("strategy", ["direct {}", "oldest { max_candidate_sequences: 4 }"])
-async def test_many_sequences_add_up_their_own_numbers(tmp_path: Path, strategy: str) -> None:
+@pytest.mark.parametrize("host", ["thread", "process"])
+async def test_many_sequences_add_up_their_own_numbers(
+    tmp_path: Path, strategy: str, host: str
+) -> None:
     async def client(model: Model, id: int) -> bool:
         numbers, total = list(_numbers(id)), 0
         for at, x in enumerate(numbers):
@@ -91,7 +97,7 @@ async def test_many_sequences_add_up_their_own_numbers(tmp_path: Path, strategy:
                 return False
         return True
 
-    async with loaded(tmp_path, strategy) as model:
+    async with loaded(tmp_path, strategy, host) as model:
         right = await asyncio.gather(*(client(model, id) for id in range(1, 101)))
         assert all(right)
         assert max(model.statistics.batches) > 1

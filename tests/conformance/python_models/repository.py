@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
+from typing import Protocol
 
 _TENSOR = re.compile(r"(\w+):(\w+)\[([\d, -]*)\](\?)?")
 
@@ -53,7 +54,13 @@ def parameter(key: str, value: object) -> str:
     return f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}'
 
 
-def write_models(repository: Path, models: Mapping[str, PythonModel]) -> Path:
+class Writable(Protocol):
+    """Any kind of model."""
+
+    def write(self, directory: Path) -> None: ...
+
+
+def write_models(repository: Path, models: Mapping[str, Writable]) -> Path:
     """Write models by their names."""
     for name, model in models.items():
         (repository / name).mkdir(parents=True)

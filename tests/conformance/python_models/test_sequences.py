@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,7 +194,90 @@ _STATES = """
 """
 _ITERATIVE = "iterative_sequence: true"
 
-MODELS = {
+# The examples of Triton's documentation: what is given, in one of them with the id at the end.
+_EXAMPLE = """
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.sums = {}
+
+        def execute(self, requests):
+            return [self.respond(request) for request in requests]
+
+        def respond(self, request):
+            x = {t.name(): t.as_numpy().flat[0] for t in request.inputs()}
+            id = request.correlation_id()
+            if x["READY"]:
+                self.sums[id] = x["INPUT"] if x["START"] else self.sums[id] + x["INPUT"]
+            y = self.sums.get(id, 0) + (x["CORRID"] if x.get("END") else 0)
+            y = pb_utils.Tensor("OUTPUT", np.array([[y]], np.int32))
+            return pb_utils.InferenceResponse([y])
+"""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A model of one step."""
+
+    config: str
+
+    def write(self, directory: Path) -> None:
+        (directory / "1").mkdir()
+        (directory / "config.pbtxt").write_text(self.config)
+
+
+MODELS: dict[str, PythonModel | Ensemble] = {
+    "simple_sequence": PythonModel(
+        _EXAMPLE,
+        "INPUT:INT32[1]",
+        "OUTPUT:INT32[1]",
+        """
+        max_batch_size: 8
+        sequence_batching {
+          max_sequence_idle_microseconds: 5000000
+          control_input [
+            { name: "START" control [
+                { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
+            { name: "READY" control [
+                { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] }
+          ]
+        }
+        """,
+    ),
+    "simple_dyna_sequence": PythonModel(
+        _EXAMPLE,
+        "INPUT:INT32[1]",
+        "OUTPUT:INT32[1]",
+        """
+        max_batch_size: 8
+        sequence_batching {
+          oldest { max_candidate_sequences: 1024 max_queue_delay_microseconds: 10000 }
+          max_sequence_idle_microseconds: 10000000
+          control_input [
+            { name: "START" control [
+                { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] },
+            { name: "END" control [
+                { kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] } ] },
+            { name: "CORRID" control [
+                { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } ] },
+            { name: "READY" control [
+                { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } ] }
+          ]
+        }
+        """,
+    ),
+    "pipeline": Ensemble(
+        """
+        name: "pipeline" platform: "ensemble" max_batch_size: 4
+        input [ { name: "A" data_type: TYPE_INT32 dims: [ 1 ] } ]
+        output [ { name: "B" data_type: TYPE_INT32 dims: [ 3 ] } ]
+        ensemble_scheduling { step [ { model_name: "sums" model_version: -1
+          input_map { key: "X" value: "A" } output_map { key: "Y" value: "B" } } ] }
+        """
+    ),
     "sums": PythonModel(_SUMS, "X:INT32[1]", "Y:INT32[3]", _sequences("direct {}")),
     "oldest": PythonModel(
         _SUMS, "X:INT32[1]", "Y:INT32[3]", _sequences("oldest { max_candidate_sequences: 9 }")
@@ -303,6 +388,30 @@ def test_a_sequence_that_idles_ends(client: Client) -> None:
     assert not ended()
     time.sleep(0.8)
     assert ended()
+
+
+@pytest.mark.contract("S-24")
+@pytest.mark.parametrize(
+    ("model", "adds_id"), [("simple_sequence", False), ("simple_dyna_sequence", True)]
+)
+def test_the_examples_of_the_documentation(client: Client, model: str, adds_id: bool) -> None:
+    numbers = (11, 7, 5, 3, 2, 0, 1)
+    for sign, id in ((1, 1000), (-1, 1001)):
+        requests = [
+            ({"INPUT": ints(sign * x).reshape(1, 1)}, options(id, at, len(numbers)))
+            for at, x in enumerate(numbers)
+        ]
+        told = [int(answer["OUTPUT"].item()) for answer in client.talk(model, requests)]
+        expected = [*accumulate(sign * x for x in numbers)]
+        expected[-1] += id * adds_id
+        assert told == expected
+
+
+@pytest.mark.contract("S-21", "E-12")
+def test_an_ensemble_hands_on_the_sequence_to_its_steps(client: Client) -> None:
+    asked = [({"A": ints(x).reshape(1, 1)}, options(12, at)) for at, x in enumerate((3, 4, 5))]
+    answers = [client.infer("pipeline", x, **how)["B"] for x, how in asked]
+    assert [int(answer.flat[-1]) for answer in answers] == [3, 7, 12]
 
 
 # -- what a model is told ------------------------------------------------------------------------
