@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from fakes import FakeInstance, make_inference, marks, turns
+from fakes import FakeInstance, answer, make_inference, marks, turns
 from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
@@ -133,3 +134,20 @@ async def test_a_slow_instance_holds_up_only_what_it_has() -> None:
     assert not first.abandoned
     slow.release()
     assert await marks(first.stream) == ["a"]
+
+
+async def test_a_request_that_comes_from_within_an_execution_is_not_forgotten() -> None:
+    class Asking(FakeInstance):
+        """Is done at once, and asks the model itself meanwhile."""
+
+        def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+            (inference,) = batch
+            if inference.request.id == "a":
+                scheduler.schedule(inner)
+            answer(inference)
+            done()
+
+    scheduler = DirectScheduler([Asking()])
+    outer, inner = make_inference("a"), make_inference("b")
+    scheduler.schedule(outer)
+    assert [await marks(outer.stream), await marks(inner.stream)] == [["a"], ["b"]]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from fakes import FakeInstance, make_inference, marks, turns
+from penstock.core.errors import InternalError
 from penstock.core.inference import Inference
 from penstock.scheduling.pool import InstancePool
 
@@ -155,3 +156,21 @@ async def test_who_is_no_longer_of_the_pool_gets_nothing_and_finishes_what_it_ha
     leaving.release()
     assert await marks(inference.stream) == ["x"]
     await pool.drain()
+
+
+class Refusing(FakeInstance):
+    """Cannot even begin."""
+
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        raise ValueError("cannot be sent")
+
+
+async def test_a_batch_that_cannot_be_begun_fails_and_leaves_the_instance_free() -> None:
+    instance, calls = Refusing(), Calls()
+    pool, batch = InstancePool([instance], calls), [make_inference(id) for id in "ab"]
+    pool.run(instance, batch)
+    for inference in batch:
+        with pytest.raises(InternalError, match="ValueError: cannot be sent"):
+            await marks(inference.stream)
+    assert pool.idle() is instance
+    await asyncio.wait_for(pool.drain(), 1)

@@ -24,9 +24,10 @@ class Instance(Protocol):
     def available(self) -> bool: ...
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start answering every inference of the batch; never raises.
+        """Start answering every inference of the batch.
 
-        `done` is called once, when the next batch may come: perhaps before this returns.
+        `done` is called once, when the next batch may come: perhaps before this returns. Raises
+        only when the batch could not be begun; then it is not called.
         """
 
 

@@ -23,6 +23,8 @@ class DirectScheduler:
         instance = None if self._queue else self._pool.idle()
         if instance is not None:
             self._pool.run(instance, (inference,))
+            if self._queue:  # it may be done already, and have asked for more
+                self._dispatch()
             return
         self._queue[inference] = None
         inference.on_end = partial(self._queue.pop, inference, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.inference import Inference
+from penstock.core.relay import as_inference_error
 from penstock.scheduling import Instance
 
 
@@ -56,6 +57,10 @@ class InstancePool:
         self._starting = True
         try:
             instance.execute(batch, partial(self._done, instance))
+        except Exception as error:  # what a request holds may be unfit to travel
+            for inference in batch:
+                inference.fail(as_inference_error(error))
+            self._done(instance)
         finally:
             self._starting = False
 
