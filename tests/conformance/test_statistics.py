@@ -1,0 +1,205 @@
+"""The counters of models, as they are after work whose outcome is known (contract area T2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from serving import Served, serving, wait_until
+
+_MODEL = """\
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            value = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            if value.flat[0] < 0:
+                raise ValueError("no negative numbers")
+            time.sleep(float(value.flat[0]))
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)]))
+        return responses
+"""
+
+_CONFIG = """\
+backend: "{backend}"
+max_batch_size: 8
+{more}
+input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+"""
+
+_REPEAT = """\
+backend: "repeat"
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+parameters { key: "penstock.response_statistics" value: { string_value: "true" } }
+input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
+        { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
+        { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
+         { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
+"""
+
+_BATCHING = """\
+dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 5000000 }
+parameters { key: "execute_delay_ms" value: { string_value: "20" } }"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    """A fresh server with a model in a process, one that batches in a thread, and `repeat`."""
+    configs = {
+        "process": _CONFIG.format(backend="python", more=""),
+        "thread": _CONFIG.format(backend="identity", more=_BATCHING),
+        "repeat": _REPEAT,
+    }
+    for name, config in configs.items():
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "config.pbtxt").write_text(config)
+    (tmp_path / "models" / "process" / "1" / "model.py").write_text(_MODEL)
+    control = ("--model-control-mode=explicit", "--load-model=*")
+    with serving(tmp_path / "models", tmp_path / "log", *control) as served:
+        yield served
+
+
+@pytest.fixture
+def client(server: Served) -> Iterator[Any]:
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        yield client
+
+
+def infer(client: Any, model: str, value: float, rows: int = 1, **options: Any) -> None:
+    tensor = grpcclient.InferInput("IN", [rows, 1], "FP32")
+    tensor.set_data_from_numpy(np.full((rows, 1), value, np.float32))
+    client.infer(model, [tensor], **options)
+
+
+def counted(client: Any, model: str) -> Any:
+    (found,) = client.get_inference_statistics(model).model_stats
+    return found
+
+
+def counts(model: Any) -> dict[str, int]:
+    stats = model.inference_stats
+    return {field.name: getattr(stats, field.name).count for field in stats.DESCRIPTOR.fields}
+
+
+NOTHING = dict.fromkeys(
+    "success fail queue compute_input compute_infer compute_output cache_hit cache_miss".split(), 0
+)
+
+
+def executed(number: int) -> dict[str, int]:
+    """What so many executed requests count."""
+    parts = ("success", "queue", "compute_input", "compute_infer", "compute_output")
+    return NOTHING | dict.fromkeys(parts, number)
+
+
+@pytest.mark.contract("ST-01", "ST-02", "ST-03")
+def test_requests_rows_and_executions_are_told_apart(client: Any) -> None:
+    assert counts(counted(client, "process")) == NOTHING
+    assert counted(client, "process").last_inference == 0
+    before = time.time_ns() // 1_000_000
+    for rows in (1, 1, 4):
+        infer(client, "process", 0.01, rows)
+    model = counted(client, "process")
+    assert counts(model) == executed(3)
+    assert (model.inference_count, model.execution_count) == (6, 3)
+    assert before <= model.last_inference <= time.time_ns() // 1_000_000
+    assert {b.batch_size: b.compute_infer.count for b in model.batch_stats} == {1: 2, 4: 1}
+
+
+@pytest.mark.contract("ST-02", "ST-07")
+@pytest.mark.parametrize("model", ["process", "thread"])
+def test_parts_of_a_request_take_no_longer_than_it(client: Any, model: str) -> None:
+    infer(client, model, 0.02, 4)
+    found = counted(client, model)
+    stats = found.inference_stats
+    parts = (stats.queue, stats.compute_input, stats.compute_infer, stats.compute_output)
+    assert all(part.ns > 0 for part in parts)
+    assert stats.compute_infer.ns >= 20_000_000
+    assert sum(part.ns for part in parts) <= stats.success.ns
+    (batch,) = found.batch_stats
+    assert 20_000_000 <= batch.compute_infer.ns <= stats.success.ns
+
+
+@pytest.mark.contract("ST-03", "ST-07")
+def test_requests_of_a_batch_wait_each_for_itself(client: Any) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for waiting in [pool.submit(infer, client, "thread", 0) for _ in range(4)]:
+            waiting.result(10)
+    model = counted(client, "thread")
+    assert counts(model) == executed(4)
+    assert (model.inference_count, model.execution_count) == (4, 1)
+    (batch,) = model.batch_stats
+    assert (batch.batch_size, batch.compute_infer.count) == (4, 1)
+    # Each request has had the whole execution.
+    assert model.inference_stats.compute_infer.ns >= 4 * batch.compute_infer.ns
+
+
+@pytest.mark.contract("ST-06")
+def test_failures_count_where_they_were_executed(client: Any) -> None:
+    """As an execution of a batch, but not as an inference; a refused request is none at all."""
+    infer(client, "process", 0)
+    with pytest.raises(InferenceServerException, match="no negative numbers"):
+        infer(client, "process", -1)
+    with pytest.raises(InferenceServerException, match="batch-size must be <= 8"):
+        infer(client, "process", 0, 9)
+    model = counted(client, "process")
+    assert counts(model) == executed(1) | {"fail": 1}
+    assert (model.inference_count, model.execution_count) == (1, 2)
+    assert [(b.batch_size, b.compute_infer.count) for b in model.batch_stats] == [(1, 2)]
+    assert model.inference_stats.fail.ns > 0
+
+
+@pytest.mark.contract("ST-06")
+def test_cancelled_requests_are_failures(client: Any) -> None:
+    with pytest.raises(InferenceServerException, match="Deadline"):
+        infer(client, "process", 0.3, client_timeout=0.1)
+    wait_until(lambda: counts(counted(client, "process"))["fail"] == 1)
+    assert counts(counted(client, "process"))["success"] == 0
+
+
+@pytest.mark.contract("ST-04", "ST-01")
+def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> None:
+    responses: SimpleQueue[Any] = SimpleQueue()
+    tensors = [grpcclient.InferInput("IN", [3], "INT32")]
+    tensors[0].set_data_from_numpy(np.zeros(3, np.int32))
+    for name, count in (("DELAY", 3), ("WAIT", 1)):
+        tensors.append(grpcclient.InferInput(name, [count], "UINT32"))
+        tensors[-1].set_data_from_numpy(np.full(count, 20, np.uint32))
+    client.start_stream(lambda result, error: responses.put(error))
+    client.async_stream_infer("repeat", tensors)
+    assert [responses.get(timeout=10) for _ in range(3)] == [None] * 3
+    client.stop_stream()
+    model = counted(client, "repeat")
+    assert counts(model) == executed(1)
+    assert (model.inference_count, model.execution_count) == (1, 1)
+    assert model.inference_stats.compute_infer.ns >= 60_000_000
+    each = {int(index): one.success for index, one in model.response_stats.items()}
+    assert sorted(index for index, one in each.items() if one.count) == [0, 1, 2]
+    assert all(one.ns >= 15_000_000 for one in each.values() if one.count)
+
+
+@pytest.mark.contract("ST-09")
+def test_reloading_starts_from_zero(server: Served, client: Any) -> None:
+    infer(client, "process", 0)
+    code = server.log.parent / "models" / "process" / "1" / "model.py"
+    code.write_text(_MODEL + "\n")
+    client.load_model("process")
+    assert counts(counted(client, "process")) == NOTHING
+    assert counted(client, "process").execution_count == 0
