@@ -20,10 +20,10 @@ import uvloop
 
 from penstock.core.backend import find_backend
 from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType, Tensor
 from penstock.models.config_file import read_pbtxt
 from penstock.models.normalization import with_instances
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.codec import decode_request
 from penstock.testing import RunningInstance, running
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -76,7 +76,13 @@ async def _measured(
     return Offline(len(batch), rows / (time.perf_counter() - start), used / rows * 1e6)
 
 
+def _request(message: pb.ModelInferRequest) -> InferenceRequest:
+    pairs = zip(message.inputs, message.raw_input_contents, strict=True)
+    inputs = {t.name: Tensor(DataType(t.datatype), t.shape, raw) for t, raw in pairs}
+    return InferenceRequest(message.model_name, inputs=inputs)
+
+
 if __name__ == "__main__":
     directory, file, length = sys.argv[1:]
-    asked = decode_request(pb.ModelInferRequest.FromString(Path(file).read_bytes()))
+    asked = _request(pb.ModelInferRequest.FromString(Path(file).read_bytes()))
     print(json.dumps(asdict(uvloop.run(_best(Path(directory), asked, float(length))))))
