@@ -61,7 +61,7 @@ def _flood_message() -> pb.ModelInferRequest:
 
 @asynccontextmanager
 async def _call(target: str, message: pb.ModelInferRequest) -> AsyncIterator[Any]:
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.lookahead_bytes", 65536)]
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
     async with grpc.aio.insecure_channel(target, options=options) as channel:
         method = channel.stream_stream(
             _METHOD,
