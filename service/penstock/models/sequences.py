@@ -12,11 +12,13 @@ from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.compatibility import Signature, signature_for
 from penstock.scheduling.forming import BatchPolicy
 from penstock.scheduling.sequences import SequenceBatcher
-from penstock.scheduling.sequences.batcher import MakeStrategy, Place, SequencePolicy
+from penstock.scheduling.sequences.batcher import SequencePolicy
 from penstock.scheduling.sequences.controls import Controls
 from penstock.scheduling.sequences.direct import DirectPolicy, DirectStrategy
 from penstock.scheduling.sequences.instance import MindfulInstance, RowedInstance, WatchedInstance
 from penstock.scheduling.sequences.oldest import OldestStrategy
+from penstock.scheduling.sequences.place import MakeStrategy, Place
+from penstock.scheduling.sequences.preparation import Preparation
 
 
 def sequence_batcher(
@@ -36,8 +38,7 @@ def sequence_batcher(
         make = partial(_direct, direct, controls)
     return SequenceBatcher(
         _policy(config, batching, slots if slots > 0 else rows),
-        controls,
-        read_states(config, model_path),
+        Preparation(controls, read_states(config, model_path)),
         instances,
         make,
     )

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
+from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
+from penstock.scheduling.sequences.table import SequenceTable
 
 
 def make_table(instances: int = 1, slots: int = 1) -> SequenceTable[str]:

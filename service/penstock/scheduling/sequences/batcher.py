@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
 from penstock.core.errors import (
     InferenceError,
-    InvalidRequestError,
     RejectedError,
     RequestCancelledError,
 )
 from penstock.core.inference import Inference
-from penstock.core.request import InferenceRequest
-from penstock.scheduling.sequences.controls import Controls
-from penstock.scheduling.sequences.instance import Executed, MindfulInstance, WatchedInstance
+from penstock.scheduling.sequences.entrance import Entrance
+from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
+from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
 from penstock.scheduling.sequences.losses import Losses
-from penstock.scheduling.sequences.states import States
-from penstock.scheduling.sequences.strategy import Source, Step, Strategy
-from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
-
-logger = logging.getLogger(__name__)
+from penstock.scheduling.sequences.place import MakeStrategy, Place
+from penstock.scheduling.sequences.preparation import Preparation
+from penstock.scheduling.sequences.strategy import Step, Strategy
+from penstock.scheduling.sequences.table import SequenceTable
 
 _TICK = 0.001
 """What the timers of event loops resolve, in seconds."""
@@ -46,20 +43,6 @@ class SequencePolicy:
     decoupled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What the strategy of one instance is made of."""
-
-    instance: MindfulInstance
-    slots: Sequence[Slot]
-    table: SequenceTable[Step]
-    source: Source
-    executed: Executed
-
-
-MakeStrategy = Callable[[Place], tuple[WatchedInstance, Strategy]]
-
-
 class SequenceBatcher:
     """Gives each sequence a slot of one instance, and its requests to that one in order.
 
@@ -71,14 +54,12 @@ class SequenceBatcher:
     def __init__(
         self,
         policy: SequencePolicy,
-        controls: Controls,
-        states: States,
+        preparation: Preparation,
         instances: Sequence[MindfulInstance],
         make_strategy: MakeStrategy,
     ) -> None:
         self._policy = policy
-        self._controls = controls
-        self._states = states
+        self._preparation = preparation
         self._loop = asyncio.get_running_loop()
         slots = [[Slot(n, at) for n in range(policy.slots)] for at in range(len(instances))]
         self._table: SequenceTable[Step] = SequenceTable(slot for own in slots for slot in own)
@@ -87,7 +68,9 @@ class SequenceBatcher:
         self._strategies: list[Strategy] = []
         self._memories: list[object | None] = [None] * len(instances)
         self._losses = Losses(policy.model)
-        self._latest_id = 0
+        self._entrance = Entrance(
+            policy.model, self._table, self._losses, iterative=policy.iterative
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._reap_at = inf
         for at, instance in enumerate(instances):
@@ -101,14 +84,12 @@ class SequenceBatcher:
     # -- Scheduler ----------------------------------------------------------------------------
 
     def schedule(self, inference: Inference) -> None:
-        self._check(inference)
+        self._entrance.check(inference)
+        self._notice_losses()
         request, now = inference.request, self._loop.time()
-        sequence = self._sequence(request, now)
+        sequence = self._entrance.sequence(request, now)
         step = Step(inference, sequence, now)
-        if self._states:
-            keep, stream = sequence.state.__setitem__, inference.stream
-            stream.transform = self._states.taking(request, keep, stream.transform)
-            inference.request = self._states.asking(request)
+        self._preparation.admit(inference, sequence)
         inference.on_left = partial(self._left, step)
         expires = now + request.timeout / 1e6 if request.timeout else inf
         self._table.push(sequence, step, now, end=request.sequence_end, expires=expires)
@@ -131,70 +112,13 @@ class SequenceBatcher:
 
     def prepare(self, sequence: LiveSequence[Step]) -> Inference:
         inference = sequence.waiting[0].inference
-        request = inference.request
-        if self._states and (request.sequence_start or not sequence.state):
-            sequence.state.update(self._states.initial())
-        inputs = {**request.inputs, **self._controls.of(request), **sequence.state}
-        inference.request = replace(request, inputs=inputs)
+        self._preparation.prepare(inference, sequence)
         return inference
 
     def issue(self, sequence: LiveSequence[Step]) -> Inference:
         step = self._table.take(sequence)
         self._steps[step.inference] = step
         return step.inference
-
-    # -- admission ----------------------------------------------------------------------------
-
-    def _check(self, inference: Inference) -> None:
-        """Refuse what is in no sequence (S-02, S-03); iterative models get one made up."""
-        request, model = inference.request, self._policy.model
-        if inference.rows > 1:
-            raise InvalidRequestError(
-                f"inference request to model '{model}' must specify batch-size 1 due to"
-                " requirements of sequence batcher"
-            )
-        if request.correlation_id:
-            return
-        if not self._policy.iterative:
-            raise InvalidRequestError(
-                f"inference request to model '{model}' must specify a non-zero or non-empty"
-                " correlation ID"
-            )
-        inference.request = replace(
-            request, correlation_id=self._own_id(), sequence_start=True, sequence_end=False
-        )
-
-    def _own_id(self) -> int:
-        """An id that no live sequence has."""
-        self._latest_id += 1
-        while self._table.find(self._latest_id) is not None:
-            self._latest_id += 1
-        return self._latest_id
-
-    def _sequence(self, request: InferenceRequest, now: float) -> LiveSequence[Step]:
-        """The sequence that a request belongs to; begins it if the request says so (S-04)."""
-        self._notice_losses()
-        id = request.correlation_id
-        sequence = self._table.find(id)
-        if sequence is None:
-            if not request.sequence_start:
-                raise self._losses.of(id) or self._not_started(id)
-            self._losses.forget(id)
-            return self._table.open(id, now)
-        if request.sequence_start:
-            logger.warning(
-                "sequence %s for model '%s' has a conflict. The previous sequence did not end"
-                " before this sequence start. Previous sequence will be terminated early.",
-                id,
-                self._policy.model,
-            )
-        return sequence
-
-    def _not_started(self, id: int | str) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"inference request for sequence {id} to model '{self._policy.model}' must specify"
-            " the START flag on the first request of the sequence"
-        )
 
     # -- steps --------------------------------------------------------------------------------
 
@@ -241,7 +165,7 @@ class SequenceBatcher:
     def _breaks(self, step: Step) -> bool:
         """Whether the sequence has lost its thread: not executed, or its states not taken."""
         cancelled = isinstance(step.inference.stream.error, RequestCancelledError)
-        return not step.executed or (cancelled and bool(self._states))
+        return not step.executed or (cancelled and self._preparation.keeps_state)
 
     def _take_again(self, step: Step) -> None:
         """The model wants to go on with the request in a later batch (S-20)."""

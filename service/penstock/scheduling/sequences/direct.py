@@ -11,8 +11,9 @@ from penstock.core.errors import InferenceError
 from penstock.scheduling.compatibility import Signature
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.sequences.instance import RowedInstance
+from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
 from penstock.scheduling.sequences.strategy import Source, Step
-from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
+from penstock.scheduling.sequences.table import SequenceTable
 
 _TICK = 0.001
 """What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""

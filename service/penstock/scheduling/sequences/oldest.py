@@ -6,8 +6,8 @@ from penstock.core.errors import InferenceError
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.sequences.instance import WatchedInstance
+from penstock.scheduling.sequences.live_sequence import LiveSequence
 from penstock.scheduling.sequences.strategy import Source, Step
-from penstock.scheduling.sequences.table import LiveSequence
 
 
 class OldestStrategy:

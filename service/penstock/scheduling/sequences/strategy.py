@@ -6,7 +6,7 @@ from typing import Protocol
 
 from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
-from penstock.scheduling.sequences.table import LiveSequence
+from penstock.scheduling.sequences.live_sequence import LiveSequence
 
 
 class Step:
