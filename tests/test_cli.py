@@ -79,6 +79,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return "\n".join(line for line in lines if not line.startswith("Usage: ")).strip()
 
 
+@pytest.mark.contract("CL-01")
 @pytest.mark.parametrize("start", cases(refused=True))
 def test_refusals_have_the_words_of_tritonserver(
     start: Start, served: list[Settings], capsys: pytest.CaptureFixture[str]
@@ -108,6 +109,7 @@ def test_a_port_that_cannot_exist_is_refused(port: str) -> None:
         settings_of(port)
 
 
+@pytest.mark.contract("CL-01")
 def test_serve_and_tritonserver_are_the_same(served: list[Settings]) -> None:
     arguments = ["--model-repository", "r", "--http-port", "9000"]
     assert cli.tritonserver(arguments) == SERVED
@@ -128,6 +130,7 @@ def test_the_last_of_repeated_options_counts() -> None:
     assert settings_of("--http-port=1", "--http-port=2").http.port == 2
 
 
+@pytest.mark.contract("CL-06", "CL-12")
 def test_repositories_and_models_add_up() -> None:
     settings = settings_of(
         "--model-store=s",
@@ -141,6 +144,7 @@ def test_repositories_and_models_add_up() -> None:
     assert settings.repository.control_mode is ModelControlMode.EXPLICIT
 
 
+@pytest.mark.contract("CL-02")
 @pytest.mark.parametrize(
     ("word", "meaning"),
     [("true", True), ("True", True), ("1", True), ("false", False), ("False", False), ("0", False)],
@@ -149,6 +153,7 @@ def test_booleans(word: str, meaning: bool) -> None:
     assert settings_of(f"--strict-readiness={word}").repository.strict_readiness is meaning
 
 
+@pytest.mark.contract("CL-05")
 @pytest.mark.parametrize(("word", "level"), [("2", 2), ("true", 1), ("FALSE", 0)])
 def test_verbosity_may_be_a_boolean(word: str, level: int) -> None:
     assert settings_of(f"--log-verbose={word}").logging.verbose == level
@@ -192,6 +197,7 @@ def test_further_refusals(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.contract("CL-48")
 def test_settings_of_backends_are_grouped_by_name() -> None:
     settings = settings_of(
         "--backend-config=default-max-batch-size=8",
@@ -225,21 +231,25 @@ def test_compound_values() -> None:
     )
 
 
+@pytest.mark.contract("CL-35")
 def test_metrics_listen_where_http_does_unless_told_otherwise() -> None:
     assert settings_of("--http-address=127.0.0.1").metrics.address == "127.0.0.1"
     assert settings_of("--metrics-address=::1").metrics.address == "::1"
 
 
+@pytest.mark.contract("CL-28")
 def test_mutual_tls_implies_tls() -> None:
     assert settings_of("--grpc-use-ssl-mutual=true").grpc.tls.enabled
 
 
+@pytest.mark.contract("CL-08", "CL-50", "AC-01")
 def test_both_ways_to_leave_configurations_as_they_are() -> None:
     assert not settings_of("--disable-auto-complete-config").repository.auto_complete_config
     assert not settings_of("--strict-model-config=true").repository.auto_complete_config
     assert settings_of("--strict-model-config=false").repository.auto_complete_config
 
 
+@pytest.mark.contract("CL-37")
 def test_trace_config_wins_over_its_deprecated_forms() -> None:
     warnings: list[str] = []
     arguments = ["--model-store=r", "--trace-config=rate=6", "--trace-rate=5", "--trace-count=2"]
@@ -267,6 +277,7 @@ def test_settings_of_opentelemetry_keep_their_order() -> None:
     assert trace.opentelemetry == (("resource", "a=b"), ("resource", "c=d"))
 
 
+@pytest.mark.contract("CL-33")
 def test_vertex_ai_speaks_through_the_environment() -> None:
     environment = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "81", "AIP_STORAGE_URI": "s"}
     settings = read(["--allow-grpc=true"], environment, lambda _: None)
@@ -289,6 +300,7 @@ def test_rows_of_the_table_of_missing_features_name_options_and_fields(row: Any)
     default(row.field)
 
 
+@pytest.mark.contract("CL-01")
 @recorded.needs_answers
 def test_every_recorded_option_of_tritonserver_is_known() -> None:
     text = recorded.log("tritonserver-help.txt")
@@ -296,6 +308,7 @@ def test_every_recorded_option_of_tritonserver_is_known() -> None:
     assert names - {"help"} <= FLAGS.keys()
 
 
+@pytest.mark.contract("CL-01")
 def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.tritonserver(["--help"]) == 0
     text = capsys.readouterr().out

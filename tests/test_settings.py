@@ -1,12 +1,14 @@
 """Settings refuse what contradicts itself, in the words of `tritonserver`."""
 
 from dataclasses import FrozenInstanceError
+from operator import attrgetter
 
 import pytest
 
 from penstock.settings import (
     BackendSettings,
     CacheSettings,
+    CompressionLevel,
     GrpcSettings,
     HttpSettings,
     MetricsSettings,
@@ -21,12 +23,80 @@ from penstock.settings import (
 MODELS = RepositorySettings(paths=("models",))
 
 
-def test_defaults_are_those_of_tritonserver() -> None:
-    settings = Settings(repository=MODELS)
-    assert (settings.http.port, settings.grpc.port, settings.metrics.port) == (8000, 8001, 8002)
-    assert (settings.id, settings.exit_timeout_seconds) == ("triton", 30)
-    assert settings.repository.control_mode is ModelControlMode.NONE
-    assert settings.grpc.keepalive.time_ms == 7_200_000
+DEFAULTS: dict[str, object] = {
+    "id": "triton",
+    "exit_timeout_seconds": 30,
+    "logging.verbose": 0,
+    "logging.info": True,
+    "logging.warning": True,
+    "logging.error": True,
+    "logging.format": "default",
+    "logging.file": "",
+    "repository.exit_on_error": True,
+    "repository.auto_complete_config": True,
+    "repository.strict_readiness": True,
+    "repository.control_mode": ModelControlMode.NONE,
+    "repository.poll_seconds": 15,
+    "repository.config_name": "",
+    "repository.load_thread_count": 4,
+    "repository.load_retry_count": 0,
+    "repository.namespacing": False,
+    "devices.peer_access": True,
+    "http.enabled": True,
+    "http.address": "0.0.0.0",
+    "http.port": 8000,
+    "http.reuse_port": False,
+    "http.header_forward_pattern": "",
+    "http.thread_count": 8,
+    "http.max_input_size": 67108864,
+    "http.restrictions": (),
+    "grpc.enabled": True,
+    "grpc.address": "0.0.0.0",
+    "grpc.port": 8001,
+    "grpc.reuse_port": False,
+    "grpc.header_forward_pattern": "",
+    "grpc.infer_thread_count": 2,
+    "grpc.infer_allocation_pool_size": 8,
+    "grpc.max_response_pool_size": 2147483647,
+    "grpc.tls.enabled": False,
+    "grpc.tls.mutual": False,
+    "grpc.response_compression": CompressionLevel.NONE,
+    "grpc.keepalive.time_ms": 7200000,
+    "grpc.keepalive.timeout_ms": 20000,
+    "grpc.keepalive.permit_without_calls": False,
+    "grpc.keepalive.max_pings_without_data": 2,
+    "grpc.keepalive.min_recv_ping_interval_without_data_ms": 300000,
+    "grpc.keepalive.max_ping_strikes": 2,
+    "grpc.keepalive.max_connection_age_ms": None,
+    "grpc.restrictions": (),
+    "sagemaker.enabled": False,
+    "sagemaker.port": 8080,
+    "sagemaker.thread_count": 8,
+    "vertex.enabled": False,
+    "vertex.port": 8080,
+    "vertex.thread_count": 8,
+    "vertex.default_model": "",
+    "metrics.enabled": True,
+    "metrics.gpu": True,
+    "metrics.cpu": True,
+    "metrics.port": 8002,
+    "metrics.interval_ms": 2000,
+    "rate_limit.mode": "off",
+    "devices.pinned_memory_pool_byte_size": 268435456,
+    "devices.min_supported_compute_capability": 6.0,
+    "devices.buffer_manager_thread_count": 0,
+    "client_shared_memory": False,
+}
+
+
+@pytest.mark.contract("CL-03", "CL-04", "CL-05", "CL-07", "CL-08", "CL-09", "CL-10", "CL-11")
+@pytest.mark.contract("CL-13", "CL-14", "CL-15", "CL-16", "CL-17", "CL-18", "CL-19", "CL-20")
+@pytest.mark.contract("CL-21", "CL-22", "CL-23", "CL-24", "CL-25", "CL-26", "CL-27", "CL-28")
+@pytest.mark.contract("CL-29", "CL-30", "CL-31", "CL-32", "CL-33", "CL-34", "CL-35", "CL-39")
+@pytest.mark.contract("CL-40", "CL-43", "CL-44", "CL-47", "SEC-08")
+@pytest.mark.parametrize("field", DEFAULTS)
+def test_defaults_are_those_of_tritonserver(field: str) -> None:
+    assert attrgetter(field)(Settings(repository=MODELS)) == DEFAULTS[field]
 
 
 def test_settings_do_not_change() -> None:
@@ -34,17 +104,20 @@ def test_settings_do_not_change() -> None:
         MODELS.namespacing = True  # type: ignore[misc]
 
 
+@pytest.mark.contract("CL-06")
 def test_a_repository_is_required() -> None:
     with pytest.raises(SettingsError, match="--model-repository must be specified"):
         Settings()
 
 
+@pytest.mark.contract("CL-12", "M-02")
 def test_startup_models_need_explicit_control() -> None:
     repository = RepositorySettings(paths=("models",), startup_models=("m",))
     with pytest.raises(SettingsError, match="requires setting '--model-control-mode=explicit'"):
         Settings(repository=repository)
 
 
+@pytest.mark.contract("CL-12", "M-02")
 def test_the_wildcard_stands_alone() -> None:
     repository = RepositorySettings(
         paths=("models",),
@@ -72,6 +145,7 @@ def test_what_is_loaded_at_start(
     assert repository.loads_everything is everything
 
 
+@pytest.mark.contract("CL-51")
 @pytest.mark.parametrize(
     ("http", "grpc", "metrics", "message"),
     [

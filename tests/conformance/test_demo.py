@@ -9,6 +9,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from serving import Served
 
 _CHAT = Path(__file__).with_name("chat.py")
@@ -63,6 +65,7 @@ def request(number: int, **more: Any) -> dict[str, Any]:
     return {"id": str(number), "prompt": prompt, "sampling": _GREEDY, **more}
 
 
+@pytest.mark.contract("VL-06", "VL-10", "VL-11")
 def test_tokens_stream_one_after_the_other(server: Served) -> None:
     seen = chat(server, request(0))["0"]
     assert seen["error"] is None
@@ -79,6 +82,7 @@ def test_cancelling_half_of_64_streams_leaves_the_others_as_they_were(server: Se
     assert all(half[n]["final"] for n in left)
 
 
+@pytest.mark.contract("VL-14")
 def test_a_cancelled_generation_leaves_nothing_in_the_engine(server: Served) -> None:
     chat(server, request(0, cancel_after=1, sampling={**_GREEDY, "max_tokens": 900}))
     engine_is_idle(server)
@@ -111,6 +115,7 @@ def test_simple_adds_and_subtracts_over_http(server: Served) -> None:
     assert run(_SIMPLE.format(flavour="http"), server.http) == "same\n"
 
 
+@pytest.mark.contract("H-10", "HG-08", "HG-15", "VL-21")
 def test_generate_stream_sends_events(server: Served) -> None:
     body = json.dumps({"text_input": "The file is", "stream": True, "parameters": _GREEDY})
     url = f"http://{server.http}/v2/models/tiny_llm/generate_stream"
@@ -120,6 +125,7 @@ def test_generate_stream_sends_events(server: Served) -> None:
     assert "".join(event["text_output"] for event in events)
 
 
+@pytest.mark.contract("M-18", "GT-03", "H-32", "W-01")
 def test_start_lines_and_model_table_are_printed(server: Served) -> None:
     log = server.log.read_text()
     assert f"Started GRPCInferenceService at 0.0.0.0:{server.ports['grpc']}" in log

@@ -66,6 +66,7 @@ def engine_process(server: Served) -> int:
     return next(pid for pid, command in commands.items() if b"bootstrap.py" in command)
 
 
+@pytest.mark.contract("W-10")
 def test_a_killed_engine_fails_its_requests_with_the_reason_and_comes_back(
     small: Path, tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_nothing_outlives_a_killed_server(small: Path, tmp_path: Path) -> None:
         wait_until(lambda: not any(map(alive, family)))
 
 
+@pytest.mark.contract("W-05", "W-06", "W-09")
 def test_sigterm_lets_a_running_stream_finish(small: Path, tmp_path: Path) -> None:
     with serving(small, tmp_path / "log") as server:
         family = server.family()
@@ -102,6 +104,7 @@ def test_sigterm_lets_a_running_stream_finish(small: Path, tmp_path: Path) -> No
         assert not any(map(alive, family))
 
 
+@pytest.mark.contract("CL-04", "W-06")
 def test_a_stream_that_outlasts_the_exit_timeout_does_not_hold_the_server(
     small: Path, tmp_path: Path
 ) -> None:
@@ -115,6 +118,7 @@ def test_a_stream_that_outlasts_the_exit_timeout_does_not_hold_the_server(
         chat.communicate(timeout=60)
 
 
+@pytest.mark.contract("GT-02", "W-09")
 @pytest.mark.parametrize("endpoint", ["grpc", "http", "metrics"])
 def test_a_port_in_use_ends_the_start_with_a_clear_line(
     small: Path, tmp_path: Path, endpoint: str
@@ -127,6 +131,7 @@ def test_a_port_in_use_ends_the_start_with_a_clear_line(
         assert str(port) in (tmp_path / "second").read_text().splitlines()[-1]
 
 
+@pytest.mark.contract("M-04", "CL-07", "W-09")
 def test_a_model_that_cannot_be_loaded_ends_the_start(small: Path, tmp_path: Path) -> None:
     (small / "simple" / "config.pbtxt").write_text('name: "simple"\nmax_batch_size: many\n')
     process = start(small, tmp_path / "log")
@@ -136,6 +141,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_start(small: Path, tmp_path: Pat
     assert log.endswith("error: creating server: Internal - failed to load all models\n")
 
 
+@pytest.mark.contract("M-04", "CL-07")
 def test_without_exit_on_error_the_others_serve(small: Path, tmp_path: Path) -> None:
     shutil.rmtree(small / "simple" / "1")
     with serving(small, tmp_path / "log", "--exit-on-error=false") as server:

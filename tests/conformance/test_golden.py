@@ -44,6 +44,7 @@ def peer() -> Iterator[Peer]:
         yield peer
 
 
+@pytest.mark.contract("X-12", "X-23", "V-06", "H-09", "HI-16", "H-27")
 @pytest.mark.parametrize("file", ANSWERS.files)
 def test_answers_are_those_of_the_real_server(peer: Peer, file: str) -> None:
     assert _surprises(file, agreement(file, peer)) == {}
@@ -104,6 +105,7 @@ def loader(bad: Path) -> Iterator[Served]:
         yield server
 
 
+@pytest.mark.contract("X-19", "M-14")
 @pytest.mark.parametrize("file", LOADS.files)
 def test_loads_fail_as_those_of_the_real_server(loader: Served, bad: Path, file: str) -> None:
     peer = Peer(loader.grpc, loader.http, bad)

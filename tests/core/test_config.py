@@ -55,18 +55,21 @@ def test_config_survives_the_way_to_another_process() -> None:
     assert copy.inputs_by_name == config.inputs_by_name
 
 
+@pytest.mark.contract("C-35")
 def test_models_answer_once_unless_decoupled() -> None:
     assert not ModelConfig().decoupled
     assert not ModelConfig(model_transaction_policy=TransactionPolicy()).decoupled
     assert ModelConfig(model_transaction_policy=TransactionPolicy(decoupled=True)).decoupled
 
 
+@pytest.mark.contract("C-32")
 def test_parameter_is_its_text_or_none() -> None:
     config = ModelConfig(parameters={"a": Parameter("1")})
     assert config.parameter("a") == "1"
     assert config.parameter("b") is None
 
 
+@pytest.mark.contract("C-10")
 def test_backend_sees_the_reshaped_dimensions() -> None:
     assert ModelInput(dims=(1,), reshape=TensorReshape()).backend_dims == ()
     assert ModelOutput(dims=(4,)).backend_dims == (4,)
@@ -90,6 +93,7 @@ def test_number_that_does_not_fit_is_refused_by_name(build: Any, field: str) -> 
         build()
 
 
+@pytest.mark.contract("C-28")
 def test_only_one_way_of_scheduling_can_be_chosen() -> None:
     with pytest.raises(ConfigError, match=r"^dynamic_batching and sequence_batching: only one"):
         ModelConfig(dynamic_batching=DynamicBatching(), sequence_batching=SequenceBatching())
@@ -127,6 +131,7 @@ def test_json_with_defaults_prints_all_but_absent_messages() -> None:
     assert printed["max_batch_size"] == 0
 
 
+@pytest.mark.contract("C-40")
 def test_json_with_defaults_prints_tensors_as_triton_does() -> None:
     config = ModelConfig(input=(ModelInput("a", DataType.BYTES, dims=(-1,)),))
     assert config_to_json(config, with_defaults=True)["input"] == [

@@ -53,6 +53,7 @@ def values(metrics: CustomMetrics) -> dict[str, list[float]]:
     return {f.name: [s.value for s in f.series] for f in metrics.snapshot()}
 
 
+@pytest.mark.contract("ME-29")
 def test_counter_adds_up(model: Owner) -> None:
     handle = model.make(COUNTER)
     model.do("increment", handle, 2.0)
@@ -60,6 +61,7 @@ def test_counter_adds_up(model: Owner) -> None:
     assert model.do("value", handle) == 2.5
 
 
+@pytest.mark.contract("ME-29")
 def test_gauge_goes_both_ways(model: Owner) -> None:
     handle = model.make(GAUGE)
     model.do("set", handle, 5.0)

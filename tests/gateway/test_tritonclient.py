@@ -69,6 +69,7 @@ def _infer(client: Any, array: Any, datatype: str, **more: Any) -> Any:
     return result.as_numpy("IN")
 
 
+@pytest.mark.contract("CC-02", "CC-09")
 @pytest.mark.contract("HI-21")
 @pytest.mark.parametrize("datatype", _ARRAYS)
 async def test_tensors_come_back_as_they_were(ask: Any, datatype: str) -> None:
@@ -84,6 +85,7 @@ async def test_tensors_come_back_through_json(ask: Any, datatype: str) -> None:
     np.testing.assert_array_equal(answer, array)
 
 
+@pytest.mark.contract("CC-02")
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 async def test_bodies_may_be_compressed_both_ways(ask: Any, algorithm: str) -> None:
     array = np.arange(100_000, dtype=np.float32)
@@ -132,6 +134,7 @@ async def test_error_is_an_exception_with_the_text(ask: Any) -> None:
         await ask(infer)
 
 
+@pytest.mark.contract("CC-02")
 async def test_everything_else_that_the_client_asks(ask: Any, server: FakeServer) -> None:
     server.entries = (ModelIndexEntry("m", "1", "READY"),)
     server.counted = (ModelStatistics("m", "1", Statistics()),)

@@ -43,6 +43,7 @@ PATH = "models/m/config.pbtxt"
 # -- the values mirror the messages --------------------------------------------------------------
 
 
+@pytest.mark.contract("C-01")
 def test_every_field_of_every_message_has_a_place() -> None:
     """Neither side may have a field, an enumeration value or an order that the other lacks."""
     _compare(ModelConfig, model_config_pb2.ModelConfig.DESCRIPTOR)
@@ -73,6 +74,7 @@ def test_text_says_the_same_as_the_config(config: ModelConfig) -> None:
     assert parse_pbtxt(text, PATH) == config
 
 
+@pytest.mark.contract("C-40", "H-06")
 @given(model_configs())
 @settings(max_examples=50, deadline=None)
 def test_json_with_defaults_is_what_protobuf_prints(config: ModelConfig) -> None:
@@ -101,6 +103,7 @@ def _loose(value: Any) -> Any:
 # -- config.pbtxt --------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("C-01")
 def test_text_in_all_its_spellings_is_read() -> None:
     text = """
       # a comment
@@ -139,6 +142,7 @@ def test_absent_message_differs_from_an_empty_one() -> None:
     assert parse_pbtxt("version_policy { }", PATH).version_policy == VersionPolicy()
 
 
+@pytest.mark.contract("C-01", "C-42")
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -219,6 +223,7 @@ def test_file_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
 # -- overrides -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("C-40")
 def test_override_is_json() -> None:
     config = parse_override('{"backend": "identity", "input": [{"name": "a", "dims": [-1]}]}')
     assert config == ModelConfig(backend="identity", input=(ModelInput("a", dims=(-1,)),))

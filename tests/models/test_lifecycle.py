@@ -116,6 +116,7 @@ async def test_a_loaded_model_serves(house: House) -> None:
     assert house.states == {1: "READY"}
 
 
+@pytest.mark.contract("R-06", "R-07")
 async def test_the_highest_ready_version_answers_unless_one_is_named(house: House) -> None:
     write_model(house.path, versions=(2, 10), config=ALL)
     await house.lifecycle.load("m")
@@ -372,6 +373,7 @@ async def test_versions_that_the_policy_no_longer_selects_are_unloaded(house: Ho
     assert (await house.ask())[0] == "1"
 
 
+@pytest.mark.contract("R-05")
 async def test_a_new_latest_version_takes_over(house: House) -> None:
     await house.lifecycle.load("m")
     write_model(house.path, versions=(2,))
@@ -457,6 +459,7 @@ def _stopped(house: House) -> list[str]:
 # -- one model, many callers ---------------------------------------------------------------------
 
 
+@pytest.mark.contract("M-05")
 async def test_loads_of_one_model_are_served_one_after_the_other(house: House) -> None:
     await asyncio.gather(*(house.lifecycle.load("m") for _ in range(4)))
     await house.lifecycle.settled()

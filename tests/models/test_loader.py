@@ -98,6 +98,7 @@ async def test_an_instance_is_told_about_itself(house: House) -> None:
     await model.stop()
 
 
+@pytest.mark.contract("C-29")
 @pytest.mark.parametrize(
     ("groups", "names"),
     [
@@ -155,6 +156,7 @@ async def test_requests_are_batched_as_the_configuration_says(
     await model.stop()
 
 
+@pytest.mark.contract("ST-09", "ME-34")
 async def test_a_model_counts_from_zero_each_time_it_is_loaded(house: House) -> None:
     first = await house.load()
     await marks(first.infer(make_request("a")))
@@ -178,6 +180,7 @@ class Completing(FakeBackend):
         return replace(config, max_batch_size=int(settings["size"]))
 
 
+@pytest.mark.contract("AC-01")
 @pytest.mark.parametrize(("auto_complete", "size"), [(True, 32), (False, 8)])
 async def test_a_backend_completes_the_configuration_unless_that_is_off(
     house: House, auto_complete: bool, size: int
@@ -411,6 +414,7 @@ WARM = (
 )
 
 
+@pytest.mark.contract("C-33")
 @pytest.mark.contract("I-19")
 @pytest.mark.parametrize("limiter", [None, RateLimiter()])
 async def test_every_instance_is_warmed_up_before_the_model_is_ready(

@@ -41,6 +41,7 @@ def _kind(config: ModelConfig, *filenames: str) -> tuple[str, str, str]:
     return found.backend, found.platform, found.default_model_filename
 
 
+@pytest.mark.contract("AC-02")
 @pytest.mark.parametrize(
     ("filename", "backend", "platform"),
     [
@@ -59,6 +60,7 @@ def test_file_tells_the_backend(filename: str, backend: str, platform: str) -> N
     assert _kind(ModelConfig(default_model_filename=filename)) == (backend, platform, filename)
 
 
+@pytest.mark.contract("AC-02", "C-03")
 @pytest.mark.parametrize(
     ("platform", "backend", "filename"),
     [
@@ -74,12 +76,14 @@ def test_platform_tells_the_backend(platform: str, backend: str, filename: str) 
     assert _kind(ModelConfig(platform=platform), "model.py") == (backend, platform, filename)
 
 
+@pytest.mark.contract("C-04", "C-30")
 def test_backend_tells_platform_and_file() -> None:
     kind = ("onnxruntime", "onnxruntime_onnx", "model.onnx")
     assert _kind(ModelConfig(backend="onnxruntime")) == kind
     assert _kind(ModelConfig(backend="onnxruntime"), "model.py") == kind
 
 
+@pytest.mark.contract("R-26", "C-30")
 def test_file_name_in_the_config_stays() -> None:
     config = ModelConfig(backend="python", default_model_filename="mine.py")
     assert _kind(config, "model.py") == ("python", "", "mine.py")
@@ -102,11 +106,13 @@ def test_nothing_is_guessed_beside_what_is_given(config: ModelConfig) -> None:
     assert with_backend(config, "m", ()) == replace(config, name="m")
 
 
+@pytest.mark.contract("AC-03")
 def test_name_tells_the_backend_when_nothing_else_does() -> None:
     config = with_backend(ModelConfig(), "simple.identity", ["weights.bin"])
     assert (config.backend, config.default_model_filename) == ("identity", "model.identity")
 
 
+@pytest.mark.contract("AC-03")
 def test_model_without_any_backend_is_refused() -> None:
     text = (
         "Invalid model name: Could not determine backend for model 'm' with no backend in model "
@@ -116,6 +122,7 @@ def test_model_without_any_backend_is_refused() -> None:
         with_backend(ModelConfig(), "m", ())
 
 
+@pytest.mark.contract("C-02")
 def test_name_is_that_of_the_folder_unless_given() -> None:
     assert with_backend(ModelConfig(backend="b"), "m", ()).name == "m"
     assert with_backend(ModelConfig("n", backend="b"), "m", ()).name == "n"
@@ -124,6 +131,7 @@ def test_name_is_that_of_the_folder_unless_given() -> None:
 # -- scheduling and memory -----------------------------------------------------------------------
 
 
+@pytest.mark.contract("C-06", "C-41")
 def test_latest_version_is_served_unless_told_otherwise() -> None:
     assert with_defaults(ModelConfig()).version_policy == VersionPolicy(latest=LatestVersions(1))
     given = VersionPolicy(latest=LatestVersions(3))
@@ -152,6 +160,7 @@ def test_sequences_may_be_silent_for_a_second() -> None:
     )
 
 
+@pytest.mark.contract("C-25", "C-41")
 def test_pinned_memory_is_used_unless_told_otherwise() -> None:
     off = Optimization(input_pinned_memory=PinnedMemory(enable=False))
     optimization = with_defaults(ModelConfig(optimization=off)).optimization
@@ -172,6 +181,7 @@ def test_model_without_groups_has_one_with_its_own_name() -> None:
     assert _groups(ModelConfig("m")) == (InstanceGroup("m", CPU, 1),)
 
 
+@pytest.mark.contract("C-29")
 @pytest.mark.contract("I-05", "C-41")
 def test_groups_are_numbered_where_they_have_no_name() -> None:
     groups = (InstanceGroup(kind=CPU), InstanceGroup("mine", CPU), InstanceGroup(kind=CPU))
@@ -273,6 +283,7 @@ def _effective(path: Path, name: str) -> ModelConfig:
     return config
 
 
+@pytest.mark.contract("C-41")
 @needs_answers
 @pytest.mark.parametrize(("folder", "name", "answer"), _recorded(http=False))
 def test_config_is_the_recorded_one(

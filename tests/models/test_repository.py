@@ -58,11 +58,13 @@ def _poll_failure(
 # -- models --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("R-01")
 def test_folders_are_models(tmp_path: Path) -> None:
     _write(tmp_path, "b/", "a/1/", "readme.txt", ".hidden/")
     assert ModelRepository([tmp_path]).names() == ["a", "b"]
 
 
+@pytest.mark.contract("R-08")
 def test_models_of_all_repositories_are_named_once(tmp_path: Path) -> None:
     _write(tmp_path, "one/a/", "one/b/", "two/b/", "two/c/")
     assert ModelRepository([tmp_path / "one", tmp_path / "two"]).names() == ["a", "b", "c"]
@@ -74,6 +76,7 @@ def test_model_that_comes_later_is_seen(tmp_path: Path) -> None:
     assert repository.names() == ["m"]
 
 
+@pytest.mark.contract("R-28")
 def test_model_is_what_its_folder_holds(tmp_path: Path) -> None:
     _write(tmp_path, "m/config.pbtxt", text=CONFIG)
     _write(tmp_path, "m/1/", "m/10/", "m/2/")
@@ -84,6 +87,7 @@ def test_model_is_what_its_folder_holds(tmp_path: Path) -> None:
     assert list(files.versions.items()) == list(versions.items())
 
 
+@pytest.mark.contract("R-02", "R-19")
 def test_model_without_a_config_is_known_by_its_file(tmp_path: Path) -> None:
     _write(tmp_path, "m/1/model.onnx")
     files = _read(tmp_path)
@@ -96,11 +100,13 @@ def test_model_without_versions_can_be_read(tmp_path: Path) -> None:
     assert _read(tmp_path).versions == {}
 
 
+@pytest.mark.contract("M-15")
 def test_unknown_model_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logged = _poll_failure(caplog, ModelRepository([tmp_path]))
     assert logged == "failed to poll model 'm': model not found in any model repository."
 
 
+@pytest.mark.contract("R-08")
 def test_model_in_two_repositories_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -109,6 +115,7 @@ def test_model_in_two_repositories_is_refused(
     assert logged == "failed to poll model 'm': not unique across all model repositories"
 
 
+@pytest.mark.contract("R-11", "C-02")
 def test_name_must_be_that_of_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _write(tmp_path, "m/config.pbtxt", text=f'{CONFIG} name: "other"')
     assert _poll_failure(caplog, ModelRepository([tmp_path])) == (
@@ -127,6 +134,7 @@ def test_broken_config_is_named_in_the_log(
     assert logged.startswith(start)
 
 
+@pytest.mark.contract("R-12", "SEC-07")
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a", "/a", "a\\b", "a\0b"])
 def test_name_that_leaves_the_repository_is_refused(tmp_path: Path, name: str) -> None:
     text = f"invalid model name '{name}', model name must not contain path traversal characters"
@@ -134,6 +142,7 @@ def test_name_that_leaves_the_repository_is_refused(tmp_path: Path, name: str) -
         _read(tmp_path, name)
 
 
+@pytest.mark.contract("R-12")
 def test_empty_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"^Model name cannot be empty"):
         _read(tmp_path, "")
@@ -142,6 +151,7 @@ def test_empty_name_is_refused(tmp_path: Path) -> None:
 # -- configurations ------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("R-10")
 def test_config_can_be_chosen_by_name(tmp_path: Path) -> None:
     _write(tmp_path, "m/config.pbtxt", text='backend: "a"')
     _write(tmp_path, "m/configs/h100.pbtxt", text='backend: "b"')
@@ -150,6 +160,7 @@ def test_config_can_be_chosen_by_name(tmp_path: Path) -> None:
     assert _read(tmp_path).config.backend == "a"
 
 
+@pytest.mark.contract("R-03")
 def test_config_in_a_version_folder_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,6 +238,7 @@ def test_models_of_two_repositories_are_told(tmp_path: Path) -> None:
 # -- versions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("R-04")
 @pytest.mark.parametrize(
     ("folder", "warning"),
     [
@@ -261,6 +273,7 @@ def test_folders_with_other_uses_are_ignored_silently(
 LATEST, ALL = VersionPolicy(latest=LatestVersions(2)), VersionPolicy(all=AllVersions())
 
 
+@pytest.mark.contract("R-05", "C-06")
 @pytest.mark.parametrize(
     ("policy", "selected"),
     [
@@ -292,6 +305,7 @@ def test_versions_to_load_are_folders() -> None:
     assert versions_to_load(_files(1, 2, 3), LATEST) == {2: Path("2"), 3: Path("3")}
 
 
+@pytest.mark.contract("C-06")
 def test_version_that_is_not_there_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     policy = VersionPolicy(specific=SpecificVersions((1, 7)))
     assert list(versions_to_load(_files(1, 2), policy)) == [1]
@@ -300,6 +314,7 @@ def test_version_that_is_not_there_is_logged(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+@pytest.mark.contract("M-14")
 def test_model_without_a_version_to_load_is_refused() -> None:
     text = "at least one version must be available under the version policy of model 'm'"
     with pytest.raises(ModelLoadError, match=f"^{text}$"):

@@ -75,6 +75,7 @@ async def _index(server: InferenceServer, ready_only: bool = False) -> list[str]
 # -- inference -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("R-07")
 @pytest.mark.parametrize(("version", "answered"), [("", "3"), ("1", "1"), ("3", "3")])
 async def test_a_request_is_answered_by_the_version_it_names(
     house: House, version: str, answered: str
@@ -166,6 +167,7 @@ async def test_nothing_is_found_before_the_server_has_started(house: House, aske
 # -- health --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("W-02")
 @pytest.mark.contract("G-01", "W-03")
 async def test_a_server_is_alive_before_it_is_ready(house: House) -> None:
     assert (await house.server.live(), await house.server.ready()) == (True, False)
@@ -181,6 +183,7 @@ async def test_a_server_is_ready_while_all_its_models_are(house: House) -> None:
     assert not await server.ready()
 
 
+@pytest.mark.contract("W-03")
 async def test_a_model_that_failed_keeps_the_server_from_being_ready(house: House) -> None:
     house.loader.failures[3] = RuntimeError("broken")
     assert not await (await house.started("m", "two")).ready()
@@ -192,6 +195,7 @@ async def test_a_model_that_was_unloaded_does_not(house: House) -> None:
     assert await server.ready()
 
 
+@pytest.mark.contract("W-04", "CL-09")
 async def test_a_server_that_is_not_strict_is_ready_whatever_its_models_are(
     tmp_path: Path,
 ) -> None:
@@ -256,6 +260,7 @@ async def test_a_model_tells_its_tensors_and_versions(
     )
 
 
+@pytest.mark.contract("AC-15")
 async def test_a_model_shows_its_configuration(house: House) -> None:
     server = await house.started("m")
     assert await server.model_config("m", "") == model_config()
@@ -474,6 +479,7 @@ async def test_what_does_not_serve_can_be_unloaded_as_in_the_real_server(
 # -- start and end -------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("CL-07")
 @pytest.mark.contract("M-04")
 async def test_starting_tells_what_went_wrong_and_serves_the_rest(house: House) -> None:
     house.loader.failures[3] = RuntimeError("broken")
@@ -492,6 +498,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
     assert (house.loader.given_up, house.loader.instances) == (1, [])
 
 
+@pytest.mark.contract("W-06")
 @pytest.mark.contract("G-01", "G-02")
 async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> None:
     server = await house.started("m")
@@ -507,6 +514,7 @@ async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> 
             await work
 
 
+@pytest.mark.contract("W-06")
 async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     house.loader.held = True
     server = await house.started("m")
@@ -539,6 +547,7 @@ async def test_a_server_without_models_stops_at_once(house: House) -> None:
     await asyncio.wait_for(house.server.stop(Countdown(60)), 1)
 
 
+@pytest.mark.contract("W-07")
 async def test_stopping_tells_every_second_what_it_waits_for(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,6 +52,7 @@ def test_tensors_and_instances_may_still_be_missing_when_polled() -> None:
 # -- name, backend, batch size -------------------------------------------------------------------
 
 
+@pytest.mark.contract("C-03", "C-42")
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
@@ -102,6 +103,7 @@ def test_decoupled_model_may_have_its_cache_turned_off() -> None:
     validate(_config(response_cache={"enable": False}, model_transaction_policy=decoupled))
 
 
+@pytest.mark.contract("C-38")
 @pytest.mark.parametrize(
     ("control", "problem"),
     [
@@ -131,6 +133,7 @@ def test_complete_change_to_a_metric_passes() -> None:
 DELAY = {"timeout_action": "DELAY", "default_timeout_microseconds": 5}
 
 
+@pytest.mark.contract("C-07")
 @pytest.mark.parametrize(
     ("batching", "problem"),
     [
@@ -339,6 +342,7 @@ RESHAPES = "has different size for dims and reshape"
 LENGTHS = "must be integer >= 1, or -1 to indicate a variable-size dimension"
 
 
+@pytest.mark.contract("C-08", "C-15")
 @pytest.mark.parametrize("side", ["input", "output"])
 @pytest.mark.parametrize(
     ("tensor", "problem"),
@@ -364,6 +368,7 @@ def test_tensor_is_complete(side: str, tensor: dict[str, Any], problem: str) -> 
     assert _refusal(_config(**{side: [{**TENSOR, **tensor}]})) == f"{what} for m"
 
 
+@pytest.mark.contract("C-10")
 @pytest.mark.parametrize(
     ("dims", "shape"),
     [
@@ -378,6 +383,7 @@ def test_reshape_that_keeps_the_elements_passes(dims: list[int], shape: list[int
     validate(_config(input=[{**TENSOR, "dims": dims, "reshape": {"shape": shape}}]))
 
 
+@pytest.mark.contract("C-08", "C-10")
 def test_scalars_need_a_batch_dimension() -> None:
     tensor = {**TENSOR, "dims": [1], "reshape": {"shape": []}}
     assert _refusal(_config(max_batch_size=0, input=[tensor])) == (
@@ -386,12 +392,14 @@ def test_scalars_need_a_batch_dimension() -> None:
     )
 
 
+@pytest.mark.contract("C-09")
 def test_images_have_three_dimensions() -> None:
     image = {**TENSOR, "format": "FORMAT_NCHW"}
     validate(_config(input=[{**image, "dims": [3, 224, 224]}]))
     assert _refusal(_config(input=[image])) == "model input NHWC/NCHW require 3 dims for m"
 
 
+@pytest.mark.contract("C-11")
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_layouts_of_tensorrt_are_for_tensorrt(side: str) -> None:
     assert _refusal(_config(**{side: [{**TENSOR, "is_shape_tensor": True}]})) == (
@@ -406,6 +414,7 @@ def test_layouts_of_tensorrt_are_for_tensorrt(side: str) -> None:
     )
 
 
+@pytest.mark.contract("C-42")
 def test_names_of_tensors_may_repeat() -> None:
     validate(_config(input=[TENSOR, TENSOR]))
 
@@ -418,6 +427,7 @@ COUNT = {"target_name": ["N"], "data_type": "TYPE_INT32", "source_input": ["A"]}
 SPLIT = {"target_name": ["A"], "source_input": ["A"]}
 
 
+@pytest.mark.contract("C-18", "C-19", "C-20")
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
@@ -522,6 +532,7 @@ def _recorded() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.contract("C-42")
 @needs_answers
 @pytest.mark.parametrize(("name", "reason"), _recorded())
 def test_reason_is_the_recorded_one(tmp_path: Path, name: str, reason: str) -> None:

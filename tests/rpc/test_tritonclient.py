@@ -51,6 +51,7 @@ async def run_client(port: int) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.contract("CC-01")
 async def test_metadata_is_understood(found: dict[str, Any]) -> None:
     assert found["metadata"] == {
         "live": True,
@@ -64,6 +65,7 @@ async def test_metadata_is_understood(found: dict[str, Any]) -> None:
     }
 
 
+@pytest.mark.contract("CC-01", "CC-09")
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
@@ -80,6 +82,7 @@ async def test_unary_calls_are_answered(found: dict[str, Any], question: str, an
     assert found[question] == answer
 
 
+@pytest.mark.contract("CC-01")
 async def test_synchronous_stream_sees_responses_flags_and_errors(found: dict[str, Any]) -> None:
     assert found["stream"] == {
         "f": [[0, False], [1, False], [None, True]],
@@ -88,10 +91,12 @@ async def test_synchronous_stream_sees_responses_flags_and_errors(found: dict[st
     }
 
 
+@pytest.mark.contract("CC-03")
 async def test_asyncio_stream_sees_responses_and_flags(found: dict[str, Any]) -> None:
     assert found["aio_stream"] == {"a": [False, False], "b": [False, False]}
 
 
+@pytest.mark.contract("CC-03")
 async def test_cancelling_reaches_the_models(
     found: dict[str, Any], server: InferenceServer
 ) -> None:

@@ -50,6 +50,7 @@ def test_what_cannot_be_read_is_zero(tmp_path: Path) -> None:
     assert (usage.utilization(), usage.memory()) == (0.0, (0, 0))
 
 
+@pytest.mark.contract("ME-26")
 def test_this_machine_has_memory() -> None:
     used, total = MachineUsage().memory()
     assert 0 < used < total

@@ -53,6 +53,19 @@ _CACHED = _model(
 )
 
 
+@pytest.mark.contract(
+    "ME-02",
+    "ME-03",
+    "ME-05",
+    "ME-06",
+    "ME-07",
+    "ME-08",
+    "ME-09",
+    "ME-10",
+    "ME-11",
+    "ME-12",
+    "ME-36",
+)
 @needs_answers
 @pytest.mark.contract("ME-20")
 def test_lines_are_as_recorded() -> None:
@@ -84,6 +97,7 @@ def _header(page: str, names: set[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+@pytest.mark.contract("ME-03", "ME-05", "ME-06", "ME-08", "ME-09", "ME-10", "ME-11", "ME-12")
 def test_counters_are_what_was_counted() -> None:
     counted = Statistics(
         success=Duration(3, 5_999),
@@ -113,6 +127,7 @@ def test_counters_are_what_was_counted() -> None:
     }
 
 
+@pytest.mark.contract("ME-04")
 def test_every_reason_for_failure_is_there_from_the_start() -> None:
     model = _model()
     model.statistics.failures[FailureReason.REJECTED] += 2
@@ -174,6 +189,7 @@ def test_labels_may_hold_anything() -> None:
     assert _value(page, "nv_inference_count", model=name, version="1") == 0
 
 
+@pytest.mark.contract("ME-26")
 def test_machine_is_shown(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 60 kB\n")
     page = _page(machine=MachineUsage(proc=tmp_path))

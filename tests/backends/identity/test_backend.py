@@ -53,6 +53,7 @@ def _outputs(outcome: Outcome) -> dict[str, Tensor]:
     return dict(outcome.outputs)
 
 
+@pytest.mark.contract("B-18")
 def test_is_found_by_its_name() -> None:
     assert find_backend("identity") is IdentityBackend
 

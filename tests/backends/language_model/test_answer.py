@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
+
 from penstock.core.request import InferenceResponse
 from penstock_backends.language_model import Answer, GenerationRequest, WantedOutputs
 
@@ -34,6 +36,7 @@ def test_a_delta_is_due_when_there_is_text() -> None:
     assert answer.due
 
 
+@pytest.mark.contract("VL-10")
 def test_a_delta_holds_what_is_new() -> None:
     answer = streamed()
     answer.candidates[0].add("a")
@@ -62,6 +65,7 @@ def test_a_whole_answer_is_due_when_every_candidate_is_finished() -> None:
     assert texts(answer.take()) == ["P a", "P b"]
 
 
+@pytest.mark.contract("VL-08")
 def test_the_prompt_is_left_out_when_asked() -> None:
     answer = whole(prepend=False)
     answer.candidates[0].add("a")
@@ -75,6 +79,7 @@ def test_only_the_text_is_there_unless_asked() -> None:
     assert list(answer.take().outputs) == ["text_output"]
 
 
+@pytest.mark.contract("VL-09")
 def test_everything_that_was_asked_for() -> None:
     answer = streamed(wanted=EVERYTHING)
     answer.candidates[0].add("a")

@@ -10,6 +10,7 @@ from penstock.core.tensor import DataType
 from penstock_backends.language_model import check_face, complete_face
 
 
+@pytest.mark.contract("AC-10")
 def test_an_empty_configuration_gets_every_tensor() -> None:
     config = complete_face(ModelConfig(name="m"))
     assert [tensor.name for tensor in config.input] == [
@@ -34,11 +35,13 @@ def test_an_empty_configuration_gets_every_tensor() -> None:
     assert config.decoupled
 
 
+@pytest.mark.contract("VL-04", "VL-06", "VL-07", "VL-08", "VL-09")
 def test_only_the_prompt_is_mandatory() -> None:
     config = complete_face(ModelConfig())
     assert [tensor.name for tensor in config.input if not tensor.optional] == ["text_input"]
 
 
+@pytest.mark.contract("AC-10")
 def test_given_inputs_are_kept() -> None:
     stream = ModelInput(name="stream", data_type=DataType.BOOL, dims=(1,))
     config = complete_face(ModelConfig(input=(stream,)))
@@ -51,6 +54,7 @@ def test_completing_twice_changes_nothing() -> None:
     assert complete_face(once) == once
 
 
+@pytest.mark.contract("VL-02")
 def test_the_decoupled_policy_is_mandatory() -> None:
     config = complete_face(ModelConfig(model_transaction_policy=TransactionPolicy(False)))
     with pytest.raises(ConfigError) as refused:
@@ -60,6 +64,7 @@ def test_the_decoupled_policy_is_mandatory() -> None:
     )
 
 
+@pytest.mark.contract("VL-03")
 def test_the_server_must_not_batch() -> None:
     with pytest.raises(ConfigError, match="max_batch_size must be 0, not 8"):
         check_face(complete_face(ModelConfig(max_batch_size=8)), "toy")

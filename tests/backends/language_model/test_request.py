@@ -19,6 +19,7 @@ def read(parameters: Any = None, **inputs: Any) -> GenerationRequest:
     return read_request(InferenceRequest("m", inputs=tensors, parameters=parameters or {}))
 
 
+@pytest.mark.contract("VL-04", "VL-08")
 def test_a_prompt_alone_is_answered_whole_behind_the_prompt() -> None:
     assert read() == GenerationRequest("Hi", parameters={})
 
@@ -33,6 +34,7 @@ def test_the_prompt_can_be_left_out() -> None:
     assert read(exclude_input_in_output=True).prepend_prompt is False
 
 
+@pytest.mark.contract("VL-08")
 def test_a_stream_cannot_repeat_the_prompt() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         read(stream=True, exclude_input_in_output=False)
@@ -45,10 +47,12 @@ def test_a_stream_may_exclude_the_prompt_twice() -> None:
     assert read(stream=True, exclude_input_in_output=True).prepend_prompt is False
 
 
+@pytest.mark.contract("VL-07")
 def test_the_tensor_comes_before_request_parameters() -> None:
     assert read({"n": 3}, sampling_parameters='{"n": 2}').parameters == {"n": 2}
 
 
+@pytest.mark.contract("VL-07")
 def test_request_parameters_stand_in_for_the_tensor() -> None:
     assert read({"temperature": 0}).parameters == {"temperature": 0}
 

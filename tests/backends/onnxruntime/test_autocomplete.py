@@ -31,6 +31,7 @@ async def _completed(config: ModelConfig, version: Path, **settings: str) -> Mod
     return await OnnxRuntimeBackend.complete_config(config, version, given)
 
 
+@pytest.mark.contract("AC-05", "AC-06")
 async def test_everything_comes_from_a_graph_that_batches(version: Path) -> None:
     graphs.save_sums(version / "model.onnx")
     config = await _completed(BARE, version)
@@ -58,6 +59,7 @@ async def test_one_tensor_that_does_not_batch_means_no_batching(version: Path) -
     assert [tensor.dims for tensor in config.input] == [(-1, 2), (2,)]
 
 
+@pytest.mark.contract("AC-06")
 async def test_mixed_tensors_cannot_have_a_batch_size(version: Path) -> None:
     _save_mixed(version)
     text = (
@@ -77,6 +79,7 @@ def _save_mixed(version: Path) -> None:
     graphs.save(version / "model.onnx", [graphs.node("Add", "xb", "y")], inputs, [output])
 
 
+@pytest.mark.contract("AC-04")
 @pytest.mark.parametrize(
     ("given", "setting", "expected", "dynamic"),
     [
@@ -170,6 +173,7 @@ A, B = graphs.sums_config().input
 SUM, DIFFERENCE = graphs.sums_config().output
 
 
+@pytest.mark.contract("AC-06")
 @pytest.mark.parametrize(
     ("config", "text"),
     [

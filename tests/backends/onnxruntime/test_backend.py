@@ -39,12 +39,14 @@ def test_importing_it_imports_no_engine() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.contract("R-13")
 async def test_a_model_may_be_a_directory(open_backend: Open, version: Path) -> None:
     graphs.save_identity(version / "model.onnx" / "model.onnx")
     backend = await open_backend(graphs.identity_config(DataType.FP32, 2))
     assert isinstance((await backend.execute([REQUEST]))[0], InferenceResponse)
 
 
+@pytest.mark.contract("R-26")
 async def test_the_configuration_may_name_the_file(open_backend: Open, version: Path) -> None:
     graphs.save_identity(version / "mine.onnx")
     config = graphs.identity_config(DataType.FP32, 2, default_model_filename="mine.onnx")
@@ -89,6 +91,7 @@ async def test_a_type_that_is_no_tensor_is_refused(open_backend: Open, version: 
         await open_backend(graphs.identity_config(DataType.FP32, 2))
 
 
+@pytest.mark.contract("C-34")
 async def test_an_operator_library_that_is_missing_is_refused(
     open_backend: Open, version: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], name
         OnnxRuntimeBackend.check_config(graphs.sums_config(**fields))
 
 
+@pytest.mark.contract("B-01")
 async def test_opening_a_session_with_every_parameter_works(
     open_backend: Open, version: Path
 ) -> None:
@@ -164,6 +168,7 @@ async def test_opening_a_session_with_every_parameter_works(
     assert isinstance((await backend.execute([REQUEST]))[0], InferenceResponse)
 
 
+@pytest.mark.contract("B-05")
 def test_threads_may_be_shared_by_all_models(version: Path) -> None:
     """In a process of its own, since ONNX Runtime makes the shared pool once and for all."""
     graphs.save_identity(version / "model.onnx")
@@ -184,6 +189,7 @@ def test_threads_may_be_shared_by_all_models(version: Path) -> None:
     assert done.stdout.strip() == "[2.0, 2.0]"
 
 
+@pytest.mark.contract("C-21")
 def test_levels_of_optimisation() -> None:
     import onnxruntime as ort
 

@@ -41,10 +41,12 @@ def test_a_cpu_needs_no_more_than_itself() -> None:
     assert providers(ModelConfig(name="m"), Device(), ALL) == [(CPU, {})]
 
 
+@pytest.mark.contract("B-02")
 def test_a_gpu_uses_cuda_on_its_device() -> None:
     assert providers(ModelConfig(name="m"), GPU_1, ALL) == [(CUDA, {"device_id": "1"}), (CPU, {})]
 
 
+@pytest.mark.contract("C-24")
 def test_accelerators_are_preferred_in_their_order() -> None:
     config = _gpu(Accelerator("tensorrt"), Accelerator("cuda", {"gpu_mem_limit": "1000"}))
     assert providers(config, GPU_1, ALL) == [
@@ -54,6 +56,7 @@ def test_accelerators_are_preferred_in_their_order() -> None:
     ]
 
 
+@pytest.mark.contract("B-03")
 def test_tensorrt_takes_the_parameters_that_triton_documents() -> None:
     given = {
         "precision_mode": "FP16",
@@ -75,6 +78,7 @@ def test_accelerators_of_gpus_do_not_concern_a_cpu() -> None:
     assert providers(_gpu(Accelerator("cuda")), Device(), [CPU]) == [(CPU, {})]
 
 
+@pytest.mark.contract("B-04")
 def test_openvino_runs_on_the_cpu() -> None:
     config = ModelConfig(name="m", optimization=OPENVINO_ON_CPU)
     assert providers(config, Device(), ALL) == [(OPENVINO, {"device_type": "CPU"}), (CPU, {})]

@@ -27,6 +27,7 @@ def test_threads_are_the_share_of_the_cores_that_an_instance_has() -> None:
     assert SessionSettings.of(_groups(99, 99), {}).intra_op_threads == 1
 
 
+@pytest.mark.contract("B-05", "B-21")
 def test_parameters_go_before_server_settings() -> None:
     server = {"intra_op_thread_count": "3", "inter_op_thread_count": "2"}
     config = ModelConfig(name="m", parameters=graphs.parameters(intra_op_thread_count="5"))
@@ -41,6 +42,7 @@ def test_a_shared_pool_has_the_size_that_the_server_gives() -> None:
     assert (found.shared_threads, found.intra_op_threads) == (True, 3)
 
 
+@pytest.mark.contract("B-01")
 def test_every_parameter_has_its_place() -> None:
     config = ModelConfig(
         name="m",

@@ -193,6 +193,7 @@ async def test_a_batch_of_nothing_but_bad_requests_runs_nothing(
     assert [type(outcome) for outcome in outcomes] == [InvalidRequestError] * 2
 
 
+@pytest.mark.contract("C-13")
 async def test_an_absent_input_takes_the_default_of_the_graph(
     open_backend: Open, version: Path
 ) -> None:

@@ -46,6 +46,7 @@ def pb_utils() -> Iterator[ModuleType]:
         del sys.modules[name]
 
 
+@pytest.mark.contract("PY-30")
 def test_names_are_those_of_triton(pb_utils: ModuleType) -> None:
     assert set(NAMES.split()) <= set(pb_utils.__all__)
     assert all(hasattr(pb_utils, name) for name in pb_utils.__all__)
@@ -61,6 +62,7 @@ def test_module_is_for_model_processes_only() -> None:
         importlib.import_module("triton_python_backend_utils")
 
 
+@pytest.mark.contract("PY-30", "PY-39")
 def test_tensors_are_found_by_name() -> None:
     core = CoreRequest("m", inputs={"X": CoreTensor.from_strings(["a"])})
     request = api.InferenceRequest.received(core, FakeReply())
@@ -73,6 +75,7 @@ def test_tensors_are_found_by_name() -> None:
     assert api.get_output_tensor_by_name(response, "Z") is None
 
 
+@pytest.mark.contract("PY-30")
 def test_tensors_are_found_in_a_configuration() -> None:
     assert api.get_input_config_by_name(CONFIG, "X") == {"name": "X", "dims": [1]}
     assert api.get_output_config_by_name(CONFIG, "Y") == {"name": "Y", "dims": [2]}
@@ -96,6 +99,7 @@ def test_model_knows_its_directory(process: FakeRuntime) -> None:
     assert api.get_model_dir() == "/models/m/1"
 
 
+@pytest.mark.contract("PY-30")
 def test_datatypes_go_both_ways() -> None:
     for number in range(1, 14):
         numpy_type = api.triton_to_numpy_type(number)

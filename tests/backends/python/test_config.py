@@ -32,10 +32,12 @@ def recorded_error(model: str) -> str:
     return message.partition("ValueError: ")[2].partition("\n\nAt:")[0]
 
 
+@pytest.mark.contract("PY-03")
 def test_models_find_the_fields_that_triton_always_prints() -> None:
     assert config().as_dict() == {"name": "m", "max_batch_size": 0, "input": [], "output": []}
 
 
+@pytest.mark.contract("PY-02", "AC-09")
 def test_what_is_set_can_be_read_as_a_configuration() -> None:
     given = config(backend="python")
     given.add_input({**X, "optional": True})
@@ -96,6 +98,7 @@ def test_unknown_property_is_refused() -> None:
     assert refused(lambda: given.add_input(bad)) == recorded_error("auto_badkey")
 
 
+@pytest.mark.contract("AC-09")
 @needs_answers
 @pytest.mark.parametrize(
     ("model", "declared"),
@@ -124,6 +127,7 @@ def test_output_has_no_optional() -> None:
     )
 
 
+@pytest.mark.contract("PY-02")
 @pytest.mark.parametrize("missing", ["data_type", "dims"])
 def test_missing_property_is_named(missing: str) -> None:
     tensor = {key: value for key, value in X.items() if key != missing}

@@ -9,6 +9,7 @@ from penstock_backends.python.control import is_model_ready, load_model, unload_
 from penstock_backends.python.values import TritonModelException
 
 
+@pytest.mark.contract("PY-32")
 def test_load_asks_the_server(process: FakeRuntime) -> None:
     load_model("other")
     load_model(model_name="made", config="{}", files={"file:1/model.py": b"x"})
@@ -18,12 +19,14 @@ def test_load_asks_the_server(process: FakeRuntime) -> None:
     ]
 
 
+@pytest.mark.contract("PY-32")
 def test_unload_asks_the_server(process: FakeRuntime) -> None:
     unload_model("other")
     unload_model(model_name="other", unload_dependents=True)
     assert process.controls == [("unload", "other", False), ("unload", "other", True)]
 
 
+@pytest.mark.contract("PY-32")
 @pytest.mark.parametrize("answer", [True, False])
 def test_readiness_is_what_the_server_says(process: FakeRuntime, answer: bool) -> None:
     process.answer = answer
@@ -38,6 +41,7 @@ def test_reason_of_the_server_is_told(process: FakeRuntime) -> None:
     assert str(error.value) == f"Failed to load model: {process.problem}"
 
 
+@pytest.mark.contract("PY-32")
 def test_files_are_bytes_by_name(process: FakeRuntime) -> None:
     with pytest.raises(TypeError, match=r"^Object of type 'str' is not an instance of 'bytes'$"):
         load_model("m", "{}", {"file:1/model.py": "text"})  # type: ignore[dict-item]

@@ -47,6 +47,7 @@ def value(response: InferenceResponse) -> int:
 # -- received ------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-11")
 def test_request_tells_what_the_client_sent() -> None:
     request = received(id="r", correlation_id="c", timeout=5, priority=2)
     assert (request.model_name(), request.model_version()) == ("m", 3)
@@ -55,6 +56,7 @@ def test_request_tells_what_the_client_sent() -> None:
     assert [tensor.name() for tensor in request.inputs()] == ["X"]
 
 
+@pytest.mark.contract("PY-11")
 def test_parameters_are_json() -> None:
     assert json.loads(received(parameters={"a": 1, "b": "x"}).parameters()) == {"a": 1, "b": "x"}
 
@@ -64,12 +66,14 @@ def test_all_outputs_are_requested_where_none_is_named() -> None:
     assert sorted(received(requested_outputs=("A",)).requested_output_names()) == ["A"]
 
 
+@pytest.mark.contract("PY-31")
 def test_flags_tell_where_a_sequence_begins_and_ends() -> None:
     begin, end = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
     assert received().flags() == 0
     assert received(sequence_start=True, sequence_end=True).flags() == begin | end
 
 
+@pytest.mark.contract("PY-29")
 def test_client_may_have_left() -> None:
     reply = FakeReply()
     request = received(reply)
@@ -107,6 +111,7 @@ def test_unknown_release_flags_are_refused() -> None:
 # -- made by a model -----------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-12")
 def test_order_of_arguments_is_that_of_triton(process: FakeRuntime) -> None:
     process.next_call = FakeCall(response(1))
     InferenceRequest("r", 7, [X], ["Y"], "other", 2, 1, 9).exec()
@@ -120,6 +125,7 @@ def test_order_of_arguments_is_that_of_triton(process: FakeRuntime) -> None:
     assert (core.requested_outputs, core.timeout, core.sequence_start) == (("Y",), 9, True)
 
 
+@pytest.mark.contract("PY-13")
 def test_exec_gives_the_response(process: FakeRuntime) -> None:
     process.next_call = FakeCall(response(5))
     answer = asking(parameters={"a": 1}).exec()
@@ -145,6 +151,7 @@ def test_end_without_a_response_is_a_failure(process: FakeRuntime) -> None:
     assert error.message() == "the called model ended without a response"
 
 
+@pytest.mark.contract("PY-13", "PY-15")
 def test_decoupled_exec_gives_the_responses_in_turn(process: FakeRuntime) -> None:
     process.next_call = FakeCall(response(1), response(2))
     answers = asking().exec(decoupled=True)
@@ -153,12 +160,14 @@ def test_decoupled_exec_gives_the_responses_in_turn(process: FakeRuntime) -> Non
     assert process.calls[0][1] is True
 
 
+@pytest.mark.contract("PY-15")
 def test_iterator_can_be_cancelled(process: FakeRuntime) -> None:
     answers: Any = asking().exec(decoupled=True)
     answers.cancel()
     assert process.next_call.cancelled
 
 
+@pytest.mark.contract("PY-13")
 async def test_async_exec_gives_the_response(process: FakeRuntime) -> None:
     process.next_call = FakeCall(response(5))
     answer = await asking().async_exec()
@@ -175,6 +184,7 @@ async def test_async_responses_come_by_either_loop(process: FakeRuntime) -> None
     assert [answer async for answer in answers] == []
 
 
+@pytest.mark.contract("PY-31")
 def test_flags_may_be_set_later(process: FakeRuntime) -> None:
     process.next_call = FakeCall(response(1))
     request = asking(correlation_id=4)

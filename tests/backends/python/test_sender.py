@@ -18,6 +18,7 @@ FINAL = TRITONSERVER_RESPONSE_COMPLETE_FINAL
 RESPONSE = InferenceResponse([])
 
 
+@pytest.mark.contract("PY-23", "DC-02")
 def test_response_may_carry_the_final_flag() -> None:
     reply = FakeReply(decoupled=True)
     InferenceResponseSender(reply).send(RESPONSE, flags=FINAL)
@@ -40,6 +41,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], text: str) -> No
     assert str(error.value) == text
 
 
+@pytest.mark.contract("PY-24", "DC-07")
 def test_nothing_is_sent_after_the_final_flag() -> None:
     sender = InferenceResponseSender(FakeReply(decoupled=True))
     sender.send(flags=FINAL)
@@ -47,6 +49,7 @@ def test_nothing_is_sent_after_the_final_flag() -> None:
         sender.send(RESPONSE)
 
 
+@pytest.mark.contract("PY-25")
 def test_model_that_is_not_decoupled_answers_once() -> None:
     sender = InferenceResponseSender(FakeReply())
     sender.send(RESPONSE)
@@ -59,6 +62,7 @@ def test_model_that_is_not_decoupled_must_answer() -> None:
         InferenceResponseSender(FakeReply()).send(flags=FINAL)
 
 
+@pytest.mark.contract("PY-29")
 def test_sender_knows_whether_the_client_has_left() -> None:
     reply = FakeReply()
     reply.cancelled = True

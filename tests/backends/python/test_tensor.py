@@ -17,6 +17,7 @@ def test_tensor_is_over_the_array_it_was_given() -> None:
     assert tensor.as_numpy().tolist() == [99, 1, 2]
 
 
+@pytest.mark.contract("PY-21")
 def test_tensor_tells_what_it_is() -> None:
     tensor = Tensor("X", np.zeros((2, 3), np.float32))
     assert (tensor.name(), tensor.shape(), tensor.triton_dtype()) == ("X", [2, 3], 11)
@@ -52,6 +53,7 @@ def test_strings_may_come_in_any_form(array: np.ndarray[tuple[int], np.dtype[np.
     assert tensor.core.elements() == [b"ab", b"c"]
 
 
+@pytest.mark.contract("PY-21")
 def test_strings_are_read_as_bytes() -> None:
     tensor = Tensor.over("X", CoreTensor.from_strings(["ab", "c"]))
     assert tensor.as_numpy().tolist() == [b"ab", b"c"]
@@ -70,6 +72,7 @@ def test_bf16_has_no_numpy_form() -> None:
     assert Tensor.from_dlpack("Y", Tensor.over("X", core)).core.datatype is DataType.BF16
 
 
+@pytest.mark.contract("PY-21")
 def test_dlpack_shares_memory_both_ways() -> None:
     array = np.zeros(2, np.float32)
     tensor = Tensor.from_dlpack("X", array)

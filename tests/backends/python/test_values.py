@@ -15,11 +15,13 @@ from penstock_backends.python.values import InferenceResponse, TritonError, Trit
 X = Tensor("X", np.zeros(1, np.float32))
 
 
+@pytest.mark.contract("PY-19")
 def test_error_is_internal_unless_told_otherwise() -> None:
     error = TritonError("boom")
     assert (error.message(), error.code(), str(error)) == ("boom", TritonError.INTERNAL, "boom")
 
 
+@pytest.mark.contract("PY-19")
 def test_codes_are_those_of_triton() -> None:
     names = (
         "UNKNOWN INTERNAL NOT_FOUND INVALID_ARG UNAVAILABLE UNSUPPORTED ALREADY_EXISTS CANCELLED"
@@ -45,6 +47,7 @@ def test_unknown_code_is_refused() -> None:
         TritonError("m", 99)
 
 
+@pytest.mark.contract("PY-18")
 def test_response_holds_tensors_or_an_error() -> None:
     fine, failed = InferenceResponse([X]), InferenceResponse(error=TritonError("boom"))
     assert fine.output_tensors() == [X]
@@ -54,6 +57,7 @@ def test_response_holds_tensors_or_an_error() -> None:
     assert (failed.has_error(), error.message()) == (True, "boom")
 
 
+@pytest.mark.contract("PY-18")
 def test_parameters_are_read_as_json() -> None:
     given: dict[str, Any] = {"a": 1, "b": True, "c": 1.5, "d": "x"}
     assert json.loads(InferenceResponse([], parameters=given).parameters()) == given

@@ -67,6 +67,7 @@ def test_is_found_by_its_name() -> None:
     assert find_backend("repeat") is RepeatBackend
 
 
+@pytest.mark.contract("B-18")
 @pytest.mark.contract("DC-09")
 async def test_one_response_per_element_in_order() -> None:
     backend = await _backend()
@@ -85,6 +86,7 @@ async def test_tensors_have_the_datatypes_and_shapes_of_the_reference() -> None:
     assert not response.final
 
 
+@pytest.mark.contract("DC-01")
 async def test_no_elements_no_responses() -> None:
     backend = await _backend()
     (outcome,) = await backend.execute([_request([], [])])

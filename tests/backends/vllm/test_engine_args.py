@@ -23,6 +23,7 @@ def read(version: Path, **values: Any) -> EngineArguments:
     return read_arguments(version)
 
 
+@pytest.mark.contract("VL-01", "R-20")
 def test_arguments_are_taken_as_they_are(tmp_path: Path) -> None:
     values = {"model": "some/model", "max_num_seqs": 256, "anything": [1]}
     assert read(tmp_path, **values).values == values
@@ -54,6 +55,7 @@ def test_lora_may_be_switched_with_a_string(tmp_path: Path, written: Any, taken:
     assert (arguments.enable_lora, arguments.values["enable_lora"]) == (taken, taken)
 
 
+@pytest.mark.contract("C-43")
 def test_a_quantization_as_type_gets_advice(tmp_path: Path) -> None:
     assert '"quantization": "fp8"' in advice(read(tmp_path, dtype="fp8"))
     assert advice(read(tmp_path, dtype="bfloat16")) == ""
@@ -79,6 +81,7 @@ def test_only_a_local_model_keeps_the_hub_away(tmp_path: Path) -> None:
     assert "HF_HUB_OFFLINE" not in distant
 
 
+@pytest.mark.contract("VL-17")
 @pytest.mark.parametrize(
     ("kind", "visible", "pinned"),
     [
@@ -100,6 +103,7 @@ def test_a_device_that_is_hidden_is_refused(tmp_path: Path) -> None:
         pin_device(read(tmp_path), "KIND_GPU", 3, {"CUDA_VISIBLE_DEVICES": "0"})
 
 
+@pytest.mark.contract("VL-17")
 @pytest.mark.parametrize("key", ["tensor_parallel_size", "pipeline_parallel_size"])
 def test_a_gpu_instance_cannot_spread(tmp_path: Path, key: str) -> None:
     with pytest.raises(ModelLoadError, match="KIND_GPU is currently for single-GPU models"):

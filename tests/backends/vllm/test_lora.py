@@ -14,12 +14,14 @@ def test_no_name_is_no_adapter() -> None:
     assert Adapters(None).find(None) is None
 
 
+@pytest.mark.contract("VL-13")
 def test_an_engine_without_adapters_says_so() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         Adapters(None).find("alpaca")
     assert refused.value.message == "LoRA feature is not enabled."
 
 
+@pytest.mark.contract("VL-13")
 def test_an_unknown_name_is_told_the_known_ones() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         Adapters({"doll": "/a", "sheep": "/b"}).find("bactrian")

@@ -349,17 +349,20 @@ def repository(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 # -- one answer -----------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-13")
 @pytest.mark.parametrize("size", [1, 1 << 10, 1 << 18], ids=["small", "4 KiB", "1 MiB"])
 def test_model_answers_with_the_answer_of_another(client: Client, size: int) -> None:
     x = np.arange(size, dtype=np.float32)
     assert (client.infer("caller", {"X": x}, request_id="negate")["Y"] == -x).all()
 
 
+@pytest.mark.contract("PY-12")
 def test_called_model_sees_what_the_caller_said(client: Client) -> None:
     seen = client.infer("caller", {"X": floats(1)}, request_id="negate").parameters["seen"]
     assert seen == '["inner", 5, 3, 9000000, {"from": "caller"}]'
 
 
+@pytest.mark.contract("PY-19")
 @pytest.mark.parametrize(
     ("model", "x", "told"),
     [
@@ -376,6 +379,7 @@ def test_refusal_of_the_called_model_is_an_error_with_its_code(
     assert f"message: TritonModelException: {told}" in error.message.replace("[3] Model", "Model")
 
 
+@pytest.mark.contract("PY-13")
 @pytest.mark.parametrize("name", ["async", "threads"])
 def test_several_calls_are_in_flight_at_once(client: Client, repository: Path, name: str) -> None:
     for path in (repository / "meeting").glob("*.here"):
@@ -383,6 +387,7 @@ def test_several_calls_are_in_flight_at_once(client: Client, repository: Path, n
     assert sorted(client.infer(name, {"X": floats(4)})["Y"].tolist()) == [4, 5]
 
 
+@pytest.mark.contract("PY-14")
 def test_model_may_call_only_while_it_executes(client: Client) -> None:
     told = client.infer("at_the_wrong_time")["TEXT"][0]
     assert told == b"BLS is only supported during the 'execute' function."
@@ -416,6 +421,7 @@ def test_work_that_comes_while_a_coroutine_blocks_is_done(client: Client, reposi
 # -- streams --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-15")
 def test_responses_of_a_stream_come_one_by_one(client: Client) -> None:
     x = np.arange(100, dtype=np.float32)
     assert client.infer("sum", {"X": x})["Y"].tolist() == x.tolist()
@@ -430,6 +436,7 @@ def test_coroutine_iterates_over_a_stream(client: Client) -> None:
     assert client.infer("async_sum", {"X": x})["Y"].tolist() == x.tolist()
 
 
+@pytest.mark.contract("PY-15", "PY-29")
 @pytest.mark.parametrize(
     ("name", "answer"), [("take_three", [0, 1, 2, 0]), ("leave_the_loop", [2])]
 )
@@ -463,6 +470,7 @@ def test_model_calls_the_language_model(client: Client) -> None:
 # -- calling oneself ------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-16")
 @pytest.mark.parametrize("name", ["self", "self_async"])
 def test_only_instance_that_calls_itself_is_refused(client: Client, name: str) -> None:
     error = client.refusal(name, {"X": floats(1)})

@@ -198,6 +198,7 @@ def page_of(server: Served) -> str:
 # -- by other models ------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-32")
 def test_model_loads_and_unloads_another(client: Client) -> None:
     assert not control(client, "ask", "guest")
     assert control(client, "load", "guest")
@@ -228,6 +229,7 @@ def test_model_is_told_why_another_cannot_be_loaded(client: Client) -> None:
 # -- what they leave behind -----------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-34", "ME-29", "ME-35")
 def test_metrics_of_a_model_live_as_long_as_it_does(client: Client, server: Served) -> None:
     client.load("metrics")
     client.infer("metrics", {"X": floats(5, 6)})
@@ -243,6 +245,7 @@ def test_metrics_of_a_model_live_as_long_as_it_does(client: Client, server: Serv
     wait_until(lambda: "requests_seen" not in page_of(server))
 
 
+@pytest.mark.contract("PY-05")
 def test_finalize_is_called_and_may_fail(client: Client, server: Served, repository: Path) -> None:
     client.load("finalize")
     client.unload("finalize")

@@ -61,6 +61,7 @@ def told(repository: Path, log: Path) -> tuple[str, str]:
     return prefix.decode(), words.decode()
 
 
+@pytest.mark.contract("PY-35")
 def test_environment_may_be_a_directory_beside_the_model(tmp_path: Path) -> None:
     where = parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/own")
     repository = write_models(tmp_path / "models", {"teller": teller(where)})
@@ -68,6 +69,7 @@ def test_environment_may_be_a_directory_beside_the_model(tmp_path: Path) -> None
     assert told(repository, tmp_path / "log") == (str(own), "from its own environment")
 
 
+@pytest.mark.contract("PY-35")
 def test_packed_environment_is_unpacked_once(tmp_path: Path, cache: Path) -> None:
     archive = tmp_path / "own.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:

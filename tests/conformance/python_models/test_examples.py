@@ -417,6 +417,7 @@ MODELS = {
 # -- one answer for each request ------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-01", "PY-04", "PY-44")
 @pytest.mark.parametrize("flavour", ["grpc", "http"])
 def test_add_sub_adds_and_subtracts(server: Served, flavour: str) -> None:
     a, b = ints(*range(16)), ints(*[1] * 16)
@@ -431,6 +432,7 @@ def test_only_the_outputs_asked_for_come(client: Client) -> None:
     assert list(client.infer("add_sub", inputs, outputs=["OUTPUT1"]).outputs) == ["OUTPUT1"]
 
 
+@pytest.mark.contract("R-02", "AC-09", "PY-02")
 def test_auto_complete_makes_a_configuration_where_there_is_none(client: Client) -> None:
     config = client.config("auto_complete")
     assert config["max_batch_size"] == 2
@@ -446,6 +448,7 @@ def test_preprocessing_unpacks_a_batch_of_images(client: Client) -> None:
     assert answer["PIXELS"].tolist() == [[[[-1, 1]]]] * 2
 
 
+@pytest.mark.contract("PY-03", "PY-11")
 def test_model_sees_the_request_and_where_it_lives(client: Client, repository: Path) -> None:
     answer = client.infer(
         "what_it_sees",
@@ -475,27 +478,32 @@ def test_model_sees_the_request_and_where_it_lives(client: Client, repository: P
     assert seen["requested"] == ["Y"]
 
 
+@pytest.mark.contract("PY-18")
 def test_parameters_of_a_response_reach_the_client(client: Client) -> None:
     answered = client.infer("what_it_sees").parameters
     assert answered == {"text": "t", "int": 7, "float": 0.5, "bool": True}
 
 
+@pytest.mark.contract("PY-39", "C-13")
 def test_optional_input_may_be_missing(client: Client) -> None:
     x = floats(1, 2)
     assert client.infer("optional", {"X": x})["Y"].tolist() == [10, 20]
     assert client.infer("optional", {"X": x, "SCALE": floats(3)})["Y"].tolist() == [3, 6]
 
 
+@pytest.mark.contract("PY-25")
 def test_model_that_is_not_decoupled_answers_through_its_sender(client: Client) -> None:
     assert client.infer("sender", {"X": floats(-1)})["Y"].tolist() == [0]
     assert client.infer("sender", {"X": floats(1)})["Y"].tolist() == [2]
 
 
+@pytest.mark.contract("PY-25")
 def test_second_answer_of_such_a_model_is_refused_and_the_first_stays(client: Client) -> None:
     assert client.infer("sender", {"X": floats(2)})["Y"].tolist() == [3]
     assert client.infer("sender", {"X": floats(1)})["Y"].tolist() == [2]
 
 
+@pytest.mark.contract("PY-04")
 def test_batch_is_executed_together_and_answered_one_by_one(
     client: Client, server: Served, repository: Path
 ) -> None:
@@ -518,12 +526,14 @@ def test_batch_is_executed_together_and_answered_one_by_one(
 # -- streams --------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-26")
 def test_square_answers_from_threads_after_execute_has_returned(client: Client) -> None:
     first = client.stream("square", {"X": ints(3)})
     assert len(client.answers("square", {"X": ints(-40)})) == 40
     assert [answer["Y"][0] for answer in first if answer.outputs] == [3, 3, 3]
 
 
+@pytest.mark.contract("PY-23", "DC-02")
 def test_repeat_answers_in_order_and_flags_the_last(client: Client) -> None:
     inputs = {"IN": ints(4, 2, 0, 1), "DELAY": np.array([1, 2, 3, 4], np.uint32)}
     answers = list(client.stream("repeat", inputs))
@@ -537,6 +547,7 @@ def test_500_responses_arrive_in_order(client: Client) -> None:
     assert [a["OUT"][0] for a in client.answers("repeat", inputs)] == list(range(500))
 
 
+@pytest.mark.contract("PY-27")
 def test_executions_of_a_coroutine_overlap(client: Client) -> None:
     first = client.stream("meeting", {"X": floats(1)})
     wait_until(lambda: not client.ready("meeting"))  # the first one waits inside the model
@@ -544,6 +555,7 @@ def test_executions_of_a_coroutine_overlap(client: Client) -> None:
     assert [answer["Y"][0] for order in (first, second) for answer in order] == [1, 2]
 
 
+@pytest.mark.contract("PY-29")
 def test_model_learns_that_its_client_has_left(client: Client, repository: Path) -> None:
     stream = client.stream("endless", request_id="left")
     assert [next(iter(stream))["Y"][0] for _ in range(3)] == [0, 1, 2]
@@ -554,12 +566,14 @@ def test_model_learns_that_its_client_has_left(client: Client, repository: Path)
 # -- the model's surroundings ---------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-42")
 def test_instances_execute_at_the_same_time(client: Client) -> None:
     orders = [client.begin("parallel") for _ in range(2)]
     names = {order.result()["Y"][0] for order in orders}
     assert names == {b"parallel_0_0", b"parallel_0_1"}
 
 
+@pytest.mark.contract("PY-06")
 @pytest.mark.parametrize("name", ["readiness", "readiness_async"])
 def test_model_says_itself_whether_it_is_ready(
     client: Client, server: Served, repository: Path, name: str
@@ -587,6 +601,7 @@ def test_model_may_print_megabytes(client: Client, server: Served) -> None:
     assert server.log.stat().st_size - before >= 8 << 20
 
 
+@pytest.mark.contract("PY-33")
 def test_log_of_the_model_goes_to_the_servers(client: Client, server: Served) -> None:
     client.infer("logging")
 

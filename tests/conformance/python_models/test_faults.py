@@ -334,6 +334,7 @@ _ENDS = {
 }
 
 
+@pytest.mark.contract("PY-07")
 @pytest.mark.parametrize("way", _ENDS)
 def test_model_that_ends_fails_its_request_and_comes_back(
     client: Client, victim: Victim, way: str
@@ -387,6 +388,7 @@ def test_process_killed_while_it_streams_ends_the_streams_with_the_reason(
     stream.cancel()
 
 
+@pytest.mark.contract("PY-07", "PY-42")
 def test_another_instance_goes_on(client: Client, repository: Path) -> None:
     pair = Victim(client, repository, "pair")
     pids = {pair.pid() for _ in range(4)}
@@ -400,6 +402,7 @@ def test_another_instance_goes_on(client: Client, repository: Path) -> None:
     assert len({pair.pid() for _ in range(4)}) == 2
 
 
+@pytest.mark.contract("W-10")
 def test_process_that_stops_reading_is_not_ready_and_runs_out_of_time(
     client: Client, hurried: Victim
 ) -> None:

@@ -193,6 +193,7 @@ def _values() -> dict[str, Array]:
 # -- every datatype -------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-21")
 @pytest.mark.parametrize("flavour", ["grpc", "http"])
 def test_every_datatype_comes_back_as_it_was(server: Served, flavour: str) -> None:
     values = _values()
@@ -218,6 +219,7 @@ def test_views_of_arrays_arrive_as_they_look(client: Client) -> None:
     assert answer["SWAPPED"].tolist() == x.tolist()
 
 
+@pytest.mark.contract("PY-21")
 @pytest.mark.parametrize("size", _SIZES.values(), ids=_SIZES)
 def test_dlpack_shares_the_memory_of_a_tensor(client: Client, size: int) -> None:
     x = np.arange(size // 4, dtype=np.float32)
@@ -229,6 +231,7 @@ def test_dlpack_shares_the_memory_of_a_tensor(client: Client, size: int) -> None
 # -- size -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("PY-38")
 @pytest.mark.parametrize("mebibytes", [1, 64])
 def test_large_tensor_is_changed_in_place_and_sent(client: Client, mebibytes: int) -> None:
     x = np.arange(mebibytes << 18, dtype=np.float32)

@@ -147,12 +147,14 @@ async def test_what_the_engine_refuses_leaves_it_alive(
     assert await text(instance, max_tokens=2)
 
 
+@pytest.mark.contract("VL-13")
 async def test_an_adapter_changes_the_text(instance: RunningInstance) -> None:
     without = await text(instance, max_tokens=20)
     loud = await text(instance, max_tokens=20, lora_name="loud")
     assert await text(instance, max_tokens=20) == without != loud
 
 
+@pytest.mark.contract("VL-14")
 async def test_leaving_while_generating_frees_the_cache(instance: RunningInstance) -> None:
     before = instance.backend.metrics()["penstock_llm_cancelled_requests_total"]
     async with aclosing(start(instance, max_tokens=900)) as responses:
@@ -206,6 +208,7 @@ async def test_a_slow_reader_gets_merged_responses(instance: RunningInstance) ->
     assert len(pieces) < 20
 
 
+@pytest.mark.contract("VL-01")
 async def test_an_unknown_argument_fails_the_load(version: Path, tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"model": "m", "max_sequences": 1}')
     with pytest.raises(ModelLoadError, match="unexpected keyword argument 'max_sequences'"):
