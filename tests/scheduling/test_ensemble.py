@@ -116,11 +116,30 @@ def test_steps_get_what_was_asked_with_the_request() -> None:
         "sequence_start": True,
         "sequence_end": False,
         "deadline": 12.5,
+        "callers": ("bls_0",),
     }
     ask(scheduler, {"A": ONE}, **fields)
     (request,) = first.requests
     assert {name: getattr(request, name) for name in fields} == fields
     assert (request.model_name, request.requested_outputs) == ("first", ("B",))
+
+
+def test_only_the_last_step_puts_outputs_where_the_client_wants_them() -> None:
+    place: Any = object()
+    places = {"B": place, "C": place}
+    two = plan([step("first", "A", "B"), step("second", "B", "C")], "B C")
+    first, second = FakeModel(lambda _: {"B": TWO}), FakeModel()
+    ask(EnsembleScheduler(two, [first, second]), {"A": ONE}, output_places=places)
+    assert first.requests[0].output_places == {}  # the second step reads it as well
+    assert second.requests[0].output_places == {"C": place}
+
+
+def test_outputs_whose_classes_are_asked_for_stay_in_the_server() -> None:
+    first = FakeModel()
+    bare = plan([step("first", "A", "B")], "B")
+    wanted: dict[str, Any] = {"output_places": {"B": object()}, "classes": {"B": 3}}
+    ask(EnsembleScheduler(bare, [first]), {"A": ONE}, **wanted)
+    assert (first.requests[0].output_places, first.requests[0].classes) == ({}, {})
 
 
 @pytest.mark.contract("E-12")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -15,12 +15,13 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.core.inference import ComputeTimes, Inference
+from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.statistics import FailureReason
 from penstock.core.stream import ResponseStream
 from penstock.scheduling.ensemble_call import StepCall, Strand
 from penstock.scheduling.ensemble_limit import StepLimit
-from penstock.scheduling.ensemble_plan import EnsemblePlan
+from penstock.scheduling.ensemble_plan import EnsemblePlan, Step
 from penstock.scheduling.ensemble_sequence import SequenceMark
 from penstock.scheduling.ensemble_wave import Wave
 
@@ -188,12 +189,24 @@ class EnsembleRun:
             mark.start,
             mark.end,
             asked.deadline,
+            output_places=self._places(step) if asked.output_places else asked.output_places,
+            callers=asked.callers,
         )
         try:
             stream = self._ensemble.models[number].infer(request, self._times)
         except InferenceError as error:
             return self.fail(error)
         return call.listen(stream)
+
+    def _places(self, step: Step) -> Mapping[str, RegionSlice]:
+        """Outputs of a step that are outputs of the ensemble as they are, and nothing else: the
+        step's model may put them where the client wants them."""
+        asked, uses = self._inference.request, self._demand.uses
+        if self._ensemble.plan.decoupled or asked.classes:
+            return {}
+        places = asked.output_places
+        links = (link for link in step.outputs if uses.get(link.tensor) == 1)
+        return {link.name: places[link.tensor] for link in links if link.tensor in places}
 
     def _leave(self, call: StepCall) -> None:
         """A call is no longer open; its place is free."""
