@@ -279,7 +279,7 @@ def _keepalive(keepalive: KeepaliveSettings) -> Iterable[tuple[str, int]]:
     yield "grpc.keepalive_permit_without_calls", int(keepalive.permit_without_calls)
     yield "grpc.http2.max_pings_without_data", keepalive.max_pings_without_data
     yield (
-        "grpc.http2.min_recv_ping_interval_without_data_ms",
+        "grpc.http2.min_ping_interval_without_data_ms",
         keepalive.min_recv_ping_interval_without_data_ms,
     )
     yield "grpc.http2.max_ping_strikes", keepalive.max_ping_strikes
