@@ -220,7 +220,10 @@ async def open_server(
         gpu_limits=settings.devices.load_limits,
     )
     lifecycle = ModelLifecycle(
-        repository, loader, load_threads=settings.repository.load_thread_count
+        repository,
+        loader,
+        load_threads=settings.repository.load_thread_count,
+        load_retries=settings.repository.load_retry_count,
     )
     server = InferenceServer(
         ServerIdentity(settings.id, __version__),

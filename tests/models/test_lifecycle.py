@@ -12,6 +12,7 @@ import pytest
 
 from fakes import FakeLoader, make_request, marks, turns, until, write_model
 from penstock.core.errors import (
+    ConfigError,
     InferenceError,
     InternalError,
     InvalidRequestError,
@@ -41,11 +42,11 @@ MOVES = {
 class House:
     """A lifecycle over a repository on disk, with a loader that does as it is told."""
 
-    def __init__(self, path: Path, load_threads: int = 4) -> None:
+    def __init__(self, path: Path, **options: int) -> None:
         self.path = path
         self.loader = FakeLoader()
         repository = ModelRepository([path])
-        self.lifecycle = ModelLifecycle(repository, self.loader, load_threads=load_threads)
+        self.lifecycle = ModelLifecycle(repository, self.loader, **options)
 
     @property
     def states(self) -> dict[int, str]:
@@ -511,6 +512,24 @@ async def test_any_mixture_of_loads_and_unloads_ends_with_one_model_at_most(hous
     running = [instance for instance in house.loader.instances if not instance.stopped]
     assert len(running) == len(house.lifecycle.served("m"))
     assert all(instance.stopped <= 1 for instance in house.loader.instances)
+
+
+@pytest.mark.contract("M-12")
+@pytest.mark.parametrize(
+    ("failure", "tries"), [(InternalError("no device"), 3), (ConfigError("never"), 1)]
+)
+async def test_a_load_that_fails_is_tried_again_unless_the_configuration_is_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: InferenceError, tries: int
+) -> None:
+    write_model(tmp_path)
+    house = House(tmp_path, load_retries=2)
+    house.loader.failures[1] = failure
+    with pytest.raises(InvalidRequestError, match=failure.message):
+        await house.lifecycle.load("m")
+    assert caplog.text.count("is tried again") == tries - 1
+    house.loader.failures.clear()
+    await house.lifecycle.load("m")
+    assert house.states == {1: "READY"}
 
 
 # -- files and configurations that come with a load -----------------------------------------------

@@ -21,7 +21,6 @@ class Missing:
 
 
 MISSING = (
-    Missing("repository.load_retry_count", "model-load-retry-count", "retrying a failed load"),
     Missing("repository.namespacing", "model-namespacing", "model namespaces"),
     Missing("repository.agent_directory", "repoagent-directory", "repository agents"),
     Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),

@@ -32,7 +32,12 @@ class ModelLifecycle:
     """
 
     def __init__(
-        self, repository: ModelRepository, loader: ModelLoader, *, load_threads: int = 4
+        self,
+        repository: ModelRepository,
+        loader: ModelLoader,
+        *,
+        load_threads: int = 4,
+        load_retries: int = 0,
     ) -> None:
         self._repository = repository
         self._loader = loader
@@ -41,6 +46,7 @@ class ModelLifecycle:
         self._retirement = Retirement()
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
+        self._load_retries = load_retries
         self._folders: dict[str, ScratchFolder] = {}
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
 
@@ -213,7 +219,12 @@ class ModelLifecycle:
 
     def _loading(self) -> Loading:
         return Loading(
-            self._catalog, self._dependencies, self._loader, self._retirement, self._slots
+            self._catalog,
+            self._dependencies,
+            self._loader,
+            self._retirement,
+            self._slots,
+            self._load_retries,
         )
 
     async def _stop_loading(self) -> None:

@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 class Loading:
     """One load: of models that were asked for, what they need, and the ensembles above them.
 
-    Models load side by side; an ensemble waits for its own parts only. Each is tried once.
+    Models load side by side; an ensemble waits for its own parts only. Each is tried once,
+    and `retries` times more when its backend fails.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Loading:
         loader: ModelLoader,
         retirement: Retirement,
         slots: asyncio.Semaphore,
+        retries: int = 0,
     ) -> None:
         self._catalog = catalog
         self._dependencies = dependencies
         self._loader = loader
         self._retirement = retirement
         self._slots = slots
+        self._retries = retries
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.failures: dict[str, Failure] = {}
 
@@ -107,4 +110,20 @@ class Loading:
                 resizing := await self._loader.resizing(former, files, version)
             ):
                 return resizing
-            return await self._loader.load(files, version)
+            return await self._load(files, version)
+
+    async def _load(self, files: ModelFiles, version: int) -> Model:
+        """Load one version; what is wrong with the configuration is not tried again (M-12)."""
+        left = self._retries
+        while True:
+            try:
+                return await self._loader.load(files, version)
+            except ConfigError:
+                raise
+            except Exception as error:  # a backend may raise anything
+                if not left:
+                    raise
+                left -= 1
+                logger.warning(
+                    "loading '%s' version %s is tried again: %s", files.name, version, error
+                )
