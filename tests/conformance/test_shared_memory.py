@@ -75,8 +75,10 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=["grpcio", "native"])
+def server(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Served]:
     """A server whose clients may share memory, with a model in a process and others in threads."""
     directory = tmp_path_factory.mktemp("shared_memory")
     for name, config in (("simple", _CONFIG), ("strings", _IDENTITY), ("repeat", _REPEAT)):
@@ -84,7 +86,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (path / "1").mkdir(parents=True)
         (path / "config.pbtxt").write_text(config)
     (directory / "models" / "simple" / "1" / "model.py").write_text(_ADD)
-    with serving(directory / "models", directory / "log", "--allow-client-shm=true") as served:
+    options = ("--allow-client-shm=true", f"--grpc-transport={request.param}")
+    with serving(directory / "models", directory / "log", *options) as served:
         yield served
 
 
