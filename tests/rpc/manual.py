@@ -64,6 +64,7 @@ class Call:
         self.metadata: Mapping[str, str] = {}
         self.metadata_fields: Metadata = ()
         self.deadline: float | None = None
+        self.writes_at_once = False
         self.peer = "ipv4:127.0.0.1:1"
         self.request_compressed = False
         self.responses: list[pb.ModelStreamInferResponse] = []

@@ -30,9 +30,10 @@ from rpc.manual import (
 class Talk:
     """A conversation that is going on."""
 
-    def __init__(self, **metadata: str) -> None:
+    def __init__(self, *, at_once: bool, **metadata: str) -> None:
         self.server = ManualServer()
         self.call = Call()
+        self.call.writes_at_once = at_once
         self.call.metadata = metadata
         conversation = Conversation(self.server, self.call)
         self.task = asyncio.ensure_future(conversation.run(self.call.requests()))
@@ -58,18 +59,24 @@ class Talk:
         await asyncio.wait_for(self.task, PATIENCE)
 
 
+@pytest.fixture(params=[False, True], ids=["by_task", "at_once"])
+def at_once(request: pytest.FixtureRequest) -> bool:
+    """Whether the transport takes messages without a task."""
+    return bool(request.param)
+
+
 @pytest_asyncio.fixture
-async def talk() -> AsyncIterator[Talk]:
-    talk = Talk()
+async def talk(at_once: bool) -> AsyncIterator[Talk]:
+    talk = Talk(at_once=at_once)
     yield talk
     talk.task.cancel()
     await asyncio.wait([talk.task])
 
 
 @pytest_asyncio.fixture
-async def strict_talk() -> AsyncIterator[Talk]:
+async def strict_talk(at_once: bool) -> AsyncIterator[Talk]:
     """A conversation whose client wants the first error as the status of the call."""
-    talk = Talk(triton_grpc_error="true")
+    talk = Talk(at_once=at_once, triton_grpc_error="true")
     yield talk
     talk.task.cancel()
     await asyncio.wait([talk.task])

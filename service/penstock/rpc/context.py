@@ -50,6 +50,10 @@ class RpcContext(Protocol):
     """
 
     @property
+    def writes_at_once(self) -> bool:
+        """Whether `write_nowait` starts no task, and tells when the client has room for more."""
+
+    @property
     def metadata(self) -> Mapping[str, str]:
         """The request's text metadata; keys in lower case, the last of equal keys wins."""
 

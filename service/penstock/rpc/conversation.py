@@ -39,6 +39,8 @@ class Conversation:
     for the first one to end the stream with its status (GP-19).
 
     There are two tasks a call, whatever the number of requests: this one reads, another writes.
+    Where the transport takes a message without a task, one that nothing stands before is written
+    as soon as it comes, without waking the writer.
     """
 
     def __init__(
@@ -53,9 +55,11 @@ class Conversation:
         self._open_bytes = 0
         self._ordered: deque[StreamAnswer] = deque()
         self._ready: FairQueue[StreamAnswer] = FairQueue()
+        self._direct = context.writes_at_once
         self._reading = True
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
 
     async def run(self, requests: AsyncIterator[InferMessage]) -> None:
         """Serve until the client has no more requests and has all its answers (GP-20).
@@ -133,28 +137,74 @@ class Conversation:
             return
         if answer.ordered and answer is not self._ordered[0]:
             return
+        if self._direct and not self._ready:
+            self._say_at_once(answer)
+        else:
+            self._queue(answer)
+
+    def _queue(self, answer: StreamAnswer) -> None:
         answer.queued = True
         self._ready.push(answer.model, answer)
         _wake(self._writer)
 
+    def _say_at_once(self, answer: StreamAnswer) -> None:
+        """Write the next message now; what follows is the writer's."""
+        answer.queued = True  # taking a response may bring the next one, from below
+        try:
+            message = answer.next()
+        except Exception as error:  # a fault of ours ends this call, and not who sent the response
+            self._fail(error)
+            return
+        answer.queued = False
+        if answer.error is not None and self._fail_fast:
+            self._fail(answer.error)
+            return
+        if message is not None and not self._context.write_nowait(message):
+            self._direct = False
+            _wake(self._writer)
+        self._go_on(answer)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        _wake(self._writer)
+
+    def _go_on(self, answer: StreamAnswer) -> None:
+        """Something was said: it was the last word, or there is more."""
+        if answer.done:
+            self._close(answer)
+        elif answer.ready:
+            self._queue(answer)
+
     async def _write(self) -> None:
         """Write as fast as the client reads, one message of an answer at a time."""
         while self._reading or self._open:
-            if not self._ready:
-                self._writer = asyncio.get_running_loop().create_future()
-                await self._writer
+            await self._room_to_write()
+            if self._failure is not None:
+                raise self._failure
+            if self._ready:
+                await self._say(self._ready.pop())
                 continue
-            answer = self._ready.pop()
-            answer.queued = False
-            message = answer.next()
-            if answer.error is not None and self._fail_fast:
-                raise answer.error
-            if answer.done:
-                self._close(answer)
-            elif answer.ready:
-                self._offer(answer)
-            if message is not None:
-                await self._context.write(message)
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    async def _room_to_write(self) -> None:
+        if self._context.writes_at_once and not self._direct:
+            await self._context.writable()
+            self._direct = True
+
+    async def _say(self, answer: StreamAnswer) -> None:
+        context = self._context
+        answer.queued = False
+        message = answer.next()
+        if answer.error is not None and self._fail_fast:
+            raise answer.error
+        self._go_on(answer)
+        if message is None:
+            return
+        if context.writes_at_once:
+            self._direct = context.write_nowait(message)
+        else:
+            await context.write(message)
 
     def _close(self, answer: StreamAnswer) -> None:
         """All is said about one request, so the one that waits for it may speak."""
@@ -162,10 +212,12 @@ class Conversation:
         self._open.discard(answer)
         self._open_bytes -= answer.size
         _wake(self._reader)
+        if not self._open:
+            _wake(self._writer)  # for whom this may be the end
         if answer.ordered:
             self._ordered.popleft()
             if self._ordered and self._ordered[0].ready:
-                self._offer(self._ordered[0])
+                self._queue(self._ordered[0])
 
 
 def _wake(waiting: asyncio.Future[None] | None) -> None:

@@ -58,6 +58,7 @@ class StreamAnswer:
 
     def close(self) -> None:
         """Nobody wants to hear the rest, if there is any."""
+        self.done = True
         stream, self._stream = self._stream, None  # which refers to this in turn
         if stream is not None:
             stream.close()

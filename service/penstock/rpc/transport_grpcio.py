@@ -53,6 +53,7 @@ class GrpcioContext:
     """`RpcContext` over a servicer context of `grpc.aio`."""
 
     request_compressed: bool | None = None
+    writes_at_once = False
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context

@@ -46,6 +46,7 @@ class Call(Stream):
     Defaults stand on the class, so that a new call sets only what differs.
     """
 
+    writes_at_once = True
     request_compressed: bool | None = False
     deadline: float | None = None
     _initial: Sequence[Field] = ()
