@@ -376,6 +376,16 @@ async def test_failure_of_a_request_ends_the_call(strict_talk: Talk) -> None:
     assert strict_talk.server.closed == ["good"]
 
 
+async def test_nothing_is_told_after_the_error_that_ends_the_call(strict_talk: Talk) -> None:
+    talk = strict_talk
+    await talk.say(ask("many", "bad"))
+    error = InferenceResponse(error=NotFoundError("not there"))
+    await talk.answer("bad", error, number(1), number(2, final=True))
+    with pytest.raises(NotFoundError, match=r"^not there$"):
+        await asyncio.wait_for(talk.task, PATIENCE)
+    assert talk.responses == []
+
+
 @pytest.mark.contract("GP-19")
 async def test_refusal_ends_the_call(strict_talk: Talk) -> None:
     await strict_talk.say(ask("many", "other"), ask("nope", "bad"))

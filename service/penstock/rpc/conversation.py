@@ -133,7 +133,7 @@ class Conversation:
 
     def _offer(self, answer: StreamAnswer) -> None:
         """An answer may have something to say: it gets its turn, unless others come first."""
-        if answer.queued or answer.done:
+        if answer.queued or answer.done or self._failure is not None:
             return
         if answer.ordered and answer is not self._ordered[0]:
             return
