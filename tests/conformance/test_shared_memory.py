@@ -172,6 +172,7 @@ def _simple(module: ModuleType, memory: Memory, count: int) -> tuple[list[Any], 
     return inputs, outputs
 
 
+@pytest.mark.contract("V-18")
 @pytest.mark.contract("HI-19", "GP-11", "CC-04", "CC-07", "CC-08")
 @pytest.mark.parametrize("count", [16, 100_000])
 def test_inputs_and_outputs_stay_in_shared_memory(door: Door, count: int) -> None:

@@ -166,6 +166,7 @@ def test_failures_count_where_they_were_executed(client: Any) -> None:
     assert model.inference_stats.fail.ns > 0
 
 
+@pytest.mark.contract("CC-13")
 @pytest.mark.contract("ST-06")
 def test_cancelled_requests_are_failures(client: Any) -> None:
     with pytest.raises(InferenceServerException, match="Deadline"):
@@ -174,6 +175,7 @@ def test_cancelled_requests_are_failures(client: Any) -> None:
     assert counts(counted(client, "process"))["success"] == 0
 
 
+@pytest.mark.contract("DC-05")
 @pytest.mark.contract("ST-04", "ST-01")
 def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> None:
     responses: SimpleQueue[Any] = SimpleQueue()
@@ -195,6 +197,7 @@ def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> No
     assert all(one.ns >= 15_000_000 for one in each.values() if one.count)
 
 
+@pytest.mark.contract("ME-34")
 @pytest.mark.contract("ST-09")
 def test_reloading_starts_from_zero(server: Served, client: Any) -> None:
     infer(client, "process", 0)

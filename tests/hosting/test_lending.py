@@ -195,6 +195,14 @@ async def test_memory_that_was_cut_off_does_not_end_the_process(memory: PosixMem
     assert not any(arrived.inputs["x"].numpy())
 
 
+async def test_region_that_was_closed_is_not_offered(memory: PosixMemory) -> None:
+    link, region = Link(), opened(memory)
+    place = region.slice(0, SHARE_FROM)
+    region.close()
+    assert not link.lender.lends(place)
+    assert link.said == []
+
+
 @pytest.mark.parametrize(
     "offer",
     [(1, "/proc/1/fd/none", 0, 64), (1, "/dev/shm", 0, 64), (1, "/dev/null", 0, 64)],

@@ -85,6 +85,7 @@ async def strict_talk(at_once: bool) -> AsyncIterator[Talk]:
 # -- order ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.contract("DC-04")
 @pytest.mark.contract("GP-16")
 async def test_models_that_answer_once_answer_in_the_order_of_the_requests(talk: Talk) -> None:
     await talk.say(ask("once", "a"), ask("once2", "b"), ask("once", "c"))

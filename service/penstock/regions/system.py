@@ -37,7 +37,9 @@ class SystemRegion(Region):
         self._numbers = 0
 
     @property
-    def file(self) -> SharedFile:
+    def file(self) -> SharedFile | None:
+        if self._memory is None:  # the descriptor may be another file's by now
+            return None
         return SharedFile(self._descriptor, self.offset, self.byte_size)
 
     @property
