@@ -23,6 +23,7 @@ _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", 
 _ELSEWHERE = {
     "ready": "needs all models to be supported",
     "index POST": "lists all models",
+    "sequence end": "is asked after its beginning in tests/conformance",
     "binary: bytes malformed": "is found before the model runs, and so told as JSON",
 }
 """Answers that are not the gateway's to give, and whose they are."""
