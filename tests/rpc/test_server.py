@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,8 @@ import pytest
 from penstock.core.countdown import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
-from penstock.settings import GrpcSettings, TlsSettings
+from penstock.settings import GrpcSettings
+from rpc.certificates import tls, write_certificates
 from rpc.manual import ManualServer
 from rpc.serving import SERVICE, Client, channel_to
 
@@ -30,27 +30,7 @@ class Alive(ManualServer):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority, and a server and a client that it vouches for."""
-    folder = tmp_path_factory.mktemp("certificates")
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    files = ["-keyout", "root.key", "-out", "root.pem"]
-    subprocess.run([*new, "-subj", "/CN=root", *files], cwd=folder, check=True, stderr=-3)
-    for name in ("server", "client"):
-        signed = ["-CA", "root.pem", "-CAkey", "root.key"]
-        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
-        subprocess.run([*new, *subject, *signed, *files], cwd=folder, check=True, stderr=-3)
-    return folder
-
-
-def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
-    return TlsSettings(
-        enabled=True,
-        mutual=mutual,
-        certificate=str(certificates / "server.pem"),
-        key=str(certificates / "server.key"),
-        root_certificate=str(certificates / "root.pem"),
-    )
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.contract("GT-03")

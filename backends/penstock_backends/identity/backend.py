@@ -17,6 +17,8 @@ class IdentityBackend(Backend):
     With `instance_wise_delay_multiplier` M, instance number n waits max(M * n, 1) times as long.
     """
 
+    eager = True
+
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         inputs = [(tensor.data_type, tensor.dims) for tensor in config.input]

@@ -30,6 +30,7 @@ class OnnxRuntimeBackend(Backend):
     """
 
     batch_tensors = True
+    eager = True
 
     @classmethod
     async def complete_config(

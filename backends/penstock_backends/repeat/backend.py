@@ -25,6 +25,8 @@ class RepeatBackend(Backend):
     client left before the last response.
     """
 
+    eager = True
+
     def __init__(self) -> None:
         self.cancelled = 0
         self._free_at = 0.0

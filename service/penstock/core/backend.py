@@ -81,12 +81,14 @@ class Backend(ABC):
     `batch_tensors` backends compute `batch_input` and split by `batch_output`. `process_main` is
     the function that serves such a process, as `module:function`. `window` is how far responses of
     one request go ahead of their reader; a backend that merges what a slow reader leaves asks for
-    a small one.
+    a small one. `eager` says that `execute` asks for no current task (as `asyncio.timeout` and
+    `TaskGroup` do) before it first waits: then it begins at once, without a task of its own.
     """
 
     host: ClassVar[Host] = "thread"
     serial: ClassVar[bool] = True
     batch_tensors: ClassVar[bool] = False
+    eager: ClassVar[bool] = False
     process_main: ClassVar[str] = "penstock.hosting.host:run"
     window: ClassVar[Window] = WINDOW
 

@@ -233,7 +233,11 @@ class ResponseStream:
 
 async def only(stream: ResponseStream) -> InferenceResponse:
     """The one response of a stream (G-34); raises when it has an error or is not the only one."""
-    responses = [response async for response in stream]
+    responses = stream.take()
+    if not stream.exhausted:
+        responses += [response async for response in stream]
+    elif stream.error is not None:
+        raise stream.error
     if len(responses) != 1:
         raise InternalError(f"expected a single response, got {len(responses)}")
     if responses[0].error is not None:

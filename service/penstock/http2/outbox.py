@@ -123,7 +123,8 @@ class Outbox:
         stream.finished = True
         if stream.waiting_size or self.congested:
             stream.trailers = trailers
-            self._blocked[stream] = None
+            if not stream.waiting_size or stream.window > 0:
+                self._blocked[stream] = None
             return
         self._end(stream, trailers)
 
@@ -157,7 +158,7 @@ class Outbox:
                 stream.on_writable()
 
     def _go_on(self, stream: Stream) -> None:
-        if stream.waiting_size:
+        if stream.waiting_size and stream.window > 0:
             self._send_waiting(stream)
         if stream.waiting_size:
             if stream.window > 0:

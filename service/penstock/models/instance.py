@@ -18,6 +18,7 @@ from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
 from penstock.core.relay import as_inference_error, deliver
 from penstock.core.request import InferenceResponse
+from penstock.core.steps import begin
 from penstock.core.stream import ResponseStream
 
 logger = logging.getLogger(__name__)
@@ -73,8 +74,10 @@ class ThreadInstance:
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
-        task = _begun(self._execute(batch, now, done))
-        if not task.done():
+        work = self._execute(batch, now, done)
+        loop = asyncio.get_running_loop()
+        task = begin(loop, work) if self._backend.eager else _begun(work)
+        if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
 

@@ -193,4 +193,4 @@ def _refuse_repository_name(name: str) -> None:
 
 def _method(name: str, handler: Unary) -> Method:
     request, response = getattr(pb, f"{name}Request"), getattr(pb, f"{name}Response")
-    return Method(name, request, response, handler)
+    return Method(name, request, response, handler, eager=not name.startswith("Repository"))

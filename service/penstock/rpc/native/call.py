@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.errors import InferenceError
+from penstock.core.steps import begin
 from penstock.http2 import grpc_responses as responses
 from penstock.http2.compression import DEFLATE, GZIP, deflate
 from penstock.http2.errors import ErrorCode
@@ -17,7 +18,6 @@ from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.rpc.context import Metadata, Method, Reply, StatusError, serialized
 from penstock.rpc.native.route import Route
-from penstock.rpc.native.steps import begin
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel
 

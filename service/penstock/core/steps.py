@@ -12,18 +12,19 @@ from typing import Any
 def begin(
     loop: asyncio.AbstractEventLoop,
     coroutine: Coroutine[Any, Any, Any],
-    done: Callable[[Any], None],
+    done: Callable[[Any], None] | None = None,
 ) -> asyncio.Task[Any] | None:
     """Run a coroutine up to where it waits; from there it goes on in the task returned.
 
-    If it does not wait, `done` is called with its result. What it raises is raised. Until it
-    waits, there is no current task.
+    If it does not wait, `done`, if given, is called with its result. What it raises is raised.
+    Until it waits, there is no current task.
     """
     context = copy_context()
     try:
         waited = context.run(coroutine.send, None)
     except StopIteration as stop:
-        done(stop.value)
+        if done is not None:
+            done(stop.value)
         return None
     return loop.create_task(_finish(coroutine, waited), context=context)
 

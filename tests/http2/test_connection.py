@@ -1,0 +1,201 @@
+"""The rules of a connection, frame by frame; h2spec knows more of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from http2.peer import HEAD, Server, error_of, opened, request, resets_of
+from penstock.http2 import frames
+from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import ACK, END_STREAM, PADDED, FrameType
+from penstock.http2.limits import Limits
+
+
+def data(
+    stream_id: int, payload: bytes, *, ends: bool = False, padding: int | None = None
+) -> bytes:
+    flags = END_STREAM if ends else 0
+    if padding is not None:
+        flags |= PADDED
+        payload = bytes([padding]) + payload + bytes(padding)
+    return frames.frame(FrameType.DATA, flags, stream_id, payload)
+
+
+def test_request_reaches_its_stream_whole_in_any_pieces() -> None:
+    sent = request(1, ends=False) + data(1, b"hello ") + data(1, b"world", ends=True)
+    server = opened()
+    for byte in sent:
+        server.receive(bytes([byte]))
+    assert bytes(server.opened[1].data) == b"hello world"
+    assert server.opened[1].ended == 1
+
+
+def test_padding_is_no_data_and_given_back() -> None:
+    server = opened(Limits(connection_window=70_000, stream_window=2_000))
+    server.receive(request(1, ends=False) + data(1, b"x", padding=255) * 300)
+    assert bytes(server.opened[1].data) == b"x" * 300
+    assert not server.connection.closing
+
+
+def test_continuation_completes_a_block() -> None:
+    block = request(1)[frames.HEADER_SIZE :]
+    server = opened()
+    server.receive(frames.frame(FrameType.HEADERS, END_STREAM, 1, block[:3]))
+    server.receive(frames.frame(FrameType.CONTINUATION, 0, 1, block[3:5]))
+    server.receive(frames.frame(FrameType.CONTINUATION, frames.END_HEADERS, 1, block[5:]))
+    assert server.opened[1].ended == 1
+
+
+def test_unknown_frames_are_skipped() -> None:
+    server = opened()
+    server.receive(frames.frame(0xBB, 0xFF, 7, bytes(100_000)) + request(1))
+    assert server.opened[1].ended == 1
+
+
+def test_ping_is_answered() -> None:
+    server = opened()
+    server.receive(frames.ping(b"12345678"))
+    assert server.said() == [(FrameType.PING, ACK, 0, b"12345678")]
+
+
+def test_answer_waits_for_the_window_and_goes_on() -> None:
+    server = opened(settings=[(4, 10)])
+    server.receive(request(1))
+    stream = server.opened[1]
+    server.connection.outbox.headers(stream, b"\x88")
+    server.connection.outbox.body(stream, [b"a" * 25], 25)
+    server.connection.outbox.finish(stream, b"\x88")
+    server.write()
+    assert [payload for kind, _, _, payload in server.said() if kind == 0] == [b"a" * 10]
+    server.receive(frames.settings([(4, 15)]))
+    assert [payload for kind, _, _, payload in server.said() if kind == 0] == [b"a" * 5]
+    server.receive(frames.window_update(1, 1000))
+    kinds = [(kind, flags & END_STREAM) for kind, flags, _, _ in server.said()]
+    assert kinds == [(FrameType.DATA, 0), (FrameType.HEADERS, END_STREAM)]
+    assert not server.connection.streams
+
+
+def test_blocked_streams_take_turns() -> None:
+    server = opened()
+    server.receive(request(1) + request(3))
+    for stream in server.opened.values():
+        server.connection.outbox.body(stream, [bytes(100_000)], 100_000)
+    server.write()
+    server.said()
+    server.receive(frames.window_update(1, 1 << 20) + frames.window_update(3, 1 << 20))
+    server.receive(frames.window_update(0, 4 * (1 << 14)))
+    turns = [frame[2] for frame in server.said() if frame[0] == 0]
+    assert turns in ([1, 3, 1, 3], [3, 1, 3, 1])
+
+
+def test_early_answer_tells_the_client_to_stop() -> None:
+    server = opened()
+    server.receive(request(1, ends=False))
+    server.connection.outbox.finish(server.opened[1], b"\x88")
+    server.write()
+    assert resets_of(server) == [(1, ErrorCode.NO_ERROR)]
+    server.receive(data(1, b"late", ends=True))
+    assert not server.connection.closing
+
+
+def test_window_is_given_back_when_data_is_used() -> None:
+    limits = Limits(stream_window=1000, connection_window=100_000)
+    server = opened(limits)
+    server.receive(request(1, ends=False))
+    stream = server.opened[1]
+    stream.greedy = False
+    server.receive(data(1, bytes(800)))
+    assert server.said() == []
+    server.connection.consumed(stream, 800)
+    server.write()
+    assert server.said() == [(FrameType.WINDOW_UPDATE, 0, 1, (800).to_bytes(4, "big"))]
+
+
+def test_data_of_a_stream_that_is_gone_is_given_back() -> None:
+    server = opened(Limits(connection_window=70_000))
+    server.receive(request(1, ends=False))
+    server.opened[1].greedy = False
+    server.receive(data(1, bytes(16_000)) * 3)
+    server.receive(frames.rst_stream(1, ErrorCode.CANCEL))
+    assert server.opened[1].resets == [ErrorCode.CANCEL]
+    updates = [frame for frame in server.said() if frame[0] == FrameType.WINDOW_UPDATE]
+    assert updates == [(FrameType.WINDOW_UPDATE, 0, 0, (48_000).to_bytes(4, "big"))]
+
+
+def test_lowered_table_size_is_acknowledged_in_the_next_block() -> None:
+    server = opened(settings=[(1, 100)])
+    server.receive(request(1) + request(3))
+    for stream in server.opened.values():
+        server.connection.outbox.finish(stream, b"\x88")
+    server.write()
+    assert [payload for _, _, _, payload in server.said()] == [b"\x20\x88", b"\x88"]
+
+
+def test_draining_serves_what_was_sent_meanwhile_and_closes_after_the_last() -> None:
+    server = opened()
+    server.receive(request(1))
+    server.connection.drain()
+    server.write()
+    (goaway, ping) = server.said()
+    assert goaway[3][:4] == frames.LARGEST_ID.to_bytes(4, "big")
+    server.receive(request(3))
+    server.receive(frames.ping(ping[3], ack=True) + request(5))
+    assert list(server.opened) == [1, 3]
+    for stream in server.opened.values():
+        assert not server.connection.closing
+        server.connection.outbox.finish(stream, b"\x88")
+    assert server.connection.closing
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (frames.frame(FrameType.PUSH_PROMISE, 4, 1, b"\0\0\0\2"), ErrorCode.PROTOCOL_ERROR),
+        (frames.frame(FrameType.PING, 0, 0, b"short"), ErrorCode.FRAME_SIZE_ERROR),
+        (frames.frame(FrameType.DATA, 0, 0, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (frames.frame(FrameType.DATA, 0, 9, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (request(2), ErrorCode.PROTOCOL_ERROR),
+        (request(5) + request(3), ErrorCode.PROTOCOL_ERROR),
+        (frames.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
+        (frames.window_update(0, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.settings([(4, 1 << 31)]), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.settings([(5, 100)]), ErrorCode.PROTOCOL_ERROR),
+        (frames.settings([(2, 2)]), ErrorCode.PROTOCOL_ERROR),
+        (frames.frame(FrameType.CONTINUATION, 4, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frames.frame(FrameType.HEADERS, 4, 1, b"\x80"), ErrorCode.COMPRESSION_ERROR),
+        (b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", ErrorCode.FRAME_SIZE_ERROR),
+    ],
+)
+def test_what_breaks_the_connection_is_told(sent: bytes, code: ErrorCode) -> None:
+    server = opened()
+    server.receive(sent)
+    assert error_of(server) is code
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (request(1, head=HEAD[1:]), ErrorCode.PROTOCOL_ERROR),
+        (request(1, (b"Upper", b"x")), ErrorCode.PROTOCOL_ERROR),
+        (request(1, (b"connection", b"close")), ErrorCode.PROTOCOL_ERROR),
+        (request(1, (b"x", b"a\r\nb")), ErrorCode.PROTOCOL_ERROR),
+        (request(1, (b"content-length", b"5")), ErrorCode.PROTOCOL_ERROR),
+        (request(1, ends=False) + frames.window_update(1, 0), ErrorCode.PROTOCOL_ERROR),
+        (request(1) + data(1, b"x"), ErrorCode.STREAM_CLOSED),
+        (request(1, ends=False) + request(1, ends=False), ErrorCode.PROTOCOL_ERROR),
+    ],
+)
+def test_what_breaks_one_stream_spares_the_others(sent: bytes, code: ErrorCode) -> None:
+    server = opened()
+    server.receive(sent + request(7))
+    assert resets_of(server) == [(1, code)]
+    assert server.opened[7].ended == 1
+
+
+def test_what_is_not_http2_is_refused_at_its_first_wrong_byte() -> None:
+    server = opened()
+    assert error_of(server) is None
+
+    other = Server()
+    other.receive(b"GET / HTTP/1.1\r\n")
+    assert error_of(other) is ErrorCode.PROTOCOL_ERROR

@@ -1,0 +1,152 @@
+"""Peers who want to make us work or remember more than they do."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from http2.peer import Server, error_of, opened, request
+from penstock.http2 import frames
+from penstock.http2.errors import ErrorCode
+from penstock.http2.frames import FrameType
+from penstock.http2.limits import Limits
+
+EMPTY = frames.frame(FrameType.DATA, 0, 1)
+
+
+def test_rapid_reset_is_stopped() -> None:
+    """CVE-2023-44487: streams opened and reset at once."""
+    server = opened()
+    for stream_id in range(1, 10_001, 2):
+        server.receive(
+            request(stream_id, ends=False) + frames.rst_stream(stream_id, ErrorCode.CANCEL)
+        )
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+    assert len(server.opened) <= 1001
+
+
+def test_resets_that_the_client_provokes_are_stopped_too() -> None:
+    server = opened()
+    for stream_id in range(1, 10_001, 2):
+        server.receive(request(stream_id, (b"Upper", b"x")))
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_resets_at_a_rate_that_clients_have_are_no_offence() -> None:
+    server = opened()
+    for stream_id in range(1, 10_001, 2):
+        server.connection.now += 0.02
+        server.receive(
+            request(stream_id, ends=False) + frames.rst_stream(stream_id, ErrorCode.CANCEL)
+        )
+    assert not server.connection.closing
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        frames.ping(b"12345678"),
+        frames.settings([]),
+        frames.settings([(4, 100)]),
+        frames.frame(FrameType.PRIORITY, 0, 3, bytes(5)),
+        frames.frame(0xBB, 0, 0),
+        EMPTY,
+    ],
+    ids=["ping", "settings", "windows", "priority", "unknown", "empty data"],
+)
+def test_flood_of_frames_without_effect_is_stopped(frame: bytes) -> None:
+    server = opened()
+    server.receive(request(1, ends=False))
+    for _ in range(100):
+        server.receive(frame * 100)
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_flood_of_continuations_is_stopped() -> None:
+    server = opened()
+    server.receive(frames.frame(FrameType.HEADERS, 0, 1, b"\x83"))
+    server.receive(frames.frame(FrameType.CONTINUATION, 0, 1) * 100)
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_header_block_without_an_end_is_stopped() -> None:
+    server = opened()
+    server.receive(frames.frame(FrameType.HEADERS, 0, 1, bytes(16_000)))
+    for _ in range(10):
+        server.receive(frames.frame(FrameType.CONTINUATION, 0, 1, bytes(16_000)))
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_peer_that_reads_no_answers_is_left() -> None:
+    server = opened(Limits(idle_burst=1 << 30, max_unsent_control=10_000))
+    server.connection.outbox.paused = True
+    for _ in range(100):
+        server.receive(frames.ping(b"12345678") * 10)
+    assert server.connection.closing
+
+
+def test_more_data_than_the_window_is_refused() -> None:
+    server = opened(Limits(connection_window=70_000, stream_window=1 << 20))
+    server.receive(request(1, ends=False))
+    server.opened[1].greedy = False
+    server.receive(frames.frame(FrameType.DATA, 0, 1, bytes(16_000)) * 5)
+    assert error_of(server) is ErrorCode.FLOW_CONTROL_ERROR
+
+
+def test_streams_beyond_the_limit_are_refused() -> None:
+    server = opened(Limits(max_concurrent_streams=3))
+    for stream_id in (1, 3, 5, 7):
+        server.receive(request(stream_id))
+    assert list(server.opened) == [1, 3, 5]
+    (refused,) = server.said()
+    assert refused == (FrameType.RST_STREAM, 0, 7, bytes([0, 0, 0, ErrorCode.REFUSED_STREAM]))
+
+
+def test_streams_for_which_somebody_still_works_count() -> None:
+    server = opened(Limits(max_concurrent_streams=3))
+    server.connection.lingering = 3
+    server.receive(request(1))
+    assert not server.opened
+
+
+@given(st.binary(max_size=400), st.integers(1, 50))
+@example(bytes(100), 7)
+@settings(max_examples=300, deadline=None)
+def test_any_bytes_end_in_frames_or_an_error(data: bytes, cut: int) -> None:
+    server = opened()
+    for at in range(0, len(data), cut):
+        server.receive(data[at : at + cut])
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=200, deadline=None)
+def test_any_change_of_a_talk_ends_in_frames_or_an_error(seed: int) -> None:
+    """Bytes of a good conversation, some of them changed, dropped or doubled."""
+    dice = random.Random(seed)
+    talk = bytearray(
+        request(1, ends=False)
+        + frames.frame(FrameType.DATA, frames.PADDED, 1, b"\x03abcdef\0\0\0")
+        + frames.window_update(0, 1000)
+        + request(3, (b"x-a", b"1"))
+        + frames.rst_stream(1, ErrorCode.CANCEL)
+        + frames.settings([(4, 1000), (5, 20_000)])
+        + frames.ping(b"12345678")
+        + request(5)
+    )
+    for _ in range(dice.randint(1, 6)):
+        at = dice.randrange(len(talk))
+        match dice.randrange(3):
+            case 0:
+                talk[at] = dice.randrange(256)
+            case 1:
+                del talk[at : at + dice.randrange(12)]
+            case _:
+                talk[at:at] = talk[at : at + dice.randrange(40)]
+        if not talk:
+            return
+    server = Server()
+    server.receive(frames.PREFACE + frames.settings([]) + bytes(talk))
+    assert server.connection.closing or len(server.connection.streams) <= 64
