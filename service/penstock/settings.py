@@ -117,7 +117,7 @@ class GrpcSettings:
     address: str = "0.0.0.0"
     port: int = 8001
     reuse_port: bool = False
-    transport: Literal["grpcio", "native"] = "grpcio"
+    transport: Literal["native", "grpcio"] = "native"
     header_forward_pattern: str = ""
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8

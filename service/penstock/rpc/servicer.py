@@ -66,6 +66,7 @@ class InferenceServicer:
             pb.ModelInferResponse,
             self.ModelInfer,
             parse=parse_infer,
+            eager=True,
         )
         stream = Method(
             "ModelStreamInfer",

@@ -104,8 +104,8 @@ GRPC = Group(
         text(
             "grpc-transport",
             "grpc.transport",
-            'Implementation of gRPC: "grpcio" (default) or "native". An option of Penstock only.',
-            values.one_of("grpc-transport", "grpcio", "native"),
+            'Implementation of gRPC: "native" (default) or "grpcio". An option of Penstock only.',
+            values.one_of("grpc-transport", "native", "grpcio"),
         ),
     ),
 )
