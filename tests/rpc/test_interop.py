@@ -52,12 +52,13 @@ async def test_client_in_go_is_content(port: int, case: str) -> None:
     assert process.returncode == 0, output.decode()
 
 
-def unary(port: int, request: Any, **options: Any) -> Any:
+async def unary(port: int, request: Any, **options: Any) -> Any:
     """`UnaryCall` on a channel of its own."""
-    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
-    return channel.unary_unary(
-        f"/{NAME}/UnaryCall", pb.SimpleRequest.SerializeToString, pb.SimpleResponse.FromString
-    )(request, **options)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(
+            f"/{NAME}/UnaryCall", pb.SimpleRequest.SerializeToString, pb.SimpleResponse.FromString
+        )
+        return await call(request, **options)
 
 
 @pytest.mark.parametrize("wanted", [True, False])

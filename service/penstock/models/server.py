@@ -278,6 +278,7 @@ class InferenceServer:
                 await self._lifecycle.close()
             log.tell()
         except TimeoutError:
+            telling.cancel()  # this is the last word
             logger.error("Exit timeout expired. Exiting immediately.")
             await self._lifecycle.abort()
             return False
