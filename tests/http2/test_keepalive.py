@@ -1,0 +1,141 @@
+"""When a connection is pinged, asked to leave, or given up; all times are told."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from http2.peer import error_of, opened, request
+from penstock.http2 import frames
+from penstock.http2.errors import ErrorCode
+from penstock.http2.keepalive import Ages, Lifetime, Step, Strikes
+
+
+def lifetime(streams: int = 1, **ages: float | bool) -> Lifetime:
+    """Of a connection that was opened at 0."""
+    made = Lifetime(Ages(**ages), 0.0)  # type: ignore[arg-type]
+    made.heard(0.0, opened=True, in_block=False, streams=streams)
+    return made
+
+
+def steps(lifetime: Lifetime, now: float) -> list[Step]:
+    """Everything to do at a time."""
+    found: list[Step] = []
+    while (step := lifetime.step(now)) is not Step.NOTHING:
+        found.append(step)
+        if step is Step.CLOSE:
+            break
+    return found
+
+
+def test_client_that_says_nothing_is_given_up() -> None:
+    silent = Lifetime(Ages(opening=20.0), 0.0)
+    silent.heard(10.0, opened=False, in_block=False, streams=0)
+    assert steps(silent, 19.0) == []
+    assert steps(silent, 20.0) == [Step.CLOSE]
+
+
+def test_header_block_has_to_end_in_time() -> None:
+    slow = lifetime(opening=20.0)
+    for now in (100.0, 110.0, 119.0):
+        slow.heard(now, opened=True, in_block=True, streams=1)
+    assert steps(slow, 120.0) == [Step.CLOSE]
+
+
+@pytest.mark.contract("GT-06", "GT-07")
+def test_silence_is_pinged_and_has_to_be_answered() -> None:
+    quiet = lifetime(ping_after=60.0, ping_timeout=20.0)
+    assert quiet.due(0.0) == 60.0
+    assert steps(quiet, 59.0) == []
+    assert steps(quiet, 60.0) == [Step.PING]
+    assert steps(quiet, 79.0) == []
+    assert steps(quiet, 80.0) == [Step.CLOSE]
+
+
+def test_anything_that_is_heard_is_an_answer() -> None:
+    quiet = lifetime(ping_after=60.0, ping_timeout=20.0)
+    assert steps(quiet, 60.0) == [Step.PING]
+    quiet.heard(70.0, opened=True, in_block=False, streams=1)
+    assert steps(quiet, 90.0) == []
+    assert steps(quiet, 130.0) == [Step.PING]
+
+
+@pytest.mark.contract("GT-08")
+@pytest.mark.parametrize(("wanted", "found"), [(False, []), (True, [Step.PING])])
+def test_connection_without_calls_is_pinged_if_that_is_asked_for(
+    wanted: bool, found: list[Step]
+) -> None:
+    quiet = lifetime(streams=0, ping_after=60.0, ping_without_calls=wanted)
+    assert steps(quiet, 60.0) == found
+
+
+@pytest.mark.contract("GT-12")
+def test_old_connection_is_asked_to_leave_and_closed_after_the_grace() -> None:
+    old = lifetime(age=100.0, grace=30.0, drain_answer=5.0)
+    assert old.due(0.0) == 100.0
+    assert steps(old, 100.0) == [Step.DRAIN]
+    assert steps(old, 105.0) == [Step.FINISH_DRAINING]
+    assert steps(old, 129.0) == []
+    assert steps(old, 130.0) == [Step.CLOSE]
+
+
+@pytest.mark.contract("GT-12")
+def test_without_a_grace_calls_may_go_on_for_ever() -> None:
+    old = lifetime(age=100.0)
+    assert steps(old, 100.0) == [Step.DRAIN]
+    assert steps(old, 200.0) == [Step.FINISH_DRAINING]
+    assert steps(old, 1e9) == []
+
+
+def test_idle_connection_is_asked_to_leave() -> None:
+    idle = lifetime(streams=0, idle=50.0)
+    assert steps(idle, 49.0) == []
+    assert steps(idle, 50.0) == [Step.DRAIN]
+
+
+def test_connection_with_calls_is_not_idle() -> None:
+    busy = lifetime(streams=1, idle=50.0)
+    assert steps(busy, 100.0) == []
+    assert busy.due(100.0) == 150.0
+    busy.counted(120.0, 0)
+    assert steps(busy, 169.0) == []
+    assert steps(busy, 170.0) == [Step.DRAIN]
+
+
+def test_nothing_is_due_where_nothing_is_asked_for() -> None:
+    assert lifetime().due(0.0) == inf
+
+
+@pytest.mark.contract("GT-10", "GT-11")
+def test_pings_in_too_short_a_time_are_counted() -> None:
+    strikes = Strikes(interval=300.0, limit=2)
+    assert [strikes.ping(now, 0, True) for now in (0.0, 1.0, 2.0, 3.0)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.contract("GT-09", "GT-10")
+def test_pings_after_responses_are_no_offence() -> None:
+    strikes = Strikes(interval=300.0, limit=2)
+    assert not any(strikes.ping(now, int(now), True) for now in range(100))
+
+
+def test_without_calls_the_interval_is_two_hours() -> None:
+    strikes = Strikes(interval=1.0, limit=1, without_calls=False)
+    assert [strikes.ping(now, 0, False) for now in (0.0, 7000.0, 14_000.0)] == [False, False, True]
+
+
+@pytest.mark.contract("GT-11")
+def test_one_ping_too_many_ends_the_connection_with_a_reason() -> None:
+    server = opened()
+    server.connection._strikes = Strikes(interval=300.0, limit=2)
+    server.receive(request(1, ends=False))
+    server.said()
+    for _ in range(4):
+        server.receive(frames.ping(b"12345678"))
+    assert b"too_many_pings" in server.written
+    assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
