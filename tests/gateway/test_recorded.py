@@ -95,7 +95,13 @@ def _body(case: dict[str, Any]) -> bytes | None:
 
 def _content(answer: httpx.Response, case: dict[str, Any]) -> Any:
     """What was answered, as text where the text was recorded and else as JSON."""
-    return answer.content if case.get("reply_text", "") is not None else answer.json()
+    as_text = case.get("reply_text", "") is not None and not _has_map(case)
+    return answer.content if as_text else answer.json()
+
+
+def _has_map(case: dict[str, Any]) -> bool:
+    """Whether the reply has a map of several entries, whose order means nothing."""
+    return "warmup" in case["path"] and case["path"].endswith("/config")
 
 
 def _recorded(case: dict[str, Any], headers: dict[str, str]) -> Any:
@@ -103,5 +109,5 @@ def _recorded(case: dict[str, Any], headers: dict[str, str]) -> Any:
     if isinstance(reply, dict) and set(reply) == {"base64"}:
         unpack = _UNPACK.get(headers.get("content-encoding", ""), bytes)
         return unpack(base64.b64decode(reply["base64"]))
-    text = case.get("reply_text") or reply
+    text = reply if _has_map(case) else case.get("reply_text") or reply
     return text.encode() if isinstance(text, str) else text

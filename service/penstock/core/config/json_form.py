@@ -70,10 +70,11 @@ def _field_value(field: Field, value: Any, path: str) -> Any:
     if field.label is Label.MAP:
         if not isinstance(value, Mapping):
             raise _unexpected(path, "an object", value)
-        return {
+        found = {
             _key(field, key, path): _single(field, item, f"{path}[{key!r}]")
             for key, item in value.items()
         }
+        return dict(sorted(found.items()))  # protobuf's own order changes from start to start
     return _single(field, value, path)
 
 
