@@ -160,9 +160,7 @@ class Call(Stream):
         self.connection.lingering -= 1
 
     def _expired(self) -> None:
-        self.fail(StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
-        if self._task is not None:
-            self._task.cancel()
+        self.abort(StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._shell.endpoint.tasks.discard(task)
@@ -207,6 +205,12 @@ class Call(Stream):
         else:  # a fault of ours must end as a status, and be seen in the log
             logger.error("%s failed", self._method.name, exc_info=error)
             self.fail(StatusError(StatusCode.INTERNAL, "internal error; see the server's log"))
+
+    def abort(self, status: StatusError) -> None:
+        """End with an error, whatever the handler is doing."""
+        self.fail(status)
+        if self._task is not None:
+            self._task.cancel()
 
     def fail(self, status: StatusError, *extra: Field) -> None:
         """End with an error, after what was written."""

@@ -37,7 +37,7 @@ class ReadingCall(Call):
         try:
             return reader.take(data)
         except MessageSizeError as error:
-            self.fail(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
+            self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
             return []
 
     def _request(self, flag: int, data: Buffer) -> Any:
