@@ -9,6 +9,7 @@ from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode
 from penstock.http2.header_encoding import encode
 from penstock.http2.hpack import Field
+from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
 from penstock.http2.requests import Request, read_request
 from penstock.http2.stream import Stream
@@ -49,10 +50,10 @@ def _read(fields: tuple[Field, ...] | None) -> Request | None:
 class Server:
     """A connection whose streams record. `written` is all that it has said."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, strikes: Strikes | None = None) -> None:
         self.opened: dict[int, Recorder] = {}
         self.connection: Connection[Request | None] = Connection(
-            limits or Limits(), _read, self._open
+            limits or Limits(), _read, self._open, strikes
         )
         self.written = bytearray()
         self._rest = b""
@@ -87,9 +88,13 @@ class Server:
         return found
 
 
-def opened(limits: Limits | None = None, settings: Iterable[tuple[int, int]] = ()) -> Server:
+def opened(
+    limits: Limits | None = None,
+    settings: Iterable[tuple[int, int]] = (),
+    strikes: Strikes | None = None,
+) -> Server:
     """A server that has had the client's preface, and whose own was heard."""
-    server = Server(limits)
+    server = Server(limits, strikes)
     server.receive(frames.PREFACE + frames.settings(settings))
     server.said()
     return server

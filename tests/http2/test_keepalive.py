@@ -131,8 +131,7 @@ def test_without_calls_the_interval_is_two_hours() -> None:
 
 @pytest.mark.contract("GT-11")
 def test_one_ping_too_many_ends_the_connection_with_a_reason() -> None:
-    server = opened()
-    server.connection._strikes = Strikes(interval=300.0, limit=2)
+    server = opened(strikes=Strikes(interval=300.0, limit=2))
     server.receive(request(1, ends=False))
     server.said()
     for _ in range(4):

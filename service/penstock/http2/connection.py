@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from penstock.http2 import frames, peer_settings
+from penstock.http2.control_frames import DRAINING, ControlFrames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frame_reader import FrameReader
 from penstock.http2.frames import (
-    ACK,
     END_HEADERS,
     END_STREAM,
     LARGEST_ID,
     PADDED,
     PRIORITY,
+    FrameType,
 )
 from penstock.http2.header_blocks import HeaderBlocks
 from penstock.http2.hpack import Decoder, Field
@@ -22,13 +23,12 @@ from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
 from penstock.http2.outbox import Outbox
 from penstock.http2.patience import Patience
+from penstock.http2.receive_windows import ReceiveWindows
 from penstock.http2.requests import MalformedError, check_trailers
 from penstock.http2.stream import Stream
 from penstock.http2.stream_ids import StreamIds
 
 T = TypeVar("T")
-
-_DRAIN = b"draining"
 
 
 class Connection(Generic[T]):
@@ -63,23 +63,21 @@ class Connection(Generic[T]):
         self._block = bytearray()
         self._block_ends_stream = False
         self._continuations = 0
-        self._receive_left = limits.connection_window
-        self._owed = 0
-        self._strikes = strikes or Strikes()
+        self._windows = ReceiveWindows(limits, self.outbox)
         self._idle = Patience("frames without effect", limits.idle_burst, limits.idle_rate)
         self._resets = Patience("streams reset", limits.reset_burst, limits.reset_rate)
-        self._handlers = (
-            self._never,
-            self._headers,
-            self._priority,
-            self._rst_stream,
-            self._settings,
-            self._never,
-            self._ping,
-            self._goaway,
-            self._window_update,
-            self._continuation,
-        )
+        control = ControlFrames(self, strikes or Strikes())
+        self._handlers: dict[int, Callable[[int, int, memoryview], None]] = {
+            FrameType.HEADERS: self._headers,
+            FrameType.PRIORITY: control.priority,
+            FrameType.RST_STREAM: self._rst_stream,
+            FrameType.SETTINGS: control.settings,
+            FrameType.PUSH_PROMISE: control.push_promise,
+            FrameType.PING: control.ping,
+            FrameType.GOAWAY: control.goaway,
+            FrameType.WINDOW_UPDATE: control.window_update,
+            FrameType.CONTINUATION: self._continuation,
+        }
         self.outbox.control(frames.settings(peer_settings.ours(limits)))
         if limits.connection_window > self.outbox.window:
             more = limits.connection_window - self.outbox.window
@@ -109,7 +107,7 @@ class Connection(Generic[T]):
         """Tell the peer to open no more streams; those that it opens meanwhile are served."""
         if not self.closing and self.ids.final == LARGEST_ID:
             self.outbox.control(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
-            self.outbox.control(frames.ping(_DRAIN))
+            self.outbox.control(frames.ping(DRAINING))
 
     def finish_draining(self) -> None:
         """Serve no further streams, and close after the last."""
@@ -127,8 +125,9 @@ class Connection(Generic[T]):
     def lost(self) -> None:
         """Nothing comes or goes any more: every stream ends."""
         self.closing = self.reader.stopped = True
-        streams, self.streams = self.streams, {}
-        for stream in streams.values():
+        streams = list(self.streams.values())
+        self.streams.clear()
+        for stream in streams:
             stream.closed = True
             self.outbox.drop(stream)
             stream.on_reset(ErrorCode.CANCEL)
@@ -139,11 +138,8 @@ class Connection(Generic[T]):
         """So many bytes of a stream's request are used, and as many may come."""
         if stream.closed:
             return
-        stream.unconsumed -= size
         try:
-            self._give_back(size)
-            if not stream.remote_ended:
-                self._give_back_on(stream, size)
+            self._windows.give_back_on(stream, size)
         except ProtocolError as error:
             self.fail(error)
 
@@ -157,6 +153,10 @@ class Connection(Generic[T]):
             self.outbox.control(frames.rst_stream(stream.id, code))
         except ProtocolError as error:
             self.fail(error)
+
+    def spend_idle(self) -> None:
+        """The peer has sent a frame that does no work."""
+        self._idle.spend(self.now)
 
     # -- frames: see `FrameHandler` -----------------------------------------------------------
 
@@ -177,20 +177,15 @@ class Connection(Generic[T]):
         self.ids.reset(error.stream_id, by_us=True)
 
     def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
-        self._receive_left -= size
-        if self._receive_left < 0:
-            raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window allows")
+        self._windows.take(size)
         stream = self.streams.get(stream_id)
         if stream is None or stream.remote_ended:
-            self._give_back(size)
+            self._windows.give_back(size)
             if stream is not None:
                 raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end")
             self.ids.check_gone(stream_id)
             return None
-        stream.receive_left -= size
-        stream.unconsumed += size
-        if stream.receive_left < 0:
-            raise StreamError(stream_id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
+        self._windows.take_on(stream, size)
         if stream.content_left is not None:
             stream.content_left -= size
         if not size and not flags & END_STREAM:
@@ -306,98 +301,6 @@ class Connection(Generic[T]):
         del self.streams[stream.id]
         self.outbox.drop(stream)
         if stream.unconsumed:
-            self._give_back(stream.unconsumed)
+            self._windows.give_back(stream.unconsumed)
         if not self.streams and self.ids.final != LARGEST_ID:
             self.closing = True
-
-    def _give_back(self, size: int) -> None:
-        self._owed += size
-        if self._owed * 2 >= self.limits.connection_window:
-            self.outbox.control(frames.window_update(0, self._owed))
-            self._receive_left += self._owed
-            self._owed = 0
-
-    def _give_back_on(self, stream: Stream, size: int) -> None:
-        stream.owed += size
-        if stream.owed * 2 >= self.limits.stream_window:
-            self.outbox.control(frames.window_update(stream.id, stream.owed))
-            stream.receive_left += stream.owed
-            stream.owed = 0
-
-    # -- the connection -----------------------------------------------------------------------
-
-    def _settings(self, flags: int, stream_id: int, payload: memoryview) -> None:
-        _check_connection(stream_id)
-        if flags & ACK:
-            if payload:
-                raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
-            return
-        self.reader.settings_came()
-        self._idle.spend(self.now)
-        values = frames.read_settings(payload)
-        peer_settings.check(values)
-        for name, value in values:
-            self._set(name, value)
-        self.outbox.control(frames.settings_ack())
-
-    def _set(self, name: int, value: int) -> None:
-        outbox = self.outbox
-        if name == peer_settings.INITIAL_WINDOW_SIZE:
-            more, outbox.initial_window = value - outbox.initial_window, value
-            for stream in self.streams.values():
-                try:
-                    outbox.widen_stream(stream, more)
-                except StreamError as error:
-                    raise ProtocolError(error.code, error.reason) from error
-        elif name == peer_settings.MAX_FRAME_SIZE:
-            outbox.max_frame = min(value, self.limits.max_frame_size)
-        elif name == peer_settings.HEADER_TABLE_SIZE and value < self.limits.header_table_size:
-            outbox.lowered_table = True
-
-    def _ping(self, flags: int, stream_id: int, payload: memoryview) -> None:
-        _check_connection(stream_id)
-        if len(payload) != 8:
-            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong length")
-        if not flags & ACK:
-            if self._strikes.ping(self.now, self.outbox.sent, bool(self.streams)):
-                raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
-            self._idle.spend(self.now)
-            self.outbox.control(frames.ping(bytes(payload), ack=True))
-        elif payload == _DRAIN:
-            self.finish_draining()
-
-    def _window_update(self, _: int, stream_id: int, payload: memoryview) -> None:
-        increment = frames.read_word(payload, "WINDOW_UPDATE") & LARGEST_ID
-        if not stream_id:
-            if not increment:
-                raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-            self.outbox.widen(increment)
-            return
-        self.ids.check_opened(stream_id)
-        if not increment:
-            raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of nothing")
-        stream = self.streams.get(stream_id)
-        if stream is not None:
-            self.outbox.widen_stream(stream, increment)
-
-    def _priority(self, _: int, stream_id: int, payload: memoryview) -> None:
-        if not stream_id:
-            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PRIORITY of the connection")
-        if len(payload) != 5:
-            raise StreamError(stream_id, ErrorCode.FRAME_SIZE_ERROR, "PRIORITY of a wrong length")
-        frames.check_dependency(stream_id, payload)
-        self._idle.spend(self.now)
-
-    def _goaway(self, _: int, stream_id: int, payload: memoryview) -> None:
-        """The peer opens no more streams; there is nothing to do until it leaves."""
-        _check_connection(stream_id)
-        if len(payload) < 8:
-            raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong length")
-
-    def _never(self, _: int, __: int, ___: memoryview) -> None:
-        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
-
-
-def _check_connection(stream_id: int) -> None:
-    if stream_id:
-        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame of the connection on a stream")

@@ -1,0 +1,56 @@
+"""How much a peer may send (RFC 9113 section 5.2): what it used of that, and what it gets back."""
+
+from __future__ import annotations
+
+from penstock.http2 import frames
+from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
+from penstock.http2.limits import Limits
+from penstock.http2.outbox import Outbox
+from penstock.http2.stream import Stream
+
+
+class ReceiveWindows:
+    """The window of a connection, and those of its streams.
+
+    Windows are widened when what came through them was used, by half of them at a time.
+    """
+
+    def __init__(self, limits: Limits, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._stream_half = limits.stream_window / 2
+        self._half = limits.connection_window / 2
+        self._left = limits.connection_window
+        self._owed = 0
+
+    def take(self, size: int) -> None:
+        """So many bytes came."""
+        self._left -= size
+        if self._left < 0:
+            raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window allows")
+
+    def take_on(self, stream: Stream, size: int) -> None:
+        """They are of a stream."""
+        stream.receive_left -= size
+        stream.unconsumed += size
+        if stream.receive_left < 0:
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
+
+    def give_back(self, size: int) -> None:
+        """So many bytes were used."""
+        self._owed += size
+        if self._owed >= self._half:
+            self._outbox.control(frames.window_update(0, self._owed))
+            self._left += self._owed
+            self._owed = 0
+
+    def give_back_on(self, stream: Stream, size: int) -> None:
+        """So many bytes of a stream were used."""
+        stream.unconsumed -= size
+        self.give_back(size)
+        if stream.remote_ended:
+            return
+        stream.owed += size
+        if stream.owed >= self._stream_half:
+            self._outbox.control(frames.window_update(stream.id, stream.owed))
+            stream.receive_left += stream.owed
+            stream.owed = 0
