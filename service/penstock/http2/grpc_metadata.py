@@ -6,7 +6,7 @@ import binascii
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from urllib.parse import quote_from_bytes, unquote_to_bytes
+from urllib.parse import quote_from_bytes
 
 from penstock.http2.hpack import Field
 
@@ -44,7 +44,7 @@ def write_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[Field]:
             raise ValueError(f"metadata key {key!r} is not allowed")
         if key.endswith("-bin"):
             data = value.encode() if isinstance(value, str) else value
-            fields.append((key.encode(), b64encode(data).rstrip(b"=")))
+            fields.append((key.encode(), write_binary(data)))
         elif isinstance(value, str) and _TEXT.fullmatch(value):
             fields.append((key.encode(), value.strip().encode()))
         else:
@@ -63,11 +63,6 @@ def read_timeout(value: bytes) -> float:
 def write_message(text: str) -> bytes:
     """A status message, percent-encoded."""
     return quote_from_bytes(text.encode(errors="replace"), safe=_PLAIN).encode()
-
-
-def read_message(value: bytes) -> str:
-    """The text of a percent-encoded status message."""
-    return unquote_to_bytes(value).decode(errors="replace")
 
 
 def write_binary(data: bytes) -> bytes:

@@ -11,10 +11,10 @@ class Limits:
 
     A connection without streams holds a few KiB. Beyond that it holds at most: one message in the
     making per stream (`max_message_size`, which grows as it arrives); complete messages that no
-    method has taken yet, `connection_window` in all; `high_water` and one message of responses
-    per stream. Frames that do no work (`idle_*`) and streams that clients reset (`reset_*`) are
-    counted against a burst that refills at a rate; who exceeds it is asked to calm down, and
-    disconnected.
+    method has taken yet, `connection_window` in all; one message of responses per stream that
+    waits, and what is gathered for the next write. Frames that do no work (`idle_*`) and streams
+    that clients reset (`reset_*`) are counted against a burst that refills at a rate; who exceeds
+    it is asked to calm down, and disconnected.
     """
 
     max_concurrent_streams: int = 1024
@@ -26,7 +26,6 @@ class Limits:
     connection_window: int = 16 << 20
     max_message_size: int = (1 << 31) - 1
     max_inflated_size: int = 512 << 20
-    high_water: int = 256 << 10
     max_unsent_control: int = 256 << 10
     remembered_resets: int = 1000
     idle_burst: int = 1000

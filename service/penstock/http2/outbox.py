@@ -202,7 +202,6 @@ class Outbox:
         else:
             self._append(frames.frame(_DATA, END_STREAM, stream.id))
         stream.trailers = None
-        stream.local_ended = True
         self._ended(stream)
 
     def _header_frames(self, stream: Stream, block: bytes, *, end_stream: bool) -> bytes:

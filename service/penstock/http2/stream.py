@@ -23,7 +23,6 @@ class Stream:
     # From us to the peer.
     answered = False  # headers are out
     finished = False  # END_STREAM is out or will follow what waits
-    local_ended = False  # END_STREAM is out
     waiting: deque[Buffer] | None = None
     waiting_size = 0
     trailers: bytes | None = None
