@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,8 +17,6 @@ from penstock.core.errors import ConfigError
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
-from penstock.core.window import Window
-from penstock.hosting.child import ProcessSpec
 from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
@@ -33,6 +29,7 @@ from penstock.models.limited_instance import LimitedInstance, turn_of
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.origin import Origin, origin_of
+from penstock.models.process_spec import process_spec
 from penstock.models.repository import ModelFiles
 from penstock.models.resizing import Resizing, matched
 from penstock.models.sequences import sequence_batcher
@@ -46,9 +43,6 @@ from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
-
-_AHEAD = 16
-"""Batches that a lone instance of a quick model may have at once."""
 
 _EACH_RESPONSE = "penstock.response_statistics"
 """The parameter by which a model has its first, second, ... responses counted apart."""
@@ -222,7 +216,8 @@ class ModelLoader:
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
             settings = self._settings_of(config.backend)
-            spec = _process_spec(backend, config, await backend.interpreter(config, path, settings))
+            interpreter = await backend.interpreter(config, path, settings)
+            spec = process_spec(backend, config, interpreter)
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         raise ConfigError(
             f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
@@ -258,69 +253,3 @@ def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInsta
     if config.dynamic_batching is None:
         return DirectScheduler(instances)
     return DynamicBatcher(BatcherSettings.of(config), instances)
-
-
-def _process_spec(
-    backend: type[Backend], config: ModelConfig, interpreter: str | None
-) -> ProcessSpec:
-    """How to start the model's processes."""
-    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
-    return ProcessSpec(
-        target=f"{backend.__module__}:{backend.__qualname__}",
-        serial=backend.serial,
-        packages=tuple(package_directory(name) for name in names),
-        python=interpreter or sys.executable,
-        main=backend.process_main,
-        execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
-        ahead=_ahead(config),
-        window=_window(backend, config),
-    )
-
-
-def _ahead(config: ModelConfig) -> int:
-    """Batches a process may have at once: several only where nobody is the worse for it.
-
-    A batcher forms larger batches while it waits, another instance may be free first, and what
-    an instance holds is given back when its batch is done.
-    """
-    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
-    groups = config.instance_group
-    batches = config.dynamic_batching is not None or config.sequence_batching is not None
-    limited = any(group.rate_limiter is not None for group in groups)
-    return 1 if batches or limited or instances > 1 else _AHEAD
-
-
-def _window(backend: type[Backend], config: ModelConfig) -> Window:
-    """How far responses go ahead of their reader: `RESPONSES` or `RESPONSES,BYTES`."""
-    text = config.parameter("penstock.response_window")
-    if text is None:
-        return backend.window
-    try:
-        return Window(*map(int, text.split(",")))
-    except (ValueError, TypeError, ConfigError) as error:
-        raise ConfigError(
-            "parameter 'penstock.response_window' must be a number of responses above 0, with or"
-            f" without a number of bytes behind a comma, got '{text}'"
-        ) from error
-
-
-def _seconds(config: ModelConfig, name: str) -> float | None:
-    """A parameter in seconds, above zero."""
-    text = config.parameter(name)
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0.0:
-        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
-    return seconds
-
-
-def package_directory(package: str) -> Path:
-    """Where a package lies, for a process to import it from there."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
