@@ -1,6 +1,6 @@
 """Ten thousand calls that nobody waits for: what the server still holds afterwards.
 
-    python -m loadtest.scenarios.cancels [--count 10000] [--transport native]
+    python -m loadtest.scenarios.cancels [--count 10000] [--transport grpcio]
 
 Run from the root of the repository: the clients and the leak checker are those of the tests.
 """
@@ -58,7 +58,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000)
-    parser.add_argument("--transport", choices=("grpcio", "native"), default="grpcio")
+    parser.add_argument("--transport", choices=("grpcio", "native"), default="native")
     return parser.parse_args()
 
 

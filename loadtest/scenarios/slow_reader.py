@@ -1,6 +1,6 @@
 """A client that does not read: what the server keeps for it, and what its neighbours notice.
 
-    python -m loadtest.scenarios.slow_reader [--seconds 8] [--transport native]
+    python -m loadtest.scenarios.slow_reader [--seconds 8] [--transport grpcio]
 
 A flood of responses of 4 KiB and a stream of tokens are opened and not read, while another client
 streams tokens at its own pace. Shown are its times between tokens without and with the slow
@@ -129,7 +129,7 @@ def _show(name: str, gaps: list[float]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--transport", choices=("grpcio", "native"), default="grpcio")
+    parser.add_argument("--transport", choices=("grpcio", "native"), default="native")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         models = Path(temporary) / "models"
