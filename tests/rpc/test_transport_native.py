@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import shutil
 import ssl
 from collections.abc import AsyncIterator
@@ -42,6 +43,7 @@ class Handlers:
             "s",
             [
                 Method("echo", *kinds, self.echo, eager=True),
+                Method("burst", *kinds, self.burst, eager=True),
                 Method("flood", *kinds, self.flood, server_streaming=True),
                 Method("listen", *kinds, self.listen, client_streaming=True),
             ],
@@ -49,6 +51,10 @@ class Handlers:
 
     async def echo(self, request: Any, _: RpcContext) -> Reply:
         return pb.ModelInferResponse(id=request.id)
+
+    async def burst(self, _: Any, __: RpcContext) -> Reply:
+        """3 GiB of memory that nobody has touched."""
+        return [memoryview(mmap.mmap(-1, 1 << 30))] * 3
 
     async def flood(self, _: Any, context: RpcContext) -> None:
         while True:
@@ -114,6 +120,19 @@ async def test_message_larger_than_allowed_ends_its_method() -> None:
         assert await stream.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         await asyncio.wait_for(handlers.ended.wait(), PATIENCE)
         assert (await call(channel, "echo")(pb.ModelInferRequest(id="y"))).id == "y"
+
+
+@pytest.mark.contract("GT-01")
+async def test_response_that_no_client_takes_is_an_error() -> None:
+    async with (
+        open_native([Handlers().service()], LOCAL, Countdown(1)) as port,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call(channel, "burst")(pb.ModelInferRequest())
+        assert refused.value.details() == (
+            "Response has byte size 3221225472 which exceeds gRPC's byte size limit 2147483647."
+        )
 
 
 async def test_metadata_larger_than_allowed_is_refused_and_harms_nobody() -> None:

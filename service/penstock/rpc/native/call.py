@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.steps import begin
 from penstock.http2 import grpc_responses as responses
 from penstock.http2.compression import DEFLATE, GZIP, deflate
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from penstock.rpc.native.shell import Shell
 
 logger = logging.getLogger(__name__)
+
+_LARGEST = 2**31 - 1
+"""No client of gRPC takes a message that is larger."""
 
 _PREFERRED = {
     CompressionLevel.NONE: (GZIP, DEFLATE),
@@ -243,6 +246,10 @@ class Call(Stream):
         else:
             parts = [serialized(message)]
             size = len(parts[0])
+        if size > _LARGEST:
+            raise InvalidRequestError(
+                f"Response has byte size {size} which exceeds gRPC's byte size limit {_LARGEST}."
+            )
         if not self._compress:
             return [PREFIX.pack(0, size), *parts], PREFIX_SIZE + size
         level = _LEVELS[self._shell.endpoint.compression]
