@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.core.backend import InstanceContext
-from penstock.core.config import ModelConfig
 from penstock.core.errors import NotFoundError, UnsupportedError
 from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -67,13 +64,13 @@ class FakeServices:
 class Process:
     """The model process's side, by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int = 1) -> None:
         self.services = FakeServices()
         self.said: list[Said] = []
         memory = SharedMemory(out=create(1 << 24), into=create(1 << 24))
         self._exchange = memory.exchange
         memory.open(lambda _: None)
-        self.calls = ServedCalls(self.services, context(), memory, self._hear)
+        self.calls = ServedCalls(self.services, "m_0_0", pid, memory, self._hear)
 
     def call(self, id: str, model: str = "once", *, decoupled: bool = False) -> None:
         """Make a request; its number is the length of its id."""
@@ -98,13 +95,6 @@ class Process:
             response = unpack_response(packed, memoryview(b"".join(payload)), self._exchange)
             header = number, response
         self.said.append((kind, header))
-
-
-def context() -> InstanceContext:
-    async def nowhere(*_: Any) -> Any:
-        raise AssertionError
-
-    return InstanceContext("m_0_0", ModelConfig(name="m"), 1, Path("/m/1"), nowhere)
 
 
 def response(number: int, *, final: bool = False) -> InferenceResponse:
@@ -233,7 +223,7 @@ async def test_end_of_the_process_cancels_everything() -> None:
 
 async def test_metrics_belong_to_one_process_until_its_end() -> None:
     """Another process of the same instance is another owner."""
-    processes = Process(), Process()
+    processes = Process(pid=1), Process(pid=2)
     for process in processes:
         process.tell(Kind.METRIC, (0, "add", [1]))
         process.calls.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from penstock.core.backend import Outcome
+from penstock.core.backend import Backend, Outcome
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.request import InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 
 logger = logging.getLogger(__name__)
@@ -23,6 +23,20 @@ def as_inference_error(error: BaseException) -> InferenceError:
         return RequestCancelledError("request was cancelled")
     text = str(error)
     return InternalError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+async def outcomes_of(
+    backend: Backend, requests: Sequence[InferenceRequest], instance: str
+) -> Sequence[Outcome]:
+    """What a backend makes of a batch, one outcome a request, whatever it does wrong."""
+    try:
+        outcomes = list(await backend.execute(requests))
+    except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
+        return [as_inference_error(error)] * len(requests)
+    if len(outcomes) != len(requests):
+        count = f"{len(outcomes)} outcomes for {len(requests)} requests"
+        return [InternalError(f"backend of '{instance}' returned {count}")] * len(requests)
+    return outcomes
 
 
 def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None:

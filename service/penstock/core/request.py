@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
-from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
 
@@ -30,6 +30,7 @@ _NO_TENSORS: Mapping[str, Tensor] = {}
 _NO_PARAMETERS: Parameters = {}
 _NO_CLASSES: Mapping[str, int] = {}
 _NO_PLACES: Mapping[str, RegionSlice] = {}
+_LONGEST_CORRELATION_ID = 128  # bytes
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 ANY_VERSION = -1
@@ -88,6 +89,15 @@ class InferenceResponse:
         if self.final:
             return self
         return InferenceResponse(self.outputs, self.parameters, True, self.error)
+
+
+def text_correlation_id(text: str) -> str:
+    """A text that names a sequence; raises for one that is too long."""
+    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_CORRELATION_ID:
+        raise UnsupportedError(
+            f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters"
+        )
+    return text
 
 
 def parse_version(text: str) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
-from penstock.core.request import ParameterValue
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.gateway.json_fields import (
     ABSENT,
     as_bool,
@@ -18,8 +18,6 @@ from penstock.gateway.json_fields import (
     members_of,
     unable,
 )
-
-_LONGEST_CORRELATION_ID = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +54,7 @@ def read_parameters(request: Any) -> RequestParameters:
 def _correlation_id(value: Any, prefix: str) -> int | str:
     if type(value) is int and 0 <= value < 1 << 64:
         return value
-    text = as_string(value, prefix)
-    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_CORRELATION_ID:
-        raise UnsupportedError(
-            f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters"
-        )
-    return text
+    return text_correlation_id(as_string(value, prefix))
 
 
 _OWN: dict[str, tuple[str, Callable[[Any, str], Any]]] = {

@@ -133,7 +133,12 @@ class Connection:
         if self._services is not None:
             executing = self._executions
             self._calls = ServedCalls(
-                self._services, self._context, memory, self._send, lambda: executing.current
+                self._services,
+                self._context.name,
+                self.pid,
+                memory,
+                self._send,
+                lambda: executing.current,
             )
             self._handlers |= self._calls.handlers
 

@@ -19,9 +19,9 @@ from typing import Any
 from penstock.core.allocator import tune_allocator
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
-from penstock.core.errors import InferenceError, InternalError
+from penstock.core.errors import InferenceError
 from penstock.core.placement import Placement
-from penstock.core.relay import as_inference_error
+from penstock.core.relay import as_inference_error, outcomes_of
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
 from penstock.core.window import Window
@@ -74,6 +74,7 @@ class Host:
         self._finished = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
+        self._name = ""
         self._vitals: Vitals
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
@@ -106,6 +107,7 @@ class Host:
     # -- messages -----------------------------------------------------------------------------
 
     async def _initialize(self, header: dict[str, Any]) -> None:
+        self._name = header["name"]
         try:
             if header["serial"]:  # batches may be sent ahead of their turn
                 self._turn = asyncio.Lock()
@@ -158,22 +160,18 @@ class Host:
             begun = time.monotonic_ns()
             # While it waited for its turn, some of its clients may have left.
             batch = [(reply, request) for reply, request in batch if not reply.done]
-            outcomes = await self._outcomes([request for _, request in batch]) if batch else ()
+            outcomes = await self._outcomes(batch)
             done = time.monotonic_ns()
         self._link.send(Kind.DONE, (number, begun, begun, done))
         for (reply, _), outcome in zip(batch, outcomes, strict=True):
             if task := reply.answer(outcome):
                 self._own(task)
 
-    async def _outcomes(self, requests: list[InferenceRequest]) -> Sequence[Outcome]:
-        try:
-            outcomes = list(await self._backend.execute(requests))
-        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
-            return [as_inference_error(error)] * len(requests)
-        if len(outcomes) != len(requests):
-            count = f"{len(outcomes)} outcomes for {len(requests)} requests"
-            return [InternalError(f"backend returned {count}")] * len(requests)
-        return outcomes
+    async def _outcomes(self, batch: Batch) -> Sequence[Outcome]:
+        if not batch:
+            return ()
+        requests = [request for _, request in batch]
+        return await outcomes_of(self._backend, requests, self._name)
 
     async def _finalize(self) -> None:
         backend = getattr(self, "_backend", None)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, Protocol
 
-from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.inference import Inference
 from penstock.core.relay import as_inference_error
@@ -20,7 +18,6 @@ from penstock.hosting.messages import Kind, unpack_request
 from penstock.hosting.outlet import Outlets, Send, Wording
 
 _WORDING = Wording(Kind.CALL_END, Kind.CALL_ERROR)
-_OWNERS = count(1)
 
 
 class ModelServices(Protocol):
@@ -48,16 +45,16 @@ class ServedCalls:
     def __init__(
         self,
         services: ModelServices,
-        context: InstanceContext,
+        instance: str,
+        process: int,
         memory: SharedMemory,
         send: Send,
         executing: Callable[[], Sequence[Inference]] = tuple,
     ) -> None:
         self._services = services
-        self._instance = context.name
+        self._instance = instance
         self._executing = executing
-        # A reload has the same instance names.
-        self._owner = f"{context.name} {next(_OWNERS)}"
+        self._owner = f"{instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
         self._calls = Outlets(_WORDING, self._respond, send, memory)

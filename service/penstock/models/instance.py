@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.errors import InternalError
 from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
-from penstock.core.relay import as_inference_error, deliver
+from penstock.core.relay import deliver, outcomes_of
 from penstock.core.request import InferenceResponse
 from penstock.core.steps import begin
 from penstock.core.stream import ResponseStream
@@ -86,7 +85,8 @@ class ThreadInstance:
     ) -> None:
         try:
             input_end = time.monotonic_ns()
-            outcomes = await self._outcomes(batch)
+            requests = [inference.request for inference in batch]
+            outcomes = await outcomes_of(self._backend, requests, self.name)
             self._answer_all(batch, outcomes, begun, input_end)
         finally:
             done()
@@ -139,16 +139,6 @@ class ThreadInstance:
             await self._backend.finalize()
         finally:
             self._thread.shutdown(wait=False)
-
-    async def _outcomes(self, batch: Sequence[Inference]) -> Sequence[Outcome]:
-        try:
-            outcomes = list(await self._backend.execute([i.request for i in batch]))
-        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
-            return [as_inference_error(error)] * len(batch)
-        if len(outcomes) != len(batch):
-            count = f"{len(outcomes)} outcomes for {len(batch)} requests"
-            return [InternalError(f"backend of '{self.name}' returned {count}")] * len(batch)
-        return outcomes
 
     def _answer(self, inference: Inference, outcome: Outcome) -> None:
         inference.from_backend = True

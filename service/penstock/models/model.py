@@ -241,8 +241,10 @@ class Model:
                 "Server is stopping, scheduler for model has stopped accepting new inference"
                 " requests"
             )
-        if not any(instance.alive for instance in self._active):
-            raise self._unavailable()
+        for instance in self._active:  # asked for every request; as a rule the first one is alive
+            if instance.alive:
+                return
+        raise self._unavailable()
 
     @property
     def loss(self) -> str:

@@ -135,6 +135,8 @@ def _output_places(
     outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor], regions: Regions
 ) -> dict[str, RegionSlice]:
     """Where the outputs go that the client wants in memory of its own."""
+    if not outputs:
+        return {}
     places: dict[str, RegionSlice | None] = {}
     for output in outputs:
         given = output.parameters

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
-from penstock.core.request import ParameterValue
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.protocol import grpc_service_pb2 as pb
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
@@ -14,7 +14,6 @@ FINAL = "triton_final_response"
 CLASSIFICATION = "classification"
 
 _CUSTOM_KINDS = ("bool_param", "int64_param", "string_param", "double_param")
-_LONGEST_CORRELATION_ID = 128
 
 
 def split_parameters(
@@ -90,11 +89,7 @@ def _correlation_id(key: str, parameter: pb.InferParameter) -> tuple[str, int | 
         return "correlation_id", parameter.int64_param % (1 << 64)  # they are unsigned
     if kind != "string_param":
         raise _wrong_type(key, "int64_param or string_param.")
-    if len(parameter.string_param.encode()) > _LONGEST_CORRELATION_ID:
-        raise UnsupportedError(
-            f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters"
-        )
-    return "correlation_id", parameter.string_param
+    return "correlation_id", text_correlation_id(parameter.string_param)
 
 
 def _flag(key: str, parameter: pb.InferParameter) -> tuple[str, bool]:

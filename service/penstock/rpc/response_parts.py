@@ -31,9 +31,7 @@ class ResponseEncoder:
         parts: list[Buffer] = [self._head(request.model_name, version, outputs)]
         if request.id:
             parts.append(field(_ID, request.id.encode()))
-        for tensor in outputs.values():
-            buffer = _octets(tensor.buffer)
-            parts += (_CONTENTS, varint(len(buffer)), buffer)
+        add_contents(parts, outputs)
         return parts
 
     def _head(self, model: str, version: str, outputs: Mapping[str, Tensor]) -> bytes:
@@ -49,6 +47,13 @@ class ResponseEncoder:
                 self._heads.clear()
             head = self._heads[key] = message.SerializeToString()
         return head
+
+
+def add_contents(parts: list[Buffer], outputs: Mapping[str, Tensor]) -> None:
+    """Add the raw contents of a `ModelInferResponse`, one entry an output (G-25)."""
+    for tensor in outputs.values():
+        buffer = _octets(tensor.buffer)
+        parts += (_CONTENTS, varint(len(buffer)), buffer)
 
 
 def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:

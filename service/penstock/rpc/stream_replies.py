@@ -9,11 +9,11 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
+from penstock.rpc.response_parts import add_contents
 from penstock.rpc.status import clean
-from penstock.rpc.wire import field, varint
+from penstock.rpc.wire import field
 
 _RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
-_CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
 
 
 class StreamReplies:
@@ -42,8 +42,7 @@ class StreamReplies:
             self._head = self._encode_head(response)
             self._shape = shape
         parts: list[Buffer] = [self._head]
-        for tensor in outputs.values():
-            parts += (_CONTENTS, varint(tensor.nbytes), tensor.buffer)
+        add_contents(parts, outputs)
         return field(_RESPONSE, b"".join(parts))
 
     def error(self, error: InferenceError, final: bool) -> bytes:
