@@ -42,6 +42,8 @@ class Talk(RuleBasedStateMachine):
         self.complete: set[int] = set()
         self.trailers: set[int] = set()
         self.unused: dict[int, int] = defaultdict(int)
+        # `h2` takes the acknowledgement of its first settings for one of settings sent since.
+        self.exchange(60_000)
 
     # -- what the client does -----------------------------------------------------------------
 
