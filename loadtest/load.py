@@ -53,10 +53,6 @@ class Outcome:
     def calls_per_second(self) -> float:
         return self.calls / self.seconds
 
-    @property
-    def messages_per_second(self) -> float:
-        return self.messages / self.seconds
-
 
 def run(load: Load) -> Outcome:
     """Put the load on by the cheapest means that is here: h2load, else a Python client.

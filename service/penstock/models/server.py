@@ -19,12 +19,13 @@ from penstock.core.errors import (
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.exit import ExitLog
+from penstock.models.index import model_index
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.log_control import LogControl, LogValues, checked
 from penstock.models.model import Model
 from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
-from penstock.models.states import State, VersionStatus
+from penstock.models.states import State
 from penstock.models.trace_settings import Texts, TraceControl
 from penstock.models.views import (
     Gauge,
@@ -36,9 +37,6 @@ from penstock.models.views import (
 from penstock.regions.registry import NO_REGIONS, Regions
 
 logger = logging.getLogger(__name__)
-
-
-_TWICE = "model appears in two or more repositories"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +188,11 @@ class InferenceServer:
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repository and its versions; models never loaded by name alone."""
         names, twice = await asyncio.to_thread(self._listed)
-        entries = [_entry(*known) for known in self._lifecycle.statuses()]
-        # As the real server has it, what is served from other files is not in the index.
-        entries = [entry for entry in entries if entry.name in names - twice]
-        entries += [ModelIndexEntry(n, "", State.UNAVAILABLE.value, _TWICE) for n in twice]
+        entries = model_index(names, twice, self._lifecycle.statuses())
         if ready_only:
-            entries = [entry for entry in entries if entry.state == State.READY.value]
-        else:
-            untried = (name for name in names - twice if not self._lifecycle.known(name))
-            entries += [ModelIndexEntry(name) for name in untried]
+            return tuple(entry for entry in entries if entry.state == State.READY.value)
+        untried = (name for name in names - twice if not self._lifecycle.known(name))
+        entries += [ModelIndexEntry(name) for name in untried]
         return tuple(sorted(entries, key=lambda entry: entry.name))
 
     def _listed(self) -> tuple[set[str], set[str]]:
@@ -301,10 +295,3 @@ class InferenceServer:
             raise UnavailableError(
                 "explicit model load / unload is not allowed if polling is enabled"
             )
-
-
-def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
-    """The line of a version: one whose processes stay down is not ready, whatever was loaded."""
-    if status.model is not None and (loss := status.model.loss):
-        return ModelIndexEntry(name, str(version), State.UNAVAILABLE.value, loss)
-    return ModelIndexEntry(name, str(version), status.state.value, status.reason)
