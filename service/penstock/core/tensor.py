@@ -189,6 +189,13 @@ class Tensor:
         return f"Tensor({self.datatype.value}, {list(self.shape)})"
 
 
+def octets(buffer: Buffer) -> Buffer:
+    """The buffer with single bytes as its items, so that its length is their number."""
+    if isinstance(buffer, memoryview) and (buffer.format != "B" or buffer.ndim != 1):
+        return buffer.cast("B") if buffer.nbytes else b""
+    return buffer
+
+
 def encode_elements(elements: Iterable[bytes]) -> bytes:
     """BYTES elements, each behind its 4-byte little-endian length (contract G-29)."""
     parts: list[bytes] = []

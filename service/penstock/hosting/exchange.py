@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.core.region import RegionSlice
-from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.core.tensor import Buffer, DataType, Tensor, octets
 from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
 from penstock.hosting.lending import Borrower, Lender
 
@@ -70,7 +70,7 @@ class Exchange:
                     continue
             buffer = tensor.buffer
             if type(buffer) is not bytes:
-                buffer = _as_bytes(buffer)
+                buffer = octets(buffer)
             size = len(buffer)
             large = large or size >= SHARE_FROM
             buffers.append(buffer)
@@ -175,13 +175,6 @@ def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
         if type(size) is not int:
             return tuple(map(int, shape))
     return shape
-
-
-def _as_bytes(buffer: Buffer) -> Buffer:
-    """The buffer with bytes as its items, so that its length is their number."""
-    if isinstance(buffer, memoryview) and (buffer.format != "B" or buffer.ndim != 1):
-        return buffer.cast("B") if buffer.nbytes else b""
-    return buffer
 
 
 INLINE = Exchange()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer, Tensor
+from penstock.core.tensor import Buffer, Tensor, octets
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply
@@ -52,7 +52,7 @@ class ResponseEncoder:
 def add_contents(parts: list[Buffer], outputs: Mapping[str, Tensor]) -> None:
     """Add the raw contents of a `ModelInferResponse`, one entry an output (G-25)."""
     for tensor in outputs.values():
-        buffer = _octets(tensor.buffer)
+        buffer = octets(tensor.buffer)
         parts += (_CONTENTS, varint(len(buffer)), buffer)
 
 
@@ -61,10 +61,3 @@ def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[s
     if not wanted or all(name in wanted for name in outputs):
         return outputs
     return {name: tensor for name, tensor in outputs.items() if name in wanted}
-
-
-def _octets(buffer: Buffer) -> Buffer:
-    """The buffer with single bytes as its items."""
-    if isinstance(buffer, memoryview) and (buffer.itemsize != 1 or buffer.ndim != 1):
-        return buffer.cast("B") if buffer.nbytes else b""
-    return buffer

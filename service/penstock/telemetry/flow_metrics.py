@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from penstock.core.exposition import Family, MetricKind, Series
 from penstock.core.statistics import Phase
 from penstock.models.views import ModelStatistics
+from penstock.telemetry.labels import model_labels
 
 
 def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
@@ -24,7 +25,7 @@ def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
             "penstock_in_flight_requests",
             "Inference requests that are admitted and not answered in full",
             MetricKind.GAUGE,
-            tuple(Series(_labels(model), model.statistics.in_flight) for model in models),
+            tuple(Series(model_labels(model), model.statistics.in_flight) for model in models),
         )
     tasks = _tasks()
     if tasks is not None:
@@ -33,12 +34,8 @@ def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
 
 
 def _cancelled(model: ModelStatistics, phase: Phase) -> Series:
-    name, version = _labels(model)
+    name, version = model_labels(model)
     return Series((name, ("phase", phase.value), version), model.statistics.cancelled[phase])
-
-
-def _labels(model: ModelStatistics) -> tuple[tuple[str, str], tuple[str, str]]:
-    return ("model", model.name), ("version", model.version)
 
 
 def _tasks() -> int | None:

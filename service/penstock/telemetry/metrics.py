@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.caching import CacheStatistics, ResponseCache
-from penstock.core.exposition import Family, Labels, MetricKind, Series, render
+from penstock.core.exposition import Family, MetricKind, Series, render
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
+from penstock.telemetry.labels import model_labels
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.queue_metrics import queue_families
 
@@ -78,7 +79,9 @@ class _Counted:
     kind: MetricKind = MetricKind.COUNTER
 
     def family(self, models: Iterable[ModelStatistics]) -> Family:
-        series = tuple(Series(_labels(model), self.value(model.statistics)) for model in models)
+        series = tuple(
+            Series(model_labels(model), self.value(model.statistics)) for model in models
+        )
         return Family(self.name, self.help, self.kind, series)
 
 
@@ -228,7 +231,3 @@ def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
 
 def _gauge(name: str, description: str, *series: Series) -> Family:
     return Family(name, description, MetricKind.GAUGE, series)
-
-
-def _labels(model: ModelStatistics) -> Labels:
-    return ("model", model.name), ("version", model.version)

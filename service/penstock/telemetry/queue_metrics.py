@@ -12,6 +12,7 @@ from math import inf
 from penstock.core.exposition import Family, MetricKind, Series
 from penstock.core.statistics import QUEUE_BOUNDS
 from penstock.models.views import ModelStatistics
+from penstock.telemetry.labels import model_labels
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Upper bounds of the classes of batch sizes, in rows."""
@@ -43,14 +44,10 @@ def _batch_sizes(model: ModelStatistics) -> Series:
         for bound in (*BATCH_SIZES, inf)
     )
     total = sum(rows * count for rows, count in counts.items())
-    return Series(_labels(model), total, buckets)
+    return Series(model_labels(model), total, buckets)
 
 
 def _queue_times(model: ModelStatistics) -> Series:
     counted = model.statistics
     buckets = zip((*QUEUE_BOUNDS, inf), accumulate(counted.queue_times), strict=True)
-    return Series(_labels(model), counted.queue.ns / 1e9, tuple(buckets))
-
-
-def _labels(model: ModelStatistics) -> tuple[tuple[str, str], ...]:
-    return ("model", model.name), ("version", model.version)
+    return Series(model_labels(model), counted.queue.ns / 1e9, tuple(buckets))
