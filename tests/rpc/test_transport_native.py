@@ -88,6 +88,13 @@ async def test_unix_socket_is_served_and_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "socket").exists()
 
 
+async def test_address_that_cannot_be_had_is_not_called_taken(tmp_path: Path) -> None:
+    settings = GrpcSettings(address=f"unix:{tmp_path / 'missing' / 'socket'}")
+    with pytest.raises(OSError, match="cannot be listened on: No such file or directory"):
+        async with open_native([], settings, Countdown(0)):
+            pass
+
+
 async def test_slow_reader_holds_no_more_than_its_bounds() -> None:
     """Of 1,000 streams whose client reads nothing, each has a window and one message written."""
     handlers = Handlers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -31,7 +32,7 @@ async def open_native(
     """Serve `services`; yields the port, 0 for a Unix socket.
 
     On closing, running calls get what is left of `grace`. Raises `OSError` when the address is
-    taken.
+    taken, or no address at all.
     """
     endpoint = Endpoint(
         Routes(services),
@@ -68,7 +69,10 @@ def _listen(settings: GrpcSettings) -> socket.socket:
             dualstack_ipv6=family is socket.AF_INET6 and host == "::",
         )
     except OSError as error:
-        raise OSError(f"Socket '{address}:{settings.port}' already in use ") from error
+        reason = "already in use "
+        if error.errno != errno.EADDRINUSE:
+            reason = f"cannot be listened on: {error.strerror or error}"
+        raise OSError(f"Socket '{address}:{settings.port}' {reason}") from error
 
 
 def _listen_locally(path: str) -> socket.socket:

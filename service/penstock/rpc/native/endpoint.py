@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.http2.keepalive import Ages, Strikes
@@ -39,7 +40,7 @@ class Endpoint:
         self._keepalive = keepalive
         self._shells: set[Shell] = set()
         self._closing = False
-        self._left: asyncio.Event = asyncio.Event()
+        self._left = asyncio.Event()
 
     def strikes(self) -> Strikes:
         """How often one client may ping."""
@@ -70,11 +71,9 @@ class Endpoint:
             shell.drain()
         if self._shells and grace > 0:
             self._left.clear()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
                     await self._left.wait()
-            except TimeoutError:
-                pass
         for shell in list(self._shells):
             shell.close()
         if self.tasks:
