@@ -54,6 +54,7 @@ DEFAULTS: dict[str, object] = {
     "grpc.address": "0.0.0.0",
     "grpc.port": 8001,
     "grpc.reuse_port": False,
+    "grpc.channelz": False,
     "grpc.header_forward_pattern": "",
     "grpc.infer_thread_count": 2,
     "grpc.infer_allocation_pool_size": 8,

@@ -118,6 +118,7 @@ class GrpcSettings:
     port: int = 8001
     reuse_port: bool = False
     transport: Literal["native", "grpcio"] = "native"
+    channelz: bool = False
     header_forward_pattern: str = ""
     infer_thread_count: int = 2
     infer_allocation_pool_size: int = 8

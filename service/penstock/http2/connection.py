@@ -85,6 +85,11 @@ class Connection(Generic[T]):
 
     # -- for the shell ------------------------------------------------------------------------
 
+    @property
+    def receive_window(self) -> int:
+        """Bytes that the peer may still send on the connection."""
+        return self._windows.left
+
     def receive(self, data: memoryview) -> int:
         """Take what has come; how much of it is done with. The rest has to come again."""
         try:

@@ -22,6 +22,11 @@ class ReceiveWindows:
         self._left = limits.connection_window
         self._owed = 0
 
+    @property
+    def left(self) -> int:
+        """Bytes that may still come on the connection."""
+        return self._left
+
     def take(self, size: int) -> None:
         """So many bytes came."""
         self._left -= size

@@ -37,6 +37,13 @@ _FEATURES = {
     "RepositoryModelLoad": Feature.MODEL_REPOSITORY,
     "RepositoryModelUnload": Feature.MODEL_REPOSITORY,
     "ModelStatistics": Feature.STATISTICS,
+    "GetTopChannels": Feature.STATISTICS,
+    "GetServers": Feature.STATISTICS,
+    "GetServer": Feature.STATISTICS,
+    "GetServerSockets": Feature.STATISTICS,
+    "GetChannel": Feature.STATISTICS,
+    "GetSubchannel": Feature.STATISTICS,
+    "GetSocket": Feature.STATISTICS,
     "TraceSetting": Feature.TRACE,
     "LogSettings": Feature.LOGGING,
 }

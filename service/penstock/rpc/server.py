@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 from penstock.core.countdown import Countdown
 from penstock.core.header_forward import header_forward
 from penstock.models.server import InferenceServer
+from penstock.rpc.channelz import ChannelzServicer
+from penstock.rpc.connections import Directory
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.reflection import reflection_services
@@ -16,7 +19,19 @@ from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.settings import GrpcSettings
 
-Open = Callable[[Iterable[Service], GrpcSettings, Countdown], AbstractAsyncContextManager[int]]
+
+class Open(Protocol):
+    """Serves services while it is open, on the port that it yields."""
+
+    def __call__(
+        self,
+        services: Iterable[Service],
+        settings: GrpcSettings,
+        grace: Countdown,
+        *,
+        directory: Directory | None = None,
+    ) -> AbstractAsyncContextManager[int]: ...
+
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +43,16 @@ async def open_grpc(
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [inference.service(), HealthServicer(server).service()]
+    directory = Directory() if settings.channelz else None
+    if directory is not None:
+        services.append(ChannelzServicer(directory).service())
     services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
     if settings.tls.mutual and not settings.tls.root_certificate:
         logger.warning("clients must show certificates, but none can: there is no root certificate")
-    async with transport(settings.transport)(services, settings, grace) as port:
+    async with transport(settings.transport)(
+        services, settings, grace, directory=directory
+    ) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port
 

@@ -1,4 +1,4 @@
-"""The RPC seam over `grpc.aio`; the only module that imports grpc."""
+"""The RPC seam over `grpc.aio`; the only module that serves with grpc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.countdown import Countdown
 from penstock.core.errors import InferenceError, InternalError
+from penstock.rpc.connections import Directory
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
+from penstock.rpc.grpcio_connections import GrpcioConnections
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel, GrpcSettings, KeepaliveSettings, TlsSettings
 
@@ -141,11 +143,21 @@ class GrpcioContext:
 
 @asynccontextmanager
 async def open_grpcio(
-    services: Iterable[Service], settings: GrpcSettings, grace: Countdown
+    services: Iterable[Service],
+    settings: GrpcSettings,
+    grace: Countdown,
+    *,
+    directory: Directory | None = None,
 ) -> AsyncIterator[int]:
-    """Serve `services`; yields the port. Running calls get what is left of `grace` on closing."""
+    """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
+
+    With a `directory`, grpc counts, and tells it there.
+    """
+    if directory is not None:
+        directory.connections = GrpcioConnections()
     server = grpc.aio.server(
-        options=_options(settings), compression=_COMPRESSION[settings.response_compression]
+        options=[*_options(settings), ("grpc.enable_channelz", int(directory is not None))],
+        compression=_COMPRESSION[settings.response_compression],
     )
     server.add_generic_rpc_handlers((*map(_handlers, services), _Unknown()))
     port = _listen(server, settings)

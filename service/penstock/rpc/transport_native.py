@@ -7,15 +7,19 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from penstock.core.countdown import Countdown
 from penstock.http2.limits import Limits
+from penstock.rpc.connections import Directory
 from penstock.rpc.context import Service
+from penstock.rpc.native.connections import NativeConnections
 from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.shell import Shell
+from penstock.rpc.native.tally import ServerTally, TalliedShell
 from penstock.settings import GrpcSettings, TlsSettings
 
 _BACKLOG = 1024
@@ -28,11 +32,13 @@ async def open_native(
     settings: GrpcSettings,
     grace: Countdown,
     limits: Limits | None = None,
+    *,
+    directory: Directory | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
-    On closing, running calls get what is left of `grace`. Raises `OSError` when the address is
-    taken, or no address at all.
+    With a `directory`, what connections do is counted, and told there. On closing, running calls
+    get what is left of `grace`. Raises `OSError` when the address is taken, or no address at all.
     """
     endpoint = Endpoint(
         Routes(services),
@@ -43,8 +49,13 @@ async def open_native(
     )
     tls = _tls(settings.tls) if settings.tls.enabled else None
     listener = _listen(settings)
+    shell: Callable[[], Shell] = partial(Shell, endpoint)
+    if directory is not None:
+        tally = ServerTally()
+        directory.connections = NativeConnections(tally, listener, _certificate(settings.tls))
+        shell = partial(TalliedShell, endpoint, tally)
     server = await asyncio.get_running_loop().create_server(
-        lambda: Shell(endpoint), sock=listener, ssl=tls, backlog=_BACKLOG
+        shell, sock=listener, ssl=tls, backlog=_BACKLOG
     )
     try:
         yield _port(listener)
@@ -93,6 +104,10 @@ def _port(listener: socket.socket) -> int:
 def _remove(address: str) -> None:
     if address.startswith(_UNIX):
         os.unlink(address.removeprefix(_UNIX))
+
+
+def _certificate(settings: TlsSettings) -> str:
+    return settings.certificate if settings.enabled else ""
 
 
 def _tls(settings: TlsSettings) -> ssl.SSLContext:

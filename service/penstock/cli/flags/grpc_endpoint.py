@@ -107,5 +107,11 @@ GRPC = Group(
             'Implementation of gRPC: "native" (default) or "grpcio". An option of Penstock only.',
             values.one_of("grpc-transport", "native", "grpcio"),
         ),
+        boolean(
+            "grpc-channelz",
+            "grpc.channelz",
+            "Serve grpc.channelz.v1: counts of calls and connections, with the addresses of"
+            " clients. Default false. An option of Penstock only.",
+        ),
     ),
 )

@@ -32,6 +32,7 @@ class Shell(asyncio.BufferedProtocol):
         )
         self.outbox = self.connection.outbox
         self.peer = ""
+        self.keepalives = 0
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._direct = False
@@ -169,6 +170,7 @@ class Shell(asyncio.BufferedProtocol):
                 self.close()
                 return
             if step is Step.PING:
+                self.keepalives += 1
                 self.outbox.control(frames.ping(_KEEPALIVE))
             elif step is Step.DRAIN:
                 connection.drain()
