@@ -398,6 +398,23 @@ async def test_deadline_of_an_executing_request_passes() -> None:
     assert model.statistics.cancelled == {Phase.EXECUTING: 1}
 
 
+class _Refusing(_Full):
+    """A scheduler to which no request is fit."""
+
+    def schedule(self, inference: Inference) -> None:
+        raise InvalidRequestError("must specify the START flag")
+
+
+@in_virtual_time
+async def test_deadline_of_a_refused_request_is_forgotten() -> None:
+    instance = FakeInstance()
+    model = Model(model_config(), 1, [instance], _Refusing(), Statistics())
+    with pytest.raises(InvalidRequestError):
+        model.infer(make_request("a", deadline=0.5))
+    await asyncio.sleep(1)
+    assert model.statistics == Statistics()
+
+
 @pytest.mark.contract("ME-04", "D-15")
 @in_virtual_time
 async def test_phase_of_a_cancelled_request_is_counted() -> None:

@@ -169,9 +169,10 @@ class Inference:
         """No scheduler took it. It counts as a failure only if a queue policy turned it away."""
         if isinstance(error, RejectedError):
             self.fail(error)
-        else:
-            self.statistics.pending -= 1
-            self.statistics.left()
+            return
+        self.statistics.pending -= 1
+        self.statistics.left()
+        self._forget_deadline()
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics
@@ -186,12 +187,15 @@ class Inference:
         if self.responses is not None:
             self.responses.ended(error)
         statistics.left()
-        if self._alarm is not None:
-            self._alarm.pop(self, None)
+        self._forget_deadline()
         if self.on_end is not None:
             self.on_end()
         if self.on_left is not None:
             self.on_left()
+
+    def _forget_deadline(self) -> None:
+        if self._alarm is not None:
+            self._alarm.pop(self, None)
 
     def _failed(self, error: InferenceError) -> None:
         reason = self._reason(error)
