@@ -128,6 +128,14 @@ def test_memory_that_was_cut_off_is_refused_instead_of_touched(memory: PosixMemo
         region.slice(0, 64)
 
 
+def test_output_is_not_written_to_memory_that_was_cut_off_meanwhile(memory: PosixMemory) -> None:
+    """The slice was taken when the request came; what it is for may be a long time later."""
+    place = opened(memory, byte_size=8192).slice(4096, 64)
+    os.truncate(memory.path, 4096)
+    with pytest.raises(InvalidRequestError, match="larger than what is left"):
+        place.write(bytes(64))
+
+
 def test_region_is_in_use_while_anything_looks_at_it(memory: PosixMemory) -> None:
     region, idle = opened(memory), []
     region.on_idle = lambda: idle.append(1)

@@ -67,7 +67,10 @@ class RegionSlice(ABC):
 
 
 class HostSlice(RegionSlice):
-    """A slice of memory that this process has mapped, and may write to through `view`."""
+    """A slice of memory that this process has mapped, and may write to through `view`.
+
+    `check` raises when the memory is not there any more; it is asked before each write.
+    """
 
     def __init__(
         self,
@@ -75,9 +78,11 @@ class HostSlice(RegionSlice):
         offset: int,
         view: memoryview,
         on_release: Callable[[], None] | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(region, offset, len(view), on_release)
         self._view = view
+        self._check = check
 
     def read(self) -> Buffer:
         return self._view.toreadonly()
@@ -85,4 +90,6 @@ class HostSlice(RegionSlice):
     def write(self, data: Buffer) -> None:
         source = memoryview(data)
         if source.nbytes:
+            if self._check is not None:
+                self._check()
             self._view[: source.nbytes] = source.cast("B")

@@ -49,23 +49,28 @@ class SystemRegion(Region):
 
     def slice(self, offset: int, size: int) -> RegionSlice:
         """Raises `InvalidRequestError` when the client has cut the memory off meanwhile."""
-        # Touching what the object no longer has would end the process.
-        if os.fstat(self._descriptor).st_size < self.offset + self.byte_size:
-            raise InvalidRequestError(
-                f"shared memory region '{self.name}' is larger than what is left of its memory"
-            )
+        self._check()
         assert self._memory is not None
         block = np.frombuffer(self._memory, np.uint8, size, offset)
         number = self._numbers = self._numbers + 1
         # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
         self._uses[number] = weakref.ref(block, lambda _: self._released(number))
-        return HostSlice(self, offset, block.data, partial(self._released, number))
+        return HostSlice(self, offset, block.data, partial(self._released, number), self._check)
 
     def close(self) -> None:
         """The mapping goes with the last view of it."""
         if self._memory is not None:
             self._memory = None
             os.close(self._descriptor)
+
+    def _check(self) -> None:
+        """Touching what the object no longer has would end the process."""
+        if self._memory is None:  # a mapping in use is not closed, its descriptor is
+            return
+        if os.fstat(self._descriptor).st_size < self.offset + self.byte_size:
+            raise InvalidRequestError(
+                f"shared memory region '{self.name}' is larger than what is left of its memory"
+            )
 
     def _released(self, number: int) -> None:
         if self._uses.pop(number, None) is not None and not self._uses and self.on_idle is not None:
