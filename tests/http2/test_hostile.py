@@ -20,19 +20,30 @@ EMPTY = frames.frame(FrameType.DATA, 0, 1)
 def test_rapid_reset_is_stopped() -> None:
     """CVE-2023-44487: streams opened and reset at once."""
     server = opened()
-    for stream_id in range(1, 10_001, 2):
+    for stream_id in range(1, 30_001, 2):
         server.receive(
             request(stream_id, ends=False) + frames.rst_stream(stream_id, ErrorCode.CANCEL)
         )
     assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
-    assert len(server.opened) <= 1001
+    assert len(server.opened) <= 10_001
 
 
 def test_resets_that_the_client_provokes_are_stopped_too() -> None:
     server = opened()
-    for stream_id in range(1, 10_001, 2):
+    for stream_id in range(1, 30_001, 2):
         server.receive(request(stream_id, (b"Upper", b"x")))
     assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_giving_up_every_call_at_once_is_no_offence() -> None:
+    """As a client does whose own clients leave, or whose calls run out of time together."""
+    server, streams = opened(), Limits().max_concurrent_streams
+    for first in range(1, 8 * streams, 2 * streams):
+        ids = range(first, first + 2 * streams, 2)
+        server.receive(b"".join(request(stream_id, ends=False) for stream_id in ids))
+        server.receive(b"".join(frames.rst_stream(n, ErrorCode.CANCEL) for n in ids))
+    assert len(server.opened) == 4 * streams
+    assert not server.connection.closing
 
 
 def test_resets_at_a_rate_that_clients_have_are_no_offence() -> None:

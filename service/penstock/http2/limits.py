@@ -30,8 +30,8 @@ class Limits:
     remembered_resets: int = 1000
     idle_burst: int = 1000
     idle_rate: float = 200.0
-    reset_burst: int = 1000
-    reset_rate: float = 100.0
+    reset_burst: int = 10_000
+    reset_rate: float = 1000.0
 
     @property
     def longest_block(self) -> int:
