@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.core.errors import InferenceError
@@ -52,8 +53,11 @@ class Attempt:
         if status.model is None:
             status.move(State.LOADING)
         logger.info("loading: %s:%s", self._files.name, version)
+        begun = time.monotonic()
         try:
-            self._loaded[version] = await make(self._files, version)
+            loaded = self._loaded[version] = await make(self._files, version)
+            if isinstance(loaded, Model):
+                loaded.load_seconds = time.monotonic() - begun
         except BaseException as error:  # a backend may raise anything, and a load may be given up
             failure = self._failures[version] = as_inference_error(error)
             reason = f"{word(failure)}: {failure.message}"

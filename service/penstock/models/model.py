@@ -25,7 +25,7 @@ from penstock.models.admission import Admission
 from penstock.models.origin import Origin
 from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
-from penstock.models.views import Gauge, TensorMetadata
+from penstock.models.views import Gauge, ModelStatistics, TensorMetadata
 from penstock.scheduling import Instance, Scheduler
 
 
@@ -86,6 +86,7 @@ class Model:
         self.version = version
         self._version = str(version)
         self.statistics = statistics
+        self.load_seconds = 0.0
         self.origin = origin
         self.instances = instances
         self._active = [instance for instance in instances if not instance.passive]
@@ -245,6 +246,17 @@ class Model:
             if instance.alive:
                 return
         raise self._unavailable()
+
+    @property
+    def snapshot(self) -> ModelStatistics:
+        """Its counters, with whose they are."""
+        return ModelStatistics(
+            self.config.name,
+            self._version,
+            self.statistics,
+            self.config.metric_tags,
+            self.load_seconds,
+        )
 
     @property
     def loss(self) -> str:

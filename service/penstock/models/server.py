@@ -160,11 +160,7 @@ class InferenceServer:
         """Counters of one version, of one model, or of all (empty name)."""
         models = self._lifecycle.served(name).values() if name else self._lifecycle.models()
         number = parse_version(version)
-        found = tuple(
-            ModelStatistics(m.config.name, str(m.version), m.statistics)
-            for m in models
-            if not version or m.version == number
-        )
+        found = tuple(model.snapshot for model in models if not version or model.version == number)
         if name and not self._lifecycle.served(name):
             raise InvalidRequestError(f"requested model '{name}' is not available")
         if version and not found:
@@ -176,7 +172,7 @@ class InferenceServer:
     def snapshot(self) -> Iterable[ModelStatistics]:
         """Counters of every model version that serves."""
         for model in self._lifecycle.models():
-            yield ModelStatistics(model.config.name, str(model.version), model.statistics)
+            yield model.snapshot
 
     def gauges(self) -> Iterable[Gauge]:
         """Numbers that engines report about themselves."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.core.statistics import Statistics
 
@@ -65,11 +66,17 @@ class ModelIndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatistics:
-    """Name, version and counters of a served model version."""
+    """Name, version and counters of a served model version.
+
+    `tags` are the configuration's labels for its metrics (C-31), `load_seconds` what it took to
+    load (M-19).
+    """
 
     name: str
     version: str
     statistics: Statistics
+    tags: Mapping[str, str] = field(default_factory=dict)
+    load_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
 
 
 def _cancelled(model: ModelStatistics, phase: Phase) -> Series:
-    name, version = model_labels(model)
-    return Series((name, ("phase", phase.value), version), model.statistics.cancelled[phase])
+    labels = model_labels(model, ("phase", phase.value))
+    return Series(labels, model.statistics.cancelled[phase])
 
 
 def _tasks() -> int | None:

@@ -7,6 +7,7 @@ from penstock.models.views import ModelStatistics
 Label = tuple[str, str]
 
 
-def model_labels(model: ModelStatistics) -> tuple[Label, Label]:
-    """The model and its version."""
-    return ("model", model.name), ("version", model.version)
+def model_labels(model: ModelStatistics, *more: Label) -> tuple[Label, ...]:
+    """The tags of its configuration (C-31), the model, `more`, and its version: by name."""
+    tags = sorted((f"_{tag}", value) for tag, value in model.tags.items())
+    return (*tags, ("model", model.name), *more, ("version", model.version))

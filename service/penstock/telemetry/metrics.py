@@ -67,6 +67,7 @@ class MetricsPage:
         if self._cache is not None:
             yield from _cache_families(self._cache.statistics)
         yield from _engine_families(self._gauges())
+        yield _load_times(models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _failures(models: list[ModelStatistics]) -> Family:
     """Failures by reason; every reason is there from the start, at 0 (ME-04)."""
     series = tuple(
         Series(
-            (("model", model.name), ("reason", reason.value), ("version", model.version)),
+            model_labels(model, ("reason", reason.value)),
             model.statistics.failures[reason],
         )
         for model in models
@@ -181,6 +182,12 @@ def _failures(models: list[ModelStatistics]) -> Family:
     )
     help_text = "Number of failed inference requests, all batch sizes"
     return Family("nv_inference_request_failure", help_text, MetricKind.COUNTER, series)
+
+
+def _load_times(models: Iterable[ModelStatistics]) -> Family:
+    """How long the last load of each version took (ME-13)."""
+    series = tuple(Series(model_labels(model), model.load_seconds) for model in models)
+    return _gauge("nv_model_load_duration_secs", "Model load time in seconds", *series)
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:
