@@ -1,4 +1,4 @@
-"""A bounded part of the fuzzing; `python -m http2.fuzz` does as much as one likes."""
+"""A bounded part of the fuzzing; `python -m http2.fuzzing` does as much as one likes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import logging
 
 import pytest
 
-from http2.fuzz import run
+from http2.fuzzing.fuzzer import Fuzzer
+from http2.fuzzing.talks import record
 
 
-async def test_changed_conversations_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hostile_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    talks = await record()
     with caplog.at_level(logging.WARNING):
-        await run(3000, seed=1)
+        fuzzer = Fuzzer(talks, seed=1)
+        await fuzzer.control()
+        await fuzzer.run(5000)
+        await fuzzer.control()
     assert caplog.records == []
+    assert {"PROTOCOL_ERROR", "COMPRESSION_ERROR", "none"} <= set(fuzzer.ends)

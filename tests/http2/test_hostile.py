@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import weakref
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +14,24 @@ from http2.peer import Server, error_of, opened, request
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import FrameType
+from penstock.http2.header_blocks import HeaderBlocks
+from penstock.http2.header_encoding import encode
+from penstock.http2.hpack import Decoder, Field
 from penstock.http2.limits import Limits
+
+
+def count_calls(owner: Any, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a method from now on."""
+    calls: list[tuple[Any, ...]] = []
+    method = getattr(owner, name)
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return method(*arguments)
+
+    setattr(owner, name, counted)
+    return calls
+
 
 EMPTY = frames.frame(FrameType.DATA, 0, 1)
 
@@ -62,11 +81,17 @@ def test_resets_at_a_rate_that_clients_have_are_no_offence() -> None:
         frames.ping(b"12345678"),
         frames.settings([]),
         frames.settings([(4, 100)]),
+        frames.settings_ack(),
+        frames.ping(b"12345678", ack=True),
+        frames.goaway(0, ErrorCode.NO_ERROR),
         frames.frame(FrameType.PRIORITY, 0, 3, bytes(5)),
         frames.frame(0xBB, 0, 0),
         EMPTY,
     ],
-    ids=["ping", "settings", "windows", "priority", "unknown", "empty data"],
+    ids=[
+        *("ping", "settings", "windows", "settings ack", "ping ack", "goaway", "priority"),
+        *("unknown", "empty data"),
+    ],
 )
 def test_flood_of_frames_without_effect_is_stopped(frame: bytes) -> None:
     server = opened()
@@ -74,6 +99,72 @@ def test_flood_of_frames_without_effect_is_stopped(frame: bytes) -> None:
     for _ in range(100):
         server.receive(frame * 100)
     assert error_of(server) is ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_windows_of_all_streams_change_once_per_frame() -> None:
+    """However often a frame says so: 64 settings for 1,000 streams would be work for little."""
+    server = opened()
+    for stream_id in range(1, 2001, 2):
+        server.receive(request(stream_id, ends=False))
+    changes = count_calls(server.connection.outbox, "widen_stream")
+    server.receive(frames.settings([(4, 1000), (4, 2000)] * 32))
+    assert len(changes) == 1000
+    assert {stream.window for stream in server.connection.streams.values()} == {2000}
+
+
+def test_who_reads_nothing_gets_no_further_streams() -> None:
+    """Else the beginnings of responses to streams opened and reset would pile up."""
+    server = opened(Limits(reset_burst=1 << 30, max_unsent_control=1 << 20))
+    outbox = server.connection.outbox
+    outbox.paused = True
+    for stream_id in range(1, 4001, 2):
+        server.receive(request(stream_id, ends=False))
+        if stream_id in server.connection.streams:
+            outbox.headers(server.connection.streams[stream_id], bytes(10_000))
+            server.receive(frames.rst_stream(stream_id, ErrorCode.CANCEL))
+    assert len(server.opened) < 430
+    assert not server.connection.streams
+
+
+def test_streams_that_wait_for_the_socket_are_forgotten_when_reset() -> None:
+    server = opened()
+    outbox = server.connection.outbox
+    outbox.paused = True
+    server.receive(request(1))
+    stream = server.opened.pop(1)
+    outbox.notify(stream)
+    forgotten = weakref.ref(stream)
+    server.receive(frames.rst_stream(1, ErrorCode.CANCEL))
+    del stream
+    assert forgotten() is None
+
+
+def test_short_block_that_stands_for_much_is_not_remembered() -> None:
+    """A field put in the dynamic table is a byte in each later block."""
+    reads: list[int] = []
+
+    def read(fields: tuple[Field, ...] | None) -> int:
+        reads.append(len(fields or ()))
+        return len(reads)
+
+    blocks = HeaderBlocks(Decoder(4096, 64 << 10), read)
+    blocks.read(b"\x40\x01a\x7f\xa1\x1e" + bytes(4000))
+    for block in (b"\xbe" * 10, b"\xbe" * 10, b"\x82", b"\x82"):
+        blocks.read(block)
+    assert reads == [1, 10, 10, 1]
+
+
+def test_blocks_that_differ_each_time_keep_no_others_out() -> None:
+    reads: list[tuple[Field, ...] | None] = []
+    blocks = HeaderBlocks(Decoder(4096, 64 << 10), reads.append)
+    for number in range(1000):
+        blocks.read(encode([(b"grpc-timeout", b"%dm" % number)]))
+    assert len(reads) == 1000
+    known: HeaderBlocks[object] = HeaderBlocks(Decoder(4096, 64 << 10), lambda fields: object())
+    for number in range(1000):
+        known.read(encode([(b"grpc-timeout", b"%dm" % number)]))
+    again = encode([(b"x", b"y")])
+    assert known.read(again) is known.read(again)
 
 
 def test_flood_of_continuations_is_stopped() -> None:

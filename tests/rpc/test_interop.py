@@ -1,8 +1,9 @@
-"""The interoperability cases of gRPC, by Go's own client where it is installed."""
+"""The interoperability cases of gRPC: clients of the C++ core, and others where they are found."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -15,19 +16,30 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from interop.service import NAME, pb, service
+from interop.cases import CASES, unary
+from interop.service import pb, service
 from penstock.core.countdown import Countdown
 from penstock.rpc.server import transport
 from penstock.settings import GrpcSettings
+from rpc.certificates import tls, write_certificates
 
 _PLACES = os.pathsep.join([os.environ.get("PATH", ""), str(Path.home() / "go" / "bin")])
-CLIENT = shutil.which("interop-client-go", path=_PLACES) or ""
-CASES = """
+GO = shutil.which("interop-client-go", path=_PLACES) or ""
+NODE = shutil.which("node") or ""
+JAVA = os.environ.get("PENSTOCK_INTEROP_JAVA", "")
+"""A class path with io.grpc:grpc-interop-testing on it, or a file that holds one."""
+_SCRIPT = Path(__file__).parents[1] / "interop" / "client.js"
+BASIC = """
     empty_unary large_unary client_streaming server_streaming ping_pong empty_stream
     timeout_on_sleeping_server cancel_after_begin cancel_after_first_response
     status_code_and_message special_status_message custom_metadata unimplemented_method
     unimplemented_service
 """.split()
+ASKED = "server_compressed_unary server_compressed_streaming".split()
+PROBED = "client_compressed_unary client_compressed_streaming".split()
+"""These begin with a lie about compression, which only our own transport can find out."""
+# The first case over each of grpc-js's and Java's start-ups takes seconds on a busy machine.
+_TIMEOUT = 60
 
 
 @pytest_asyncio.fixture
@@ -36,36 +48,89 @@ async def port(local: GrpcSettings) -> AsyncIterator[int]:
         yield port
 
 
-@pytest.mark.skipif(
-    not CLIENT,
-    reason="no interop-client-go: go install google.golang.org/grpc/interop/client@latest, renamed",
-)
-@pytest.mark.parametrize("case", CASES)
-async def test_client_in_go_is_content(port: int, case: str) -> None:
+async def content(*command: str | Path, **environment: str) -> None:
+    """Run a client; it says by its exit status whether the server did as it should."""
     process = await asyncio.create_subprocess_exec(
-        CLIENT,
-        *("--server_host", "127.0.0.1", "--server_port", str(port), "--test_case", case),
-        stdout=PIPE,
-        stderr=STDOUT,
+        *command, stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
     )
-    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT)
+    except TimeoutError:
+        process.kill()
+        raise
     assert process.returncode == 0, output.decode()
 
 
-async def unary(port: int, request: Any, **options: Any) -> Any:
-    """`UnaryCall` on a channel of its own."""
+def _at(port: int, case: str) -> list[str]:
+    return ["--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}"]
+
+
+@pytest.mark.skipif(
+    not GO,
+    reason="no interop-client-go: go install google.golang.org/grpc/interop/client@latest, renamed",
+)
+@pytest.mark.parametrize("case", BASIC)
+async def test_client_in_go_is_content(port: int, case: str) -> None:
+    await content(GO, *_at(port, case))
+
+
+@functools.cache
+def modules() -> str:
+    """Where @grpc/grpc-js and @grpc/proto-loader are; empty if they are not found."""
+    for place in (os.environ.get("NODE_PATH", ""), str(_SCRIPT.parent / "node_modules")):
+        if all((Path(place) / "@grpc" / name).is_dir() for name in ("grpc-js", "proto-loader")):
+            return place
+    return ""
+
+
+@pytest.mark.skipif(
+    not (NODE and modules()),
+    reason="no node with @grpc/grpc-js and @grpc/proto-loader in NODE_PATH (npm install them)",
+)
+@pytest.mark.parametrize("case", [*BASIC, *ASKED])
+async def test_client_in_node_is_content(port: int, case: str) -> None:
+    await content(NODE, _SCRIPT, f"127.0.0.1:{port}", case, NODE_PATH=modules())
+
+
+@pytest.mark.skipif(
+    not (JAVA and shutil.which("java")),
+    reason="no java, or no PENSTOCK_INTEROP_JAVA with the class path of io.grpc:grpc-interop-testing",
+)
+@pytest.mark.parametrize("case", [*BASIC, *ASKED, *PROBED])
+async def test_client_in_java_is_content(local: GrpcSettings, port: int, case: str) -> None:
+    if case in PROBED and local.transport == "grpcio":
+        pytest.skip("grpcio does not tell whether a request came compressed")
+    path = Path(JAVA).read_text().strip() if Path(JAVA).is_file() else JAVA
+    main = "io.grpc.testing.integration.TestServiceClient"
+    await content(
+        "java", "-XX:TieredStopAtLevel=1", "-cp", path, main, "--use_tls=false", *_at(port, case)
+    )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_client_of_the_core_is_content(port: int, case: str) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary(
-            f"/{NAME}/UnaryCall", pb.SimpleRequest.SerializeToString, pb.SimpleResponse.FromString
-        )
-        return await call(request, **options)
+        await asyncio.wait_for(CASES[case](channel), _TIMEOUT)
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_response_is_compressed_if_the_request_asks_for_it(port: int, wanted: bool) -> None:
-    request = pb.SimpleRequest(response_size=314_159)
-    request.response_compressed.value = wanted
-    assert len((await unary(port, request)).payload.body) == 314_159
+@pytest.mark.parametrize("case", CASES)
+async def test_client_of_the_core_is_content_over_tls(
+    local: GrpcSettings, certificates: Path, case: str
+) -> None:
+    settings = replace(local, tls=tls(certificates))
+    trust = grpc.ssl_channel_credentials((certificates / "root.pem").read_bytes())
+    async with (
+        transport(local.transport)([service()], settings, Countdown(0)) as port,
+        grpc.aio.secure_channel(f"localhost:{port}", trust) as channel,
+    ):
+        await asyncio.wait_for(CASES[case](channel), _TIMEOUT)
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
@@ -75,7 +140,8 @@ async def test_compressed_request_is_known_as_one(local: GrpcSettings, compressi
     async with transport("native")([service()], settings, Countdown(0)) as port:
         request = pb.SimpleRequest(payload=pb.Payload(body=bytes(10_000)), response_size=1)
         request.expect_compressed.value = True
-        await unary(port, request, compression=compression)
-        with pytest.raises(grpc.aio.AioRpcError) as failed:
-            await unary(port, request)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await unary(channel)(request, compression=compression)
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await unary(channel)(request)
         assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -250,7 +250,8 @@ class Connection(Generic[T]):
             self._blocks.skip(block)
             ids.reset(stream_id, by_us=True)
             return
-        if len(self.streams) + self.lingering >= self.limits.max_concurrent_streams:
+        taken = len(self.streams) + self.lingering
+        if taken >= self.limits.max_concurrent_streams or self.outbox.full:
             self._blocks.skip(block)
             raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "too many streams")
         try:

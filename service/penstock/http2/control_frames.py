@@ -30,20 +30,24 @@ class ControlFrames:
         if flags & ACK:
             if payload:
                 raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
+            self._connection.spend_idle()
             return
         self._connection.reader.settings_came()
         self._connection.spend_idle()
         values = frames.read_settings(payload)
         peer_settings.check(values)
+        last = dict(values)
         for name, value in values:
-            self._set(name, value)
+            # To widen all streams is work: done once, however often a frame asks for it.
+            if name != peer_settings.INITIAL_WINDOW_SIZE or value == last[name]:
+                self._set(name, value)
         self._outbox.control(frames.settings_ack())
 
     def _set(self, name: int, value: int) -> None:
         outbox = self._outbox
         if name == peer_settings.INITIAL_WINDOW_SIZE:
             more, outbox.initial_window = value - outbox.initial_window, value
-            for stream in self._connection.streams.values():
+            for stream in self._connection.streams.values() if more else ():
                 try:
                     outbox.widen_stream(stream, more)
                 except StreamError as error:
@@ -58,10 +62,10 @@ class ControlFrames:
         if len(payload) != 8:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong length")
         connection = self._connection
+        connection.spend_idle()
         if not flags & ACK:
             if self._strikes.ping(connection.now, self._outbox.sent, bool(connection.streams)):
                 raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
-            connection.spend_idle()
             self._outbox.control(frames.ping(bytes(payload), ack=True))
         elif payload == DRAINING:
             connection.finish_draining()
@@ -95,6 +99,7 @@ class ControlFrames:
         _check_connection(stream_id)
         if len(payload) < 8:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY of a wrong length")
+        self._connection.spend_idle()
 
     def push_promise(self, _: int, __: int, ___: memoryview) -> None:
         raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")

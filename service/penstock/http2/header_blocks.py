@@ -10,6 +10,7 @@ from penstock.http2.hpack import Decoder, Field
 T = TypeVar("T")
 
 _LONGEST = 512
+_LARGEST = 2048
 _MOST = 256
 
 
@@ -17,7 +18,8 @@ class HeaderBlocks(Generic[T]):
     """Reads header blocks; the same block in the same state of the decoder is read once.
 
     The bytes of a block mean something only for one state of the dynamic table. So a block is
-    remembered if it changed nothing, and all are forgotten when one changes anything. `read`
+    remembered if it changed nothing, and all are forgotten when one changes anything; a short one
+    that stands for much is not, nor are there ever more than a few. `read`
     turns the fields, or `None` for too many of them, into what the user of the connection needs;
     whatever it raises is not remembered.
     """
@@ -39,7 +41,9 @@ class HeaderBlocks(Generic[T]):
             self._known.clear()
             return self._read(fields)
         meaning = self._read(fields)
-        if len(block) <= _LONGEST and len(self._known) < _MOST:
+        if fields is not None and len(block) <= _LONGEST and _size(fields) <= _LARGEST:
+            if len(self._known) >= _MOST:
+                self._known.clear()  # blocks that differ each time must not keep others out
             self._known[block] = meaning
         return meaning
 
@@ -50,3 +54,7 @@ class HeaderBlocks(Generic[T]):
             self._decoder.changed = False
             self._known.clear()
         return fields
+
+
+def _size(fields: tuple[Field, ...]) -> int:
+    return sum(len(name) + len(value) for name, value in fields)

@@ -15,6 +15,7 @@ from penstock.http2.stream import Buffer, Stream
 _DATA, _HEADERS = 0, 1
 _BURST = 1 << 20
 """Bytes to gather for one write before streams have to wait for it."""
+_FULL = 4 * _BURST
 _ENOUGH = 64 << 10
 """Bytes to gather before a stream that could go on at once lets others run."""
 _WORTH_KEEPING = 32 << 10
@@ -41,7 +42,7 @@ class Outbox:
         self._size = 0
         self._control = 0
         self._blocked: dict[Stream, None] = {}
-        self._starved: list[Stream] = []
+        self._starved: dict[Stream, None] = {}
 
     def __bool__(self) -> bool:
         """Whether there is something to write."""
@@ -51,6 +52,11 @@ class Outbox:
     def congested(self) -> bool:
         """Whether streams have to wait for the socket."""
         return self.paused or self._size >= _BURST
+
+    @property
+    def full(self) -> bool:
+        """Whether the peer reads so little that even the beginnings of responses pile up."""
+        return self._size >= _FULL
 
     def take(self) -> list[Buffer]:
         """Everything that is ready to be written; small parts are joined, large ones are not."""
@@ -133,6 +139,7 @@ class Outbox:
         stream.waiting = stream.trailers = None
         stream.waiting_size = 0
         self._blocked.pop(stream, None)
+        self._starved.pop(stream, None)
 
     def writable(self, stream: Stream) -> bool:
         """Whether more of a stream would go out at once."""
@@ -141,7 +148,7 @@ class Outbox:
     def notify(self, stream: Stream) -> None:
         """Call `on_writable` when that is true again."""
         if not stream.waiting_size:
-            self._starved.append(stream)
+            self._starved[stream] = None
 
     def pump(self) -> None:
         """Send what waited, as far as windows and socket allow; streams take turns."""
@@ -153,7 +160,7 @@ class Outbox:
             del blocked[stream]
             self._go_on(stream)
         if self._starved and not self.congested:
-            starved, self._starved = self._starved, []
+            starved, self._starved = self._starved, {}
             for stream in starved:
                 stream.on_writable()
 

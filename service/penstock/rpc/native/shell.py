@@ -153,10 +153,14 @@ class Shell(asyncio.BufferedProtocol):
             if outbox:
                 transport.write(b"".join(outbox.take()))
             transport.close()
-            self.loop.call_later(_CLOSING, transport.abort)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_later(_CLOSING, transport.abort)
 
     def _set_timer(self) -> None:
         """Look at the connection again when its age asks for it."""
+        if self._transport is None or self._transport.is_closing():
+            return
         if self._timer is not None:
             self._timer.cancel()
         due = self._lifetime.due(self.loop.time())
