@@ -66,10 +66,7 @@ async def _sizes(responses: Any) -> list[int]:
 
 async def _ends_with(call: Any, code: grpc.StatusCode, details: str | None = None) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
-        if hasattr(call, "__aiter__"):
-            await _sizes(call)
-        else:
-            await call
+        await (_sizes(call) if hasattr(call, "__aiter__") else call)
     assert failed.value.code() is code
     assert details is None or failed.value.details() == details
 
@@ -106,7 +103,7 @@ async def ping_pong(channel: Any) -> None:
         await call.write(_asking(down, up))
         assert len((await call.read()).payload.body) == down
     await call.done_writing()
-    assert await call.read() is grpc.aio.EOF
+    assert await call.read() == grpc.aio.EOF  # type: ignore[attr-defined]
     assert await call.code() is grpc.StatusCode.OK
 
 
@@ -129,11 +126,13 @@ async def client_compressed_unary(channel: Any) -> None:
 
 @_case
 async def client_compressed_streaming(channel: Any) -> None:
-    requests = [pb.StreamingInputCallRequest(payload=_payload(size)) for size in UP]
+    """Of sizes that the core compresses: it leaves messages as they are that would not shrink."""
+    sizes = UP[0], UP[-1]
+    requests = [pb.StreamingInputCallRequest(payload=_payload(size)) for size in sizes]
     for request in requests:
         request.expect_compressed.value = True
     call = _upward(channel)(iter(requests), compression=grpc.Compression.Gzip)
-    assert (await call).aggregated_payload_size == sum(UP)
+    assert (await call).aggregated_payload_size == sum(sizes)
 
 
 @_case

@@ -92,15 +92,19 @@ async def test_client_in_node_is_content(port: int, case: str) -> None:
     await content(NODE, _SCRIPT, f"127.0.0.1:{port}", case, NODE_PATH=modules())
 
 
+def class_path() -> str:
+    return Path(JAVA).read_text().strip() if Path(JAVA).is_file() else JAVA
+
+
 @pytest.mark.skipif(
     not (JAVA and shutil.which("java")),
-    reason="no java, or no PENSTOCK_INTEROP_JAVA with the class path of io.grpc:grpc-interop-testing",
+    reason="no java, or no class path of io.grpc:grpc-interop-testing in PENSTOCK_INTEROP_JAVA",
 )
 @pytest.mark.parametrize("case", [*BASIC, *ASKED, *PROBED])
 async def test_client_in_java_is_content(local: GrpcSettings, port: int, case: str) -> None:
     if case in PROBED and local.transport == "grpcio":
         pytest.skip("grpcio does not tell whether a request came compressed")
-    path = Path(JAVA).read_text().strip() if Path(JAVA).is_file() else JAVA
+    path = class_path()
     main = "io.grpc.testing.integration.TestServiceClient"
     await content(
         "java", "-XX:TieredStopAtLevel=1", "-cp", path, main, "--use_tls=false", *_at(port, case)

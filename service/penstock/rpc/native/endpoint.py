@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.rpc.native.shell import Shell
 
 _SCRATCH = 256 << 10
+_LAST_WORDS = 0.3
+"""Seconds for clients to read what they are told at the end; those of TLS need not answer it."""
 
 
 class Endpoint:
@@ -69,15 +71,23 @@ class Endpoint:
         self._closing = True
         for shell in list(self._shells):
             shell.drain()
-        if self._shells and grace > 0:
-            self._left.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await self._left.wait()
+        await self._all_left(grace)
         for shell in list(self._shells):
             shell.close()
         if self.tasks:
             await asyncio.wait(self.tasks)
+        await self._all_left(_LAST_WORDS)
+        for shell in list(self._shells):
+            shell.abort()
+        await self._all_left(_LAST_WORDS)
+
+    async def _all_left(self, seconds: float) -> None:
+        """Wait until every connection is gone, so long at most."""
+        if self._shells and seconds > 0:
+            self._left.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._left.wait()
 
 
 def _ages(keepalive: KeepaliveSettings) -> Ages:

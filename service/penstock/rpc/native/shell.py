@@ -131,6 +131,11 @@ class Shell(asyncio.BufferedProtocol):
         self.connection.lost()
         self._flush()
 
+    def abort(self) -> None:
+        """Leave without another word."""
+        if self._transport is not None:
+            self._transport.abort()
+
     # -- inside -------------------------------------------------------------------------------
 
     def _armed_flush(self) -> None:
