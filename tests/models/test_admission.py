@@ -213,13 +213,43 @@ def test_inputs_of_different_batch_sizes_are_refused(other: int) -> None:
     assert text.endswith("input 'A' batch size does not match other inputs for 'm'")
 
 
-@pytest.mark.parametrize("shape", [(-1, 4), (-2, -2), (2, -2), (-1, 0)])
+@pytest.mark.parametrize(
+    ("shape", "size", "why"),
+    [
+        ((1, -1), 4, "All input dimensions should be specified for input 'IN' for model 'm'"),
+        ((-1, -1), 0, "All input dimensions should be specified for input 'IN' for model 'm'"),
+        (
+            (1, -4),
+            16,
+            "input byte size mismatch for input 'IN' for model 'm'. Expected -16, got 16",
+        ),
+        ((-1, 4), 16, "Expected 68719476720, got 16"),
+        ((-4, 1), 16, "Expected 17179869168, got 16"),
+        ((-1, 0), 0, "unexpected shape for input 'IN' for model 'm'. Expected [-1,-1], got [-1,0]"),
+    ],
+)
 def test_negative_dimensions_are_refused_even_where_any_size_is_welcome(
-    shape: tuple[int, ...],
+    shape: tuple[int, ...], size: int, why: str
 ) -> None:
+    """In the words of the real server, but for the last, which its model process refuses."""
     config = _config(_input(), max_batch_size=8)
-    text = _refusal(config, {"IN": Tensor(DataType.INT32, shape, bytes(16))})
-    assert f"Expected [-1,-1], got [{shape[0]},{shape[1]}]" in text
+    assert why in _refusal(config, {"IN": Tensor(DataType.INT32, shape, bytes(size))})
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, -1), (4, -1)])
+def test_dimensions_that_are_left_open_are_told_from_wrong_ones(shape: tuple[int, ...]) -> None:
+    config = _config(_input("IN", 4))
+    why = "All input dimensions should be" if shape == (-1,) else "unexpected shape for input"
+    assert why in _refusal(config, {"IN": Tensor(DataType.INT32, shape, bytes(16))})
+
+
+def test_length_that_is_cut_short_is_told_with_the_request_and_the_model() -> None:
+    config = _config(_input(data_type=DataType.BYTES))
+    assert _refusal(config, {"IN": Tensor(DataType.BYTES, (1,), b"\1\0\0\0ab")}) == (
+        "[request id: <id_unknown>] incomplete string length indicator for inference input 'IN'"
+        " for model 'm', expecting 4 bytes but only 1 bytes available. Please make sure the"
+        " string length indicator is in one buffer."
+    )
 
 
 def test_inputs_are_looked_at_last_to_first() -> None:

@@ -101,6 +101,14 @@ _FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
 _FROM_NUMPY = {dtype: t for t, dtype in _NUMPY.items() if t not in (*_VARYING, DataType.BF16)}
 
 
+class CutLengthError(InvalidRequestError):
+    """A BYTES buffer ends within the length of an element, of which so many bytes are there."""
+
+    def __init__(self, message: str, available: int) -> None:
+        super().__init__(message)
+        self.available = available
+
+
 class Tensor:
     """A tensor; never changed after it was made.
 
@@ -215,9 +223,10 @@ def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:
     at, end = 0, len(view)
     while at < end:
         if end - at < 4:
-            raise InvalidRequestError(
+            raise CutLengthError(
                 f"incomplete string length indicator{where}, expecting 4 bytes"
-                f" but only {end - at} bytes available"
+                f" but only {end - at} bytes available",
+                end - at,
             )
         (size,) = _LENGTH.unpack_from(view, at)
         at += 4

@@ -11,7 +11,7 @@ from math import prod
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
-from penstock.core.tensor import DataType, Tensor, decode_elements
+from penstock.core.tensor import CutLengthError, DataType, Tensor, decode_elements
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -106,25 +106,36 @@ class Admission:
             self._check_elements(request, name, tensor)
         else:
             self._check_size(request, name, tensor)
+        if tensor.shape and min(tensor.shape) < 0:  # of no bytes at all, else its size is wrong
+            raise self._unexpected_shape(request, known, tensor)
 
     def _check_shape(self, request: InferenceRequest, known: ModelInput, tensor: Tensor) -> None:
         shape = tensor.shape[1:] if self._max_batch_size else tensor.shape
-        if (
-            len(shape) == len(known.dims)
-            and min(tensor.shape, default=0) >= 0
-            and all(dim in (-1, size) for dim, size in zip(known.dims, shape, strict=True))
-        ):
-            return
+        if not _fits(shape, known.dims):
+            raise self._unexpected_shape(request, known, tensor)
+        if -1 in shape:
+            raise _refused(
+                request,
+                f"All input dimensions should be specified for input '{known.name}' for model"
+                f" '{self._model}', got {_dims(tensor.shape)}",
+            )
+
+    def _unexpected_shape(
+        self, request: InferenceRequest, known: ModelInput, tensor: Tensor
+    ) -> InvalidRequestError:
         batch, note = ((-1,), _BATCH_NOTE) if self._max_batch_size else ((), "")
-        raise _refused(
+        return _refused(
             request,
             f"unexpected shape for input '{known.name}' for model '{self._model}'. Expected"
             f" {_dims((*batch, *known.dims))}, got {_dims(tensor.shape)}. {note}",
         )
 
     def _check_size(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
-        # A batch of no rows counts as no batch, so the bytes of one row are expected of it.
-        shape = tensor.shape[1:] if self._max_batch_size and not tensor.shape[0] else tensor.shape
+        shape = tensor.shape
+        if self._max_batch_size:
+            # A batch of no rows counts as no batch, so the bytes of one row are expected of it;
+            # the number of rows has 32 bits and no sign.
+            shape = (shape[0] % (1 << 32) or 1, *shape[1:])
         expected = prod(shape) * tensor.datatype.itemsize
         if expected != tensor.nbytes:
             raise _refused(
@@ -135,8 +146,16 @@ class Admission:
 
     def _check_elements(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
         expected = prod(tensor.shape)
-        found = len(decode_elements(tensor.buffer, f" for inference input '{name}'"))
         where = f"for inference input '{name}' for model '{self._model}'"
+        try:
+            found = len(decode_elements(tensor.buffer, f" for inference input '{name}'"))
+        except CutLengthError as error:
+            raise _refused(
+                request,
+                f"incomplete string length indicator {where}, expecting 4 bytes but only"
+                f" {error.available} bytes available. Please make sure the string length indicator"
+                " is in one buffer.",
+            ) from error
         if found > expected:
             raise _refused(
                 request,
@@ -144,6 +163,16 @@ class Admission:
             )
         if found < expected:
             raise _refused(request, f"expected {expected} string elements {where}, got {found}")
+
+
+def _fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
+    """Whether a shape is one of those that the dimensions allow; -1 on either side is any size."""
+    if len(shape) != len(dims):
+        return False
+    for size, dim in zip(shape, dims, strict=True):
+        if size != dim and -1 not in (size, dim):
+            return False
+    return True
 
 
 def _last_first(request: InferenceRequest) -> Iterator[tuple[str, Tensor]]:
