@@ -76,3 +76,11 @@ def test_word_of_more_than_was_sent_is_no_credit() -> None:
 def test_empty_windows_are_refused(sizes: tuple[int, int]) -> None:
     with pytest.raises(ConfigError):
         Window(*sizes)
+
+
+def test_what_was_not_sent_after_all_takes_no_room() -> None:
+    credit = Credit(Window(1, 10))
+    credit.spend(20)
+    credit.take_back()
+    assert credit.left
+    assert credit.plenty

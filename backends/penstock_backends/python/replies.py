@@ -129,12 +129,21 @@ class PendingReply:
             return
         if response is None:
             self._stub.send(Kind.END, self.number)
-        else:
+        elif response.final:
             self._stub.respond(self.number, response, self.places)
-        if response is None or response.final:
-            self._stub.forget(self.number)
         else:
-            self._credit.spend(response.size)
+            self._say_one(response)
+            return
+        self._stub.forget(self.number)
+
+    def _say_one(self, response: CoreResponse) -> None:
+        """Send one of several. Another thread may hear at once that it was taken: count it first."""
+        self._credit.spend(response.size)
+        try:
+            self._stub.respond(self.number, response, self.places)
+        except BaseException:
+            self._credit.take_back()
+            raise
 
     def _say_held(self) -> None:
         with self._lock:
@@ -172,8 +181,7 @@ class PendingReply:
     def taken(self, count: int) -> None:
         """The client has taken responses."""
         self._credit.earn(count)
-        if self._held:
-            self._say_held()
+        self._say_held()  # also if none is held yet: another thread may be about to hold one
         self._notify()
 
     def cancel(self) -> None:

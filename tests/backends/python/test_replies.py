@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any
 
 import pytest
 
+from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.window import WINDOW
 from penstock.hosting.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms
@@ -111,3 +114,44 @@ async def test_leaving_is_told_whenever_it_happens(reply: PendingReply, early: b
         await asyncio.to_thread(reply.cancel)
     async with asyncio.timeout(5):
         await told.wait()
+
+
+# -- several threads ------------------------------------------------------------------------------
+
+
+def test_response_may_be_taken_before_sending_it_has_returned() -> None:
+    server: Any = Server()
+    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    sent = []
+
+    def respond(*_: object) -> None:
+        sent.append(True)
+        reader = threading.Thread(target=reply.taken, args=(1,))
+        reader.start()
+        while reply._credit._sizes:  # until the reading thread has counted it
+            time.sleep(0.001)
+        readers.append(reader)
+
+    readers: list[threading.Thread] = []
+    server.respond = respond
+    for _ in range(3 * WINDOW.responses):
+        reply.send(InferenceResponse([]), final=False)
+    assert len(sent) == 3 * WINDOW.responses
+    for reader in readers:
+        reader.join(5)
+    assert not reply._credit._sizes  # all of them were taken
+
+
+def test_response_that_is_held_just_after_the_others_were_taken_is_sent() -> None:
+    server = LoopServer()
+    anyone: Any = server
+    reply = PendingReply(anyone, 1, ("OUT",), Terms(decoupled=True))
+    for _ in range(WINDOW.responses):
+        reply.send(InferenceResponse([]), final=False)
+    with reply._lock:  # a sender has seen that there is no room, and is about to hold its response
+        reader = threading.Thread(target=reply.taken, args=(WINDOW.responses,))
+        reader.start()
+        time.sleep(0.05)
+        reply._held.append(CoreResponse())
+    reader.join(5)
+    assert not reply._held
