@@ -137,7 +137,7 @@ class PendingReply:
         self._stub.forget(self.number)
 
     def _say_one(self, response: CoreResponse) -> None:
-        """Send one of several. Another thread may hear at once that it was taken: count it first."""
+        """Send one of several; counted first, as another thread may soon hear that it was taken."""
         self._credit.spend(response.size)
         try:
             self._stub.respond(self.number, response, self.places)
