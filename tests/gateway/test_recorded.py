@@ -21,7 +21,7 @@ from recorded import answers, needs_answers, write_models
 _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", "model_configs")
 
 _ELSEWHERE = {
-    "ready": "needs all models to be supported",
+    "ready": "needs all models: asked of a whole server in tests/conformance",
     "index POST": "lists all models",
     "sequence end": "is asked after its beginning in tests/conformance",
     "binary: bytes malformed": "is found before the model runs, and so told as JSON",
@@ -72,7 +72,7 @@ async def test_answer_is_the_recorded_one(
         case["method"], case["path"], content=_body(case), headers=case["headers"]
     )
     if "has no available versions" in answer.text:
-        pytest.skip("a model that is not supported yet")
+        pytest.skip("a model with a backend of its own: asked in tests/conformance")
     headers = {name.lower(): value for name, value in case["reply_headers"]}
     told = answer.status_code, answer.headers["content-type"], _content(answer, case)
     assert told == (case["status"], headers["content-type"], _recorded(case, headers))

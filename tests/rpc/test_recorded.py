@@ -24,16 +24,16 @@ from rpc.serving import Client, connected
 _FILES = ("grpc_metadata", "grpc_infer_ok", "grpc_infer_errors", "grpc_streams")
 
 _ELSEWHERE = {
-    "server_ready": "needs all models to be supported",
+    "server_ready": "needs all models: asked of a whole server in tests/conformance",
     "model_statistics /": "lists all models",
     "repository_index": "lists all models",
     "repository_index ready": "lists all models",
-    "ensemble": "ensembles are not supported yet",
-    "ensemble missing input": "ensembles are not supported yet",
-    "ensemble wrong dtype": "ensembles are not supported yet",
-    "ensemble of decoupled on ModelInfer": "ensembles are not supported yet",
+    "ensemble": "needs its parts: asked in tests/conformance",
+    "ensemble missing input": "needs its parts: asked in tests/conformance",
+    "ensemble wrong dtype": "needs its parts: asked in tests/conformance",
+    "ensemble of decoupled on ModelInfer": "needs its parts: asked in tests/conformance",
     "bls decoupled": "calls between models are the Python backend's",
-    "cache first": "the response cache is not supported yet",
+    "cache first": "needs a cache: asked of a whole server in tests/conformance",
     "failer mode 4": "outputs that were not declared are dropped by the Python backend",
     "dec_failer mode 3": "the stand-in does not flag its last response",
     "repeat thread 2, two requests": "no order is promised between requests of such models",
@@ -100,7 +100,7 @@ def _skip_others(case: dict[str, Any], test: str) -> None:
     name = test.partition(": ")[2]
     reason = _ELSEWHERE.get(name)
     if reason is None and _LATER.search(name + json.dumps(_asked(case))):
-        reason = "not supported yet"
+        reason = "needs its own backend: asked of a whole server in tests/conformance"
     if reason is None and _PYTHON_TEXTS.search(json.dumps(case)):
         reason = "a text of the Python backend"
     if reason is not None:
