@@ -529,7 +529,9 @@ async def test_whatever_the_policies_everybody_is_answered_rejected_or_gone_once
     statistics, loop = Statistics(), asyncio.get_running_loop()
     instances = [FakeInstance(f"i{n}", seconds=seconds) for n in range(count)]
     batcher = DynamicBatcher(replace(batching, preserve_ordering=ordered), instances)
-    answered, rejected, left = set(), set(), set()
+    answered: set[str] = set()
+    rejected: set[str] = set()
+    left: set[str] = set()
     latest: dict[str, float] = {}
     policy = batching.levels.default_policy
 
