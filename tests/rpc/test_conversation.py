@@ -323,6 +323,24 @@ async def test_slow_reader_holds_back_every_request_of_its_stream(talk: Talk) ->
     assert len(talk.responses) == 20
 
 
+async def test_response_that_taking_one_brings_comes_after_it(talk: Talk) -> None:
+    await talk.say(ask("many", "a"), ask("many", "b"))
+    stream = talk.server.streams["a"]
+    rest = iter([*map(number, range(2, 9)), number(9, final=True)])
+
+    def went(_: int) -> None:
+        if (response := next(rest, None)) is not None:
+            stream.send(response)
+
+    stream.connect(lambda: None, went)
+    talk.call.may_write.clear()
+    await talk.answer("b", number(0))
+    await talk.answer("a", number(1))
+    talk.call.may_write.set()
+    await turns(60)
+    assert numbers(talk.responses) == [("b", 0), *(("a", value) for value in range(1, 10))]
+
+
 async def test_slow_reader_does_not_hold_back_requests(talk: Talk) -> None:
     talk.call.may_write.clear()
     await talk.say(ask("many", "a"))

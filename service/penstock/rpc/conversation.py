@@ -149,20 +149,24 @@ class Conversation:
 
     def _say_at_once(self, answer: StreamAnswer) -> None:
         """Write the next message now; what follows is the writer's."""
-        answer.queued = True  # taking a response may bring the next one, from below
         try:
-            message = answer.next()
+            message = self._next(answer)
         except Exception as error:  # a fault of ours ends this call, and not who sent the response
             self._fail(error)
-            return
-        answer.queued = False
-        if answer.error is not None and self._fail_fast:
-            self._fail(answer.error)
             return
         if message is not None and not self._context.write_nowait(message):
             self._direct = False
             _wake(self._writer)
         self._go_on(answer)
+
+    def _next(self, answer: StreamAnswer) -> bytes | None:
+        """The next message; what taking it brings from below waits until that is written."""
+        answer.queued = True
+        message = answer.next()
+        answer.queued = False
+        if answer.error is not None and self._fail_fast:
+            raise answer.error
+        return message
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
@@ -172,7 +176,7 @@ class Conversation:
         """Something was said: it was the last word, or there is more."""
         if answer.done:
             self._close(answer)
-        elif answer.ready:
+        elif answer.ready and not answer.queued:
             self._queue(answer)
 
     async def _write(self) -> None:
@@ -194,17 +198,12 @@ class Conversation:
 
     async def _say(self, answer: StreamAnswer) -> None:
         context = self._context
-        answer.queued = False
-        message = answer.next()
-        if answer.error is not None and self._fail_fast:
-            raise answer.error
-        self._go_on(answer)
-        if message is None:
-            return
-        if context.writes_at_once:
+        message = self._next(answer)
+        if message is not None and context.writes_at_once:
             self._direct = context.write_nowait(message)
-        else:
+        elif message is not None:
             await context.write(message)
+        self._go_on(answer)
 
     def _close(self, answer: StreamAnswer) -> None:
         """All is said about one request, so the one that waits for it may speak."""

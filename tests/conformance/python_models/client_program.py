@@ -56,6 +56,8 @@ class Program:
             tell(number, failure(error))
         except asyncio.CancelledError:
             tell(number, ("cancelled",))
+        except Exception as error:  # a fault of the client's, which nobody would hear of
+            tell(number, ("error", type(error).__name__, repr(error)))
         tell(number, ("end",))
 
     async def _infer(self, inputs: dict[str, Any], **arguments: Any) -> AsyncIterator[Any]:

@@ -39,23 +39,19 @@ _SQUARE = """
 
     class TritonPythonModel:
         def initialize(self, args):
-            self.waiting = []
+            self.released = threading.Event()  # by a negative number, which may overtake others
 
         def execute(self, requests):
-            for event in self.waiting:
-                event.set()
             for request in requests:
-                event = threading.Event()
-                self.waiting.append(event)
                 x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
                 if x[0] < 0:
-                    event.set()
-                arguments = request.get_response_sender(), abs(int(x[0])), event
+                    self.released.set()
+                arguments = request.get_response_sender(), abs(int(x[0]))
                 threading.Thread(target=self.respond, args=arguments).start()
             return None
 
-        def respond(self, sender, number, event):
-            event.wait()
+        def respond(self, sender, number):
+            self.released.wait()
             for _ in range(number):
                 tensor = pb_utils.Tensor("Y", np.array([number], np.int32))
                 sender.send(pb_utils.InferenceResponse([tensor]))
