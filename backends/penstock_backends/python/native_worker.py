@@ -30,7 +30,7 @@ class NativeWorker:
         self._stub = stub
         config = config_from_json(header["config"])
         self._model = NativeModel(cls, config)
-        self._terms = Terms.of(header["config"])
+        self._terms = Terms.of(header)
         self._context = Context(
             name=header["name"],
             path=Path(header["version_path"]),

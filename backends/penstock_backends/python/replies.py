@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.core.window import Credit
+from penstock.core.window import WINDOW, Credit, Window
 from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.messages import Kind
 from penstock_backends.python.values import InferenceResponse, TritonModelException
@@ -36,16 +36,19 @@ class Terms:
 
     `outputs` are what a request gets that names none. A model of `sequences` sees every request
     of them, also when its client has left; an `iterative` one may have a request rescheduled.
+    `window` is how far responses go ahead of their reader.
     """
 
     outputs: Sequence[str] = ()
     decoupled: bool = False
     sequences: bool = False
     iterative: bool = False
+    window: Window = WINDOW
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Terms:
-        """From a model's configuration, as a dict."""
+    def of(cls, header: Mapping[str, Any]) -> Terms:
+        """From what the server says of the model when it begins."""
+        config = header["config"]
         policy = config.get("model_transaction_policy") or {}
         sequences = config.get("sequence_batching")
         return cls(
@@ -53,6 +56,7 @@ class Terms:
             decoupled=bool(policy.get("decoupled")),
             sequences=sequences is not None,
             iterative=bool(sequences and sequences.get("iterative_sequence")),
+            window=Window(*header["window"]),
         )
 
 
@@ -95,7 +99,7 @@ class PendingReply:
         self.closed = False
         self.cancelled = False
         self.sent = 0
-        self._credit = Credit()
+        self._credit = Credit(terms.window)
         self._held: deque[CoreResponse | None] = deque()
         self._stub = stub
         self._lock = threading.Lock()

@@ -103,9 +103,9 @@ class Worker:
         return load_class(path)
 
     def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
-        config = header["config"]
-        self._terms = Terms.of(config)
-        self._stub.reentry = Reentry(config, header["version"], self._name, self._is_running)
+        self._terms = Terms.of(header)
+        version, running = header["version"], self._is_running
+        self._stub.reentry = Reentry(header["config"], version, self._name, running)
         self._model = PythonModel(cls)
         self._model.initialize(_arguments(header))
         self._stub.executing = True

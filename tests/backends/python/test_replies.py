@@ -7,12 +7,14 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.window import WINDOW
+from penstock.core.window import WINDOW, Window
 from penstock.hosting.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms
+from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import InferenceResponse
 
 
@@ -45,6 +47,22 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
     await asyncio.to_thread(reply.taken, 1)  # any thread may read the link
     async with asyncio.timeout(5):
         await waiting
+
+
+@pytest.mark.parametrize("window", [Window(1), Window(3), Window(40), Window(40, size=1)])
+async def test_room_is_as_large_as_the_model_says(window: Window) -> None:
+    header = {"config": {}, "window": (window.responses, window.size)}
+    server: Any = Server()
+    reply = PendingReply(server, 1, ("OUT",), Terms.of(header))
+    output = Tensor("OUT", np.ones(1, np.float32))
+    fitting = window.responses if window.size > 1 else 1
+    async with asyncio.timeout(5):
+        for _ in range(fitting):
+            await reply.room()
+            reply.send(InferenceResponse([output]), final=False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await reply.room()
 
 
 def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
