@@ -17,6 +17,7 @@ from penstock import __version__, cli
 from penstock.cli.flags import FLAGS
 from penstock.cli.missing import MISSING
 from penstock.cli.reading import UsageError, default, read
+from penstock.core.measurement import Quantile
 from penstock.settings import Feature, ModelControlMode, RateLimitResource, Restriction, Settings
 
 SERVED = 99
@@ -41,13 +42,15 @@ def starts() -> list[Start]:
 AT_START = re.compile(r"^E\d* |creating server: Internal|unable to find 'libtritoncache_")
 # Ports that cannot exist, with which the real server starts and serves nothing.
 IMPOSSIBLE = ("--http-port=70000", "--http-port=-1")
+# Settings of metrics that mean nothing there, and are ignored.
+MEANINGLESS = ("--metrics-config=nope=true", "--metrics-config=counter_latencies=nope")
 
 
 def cases(refused: bool) -> list[Any]:
     chosen = [
         start
         for start in starts()
-        if not set(IMPOSSIBLE) & set(start.arguments)
+        if not {*IMPOSSIBLE, *MEANINGLESS} & set(start.arguments)
         and refused == (start.end == "exit status 1" and not AT_START.search(start.output))
     ]
     unknown = pytest.param(Start([], "", ""), marks=recorded.needs_answers)
@@ -101,6 +104,21 @@ def test_what_tritonserver_starts_with_is_accepted_or_refused_by_name(
     warnings = re.findall(r"^Warning: .*", start.output, re.MULTILINE)
     assert re.findall(r"^Warning: .*", output, re.MULTILINE) == warnings
     assert status == SERVED or (status == 1 and "not supported by Penstock yet" in output)
+
+
+@pytest.mark.contract("CL-36")
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("nope=true", 'metrics-config nope".\nunknown setting of metrics'),
+        ("counter_latencies=nope", "invalid value for bool option: nope"),
+        ("summary_quantiles=0.5", 'metrics-config summary_quantiles".'),
+        ("summary_quantiles=0.5:0.05,2:0.1", "a quantile is in range [0.0, 1.0], got 2"),
+    ],
+)
+def test_a_setting_of_metrics_that_means_nothing_is_refused(setting: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        settings_of(f"--metrics-config={setting}")
 
 
 @pytest.mark.parametrize("port", IMPOSSIBLE)
@@ -225,7 +243,8 @@ def test_compound_values() -> None:
     assert settings.rate_limit.resources == resources
     assert settings.devices.cuda_memory_pool_byte_size == {0: 5}
     assert settings.devices.load_limits == {1: 0.5}
-    assert settings.metrics.config == {"summary_quantiles": "0.5:0.05,0.9:0.01"}
+    quantiles = (Quantile(0.5, 0.05), Quantile(0.9, 0.01))
+    assert settings.metrics.latencies.summary_quantiles == quantiles
     assert settings.grpc.restrictions == (
         Restriction(frozenset({Feature.MODEL_CONFIG, Feature.TRACE}), "key", "va=lue"),
     )

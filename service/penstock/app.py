@@ -218,6 +218,7 @@ async def open_server(
         limiter=_rate_limiter(settings.rate_limit),
         placements=_placements(settings.devices),
         gpu_limits=settings.devices.load_limits,
+        measurement=settings.metrics.latencies if settings.metrics.enabled else None,
     )
     lifecycle = ModelLifecycle(
         repository,
@@ -289,7 +290,8 @@ def _metrics_page(
 ) -> Callable[[], str]:
     """What makes the metrics page: the server's numbers, then those of the models' own."""
     machine = MachineUsage() if settings.metrics.cpu else None
-    page = MetricsPage(server.snapshot, server.gauges, machine, cache)
+    latencies = settings.metrics.latencies
+    page = MetricsPage(server.snapshot, server.gauges, machine, cache, latencies)
     return lambda: page.text() + render(custom.snapshot())
 
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 from itertools import combinations
 from typing import Literal, NamedTuple
 
+from penstock.core.measurement import Measurement
+
 
 class SettingsError(ValueError):
     """Settings that contradict each other. The message is what the command line prints."""
@@ -131,7 +133,7 @@ class GrpcSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """`config` holds the `--metrics-config` values, such as `summary_latencies`."""
+    """`latencies` is what `--metrics-config` says."""
 
     enabled: bool = True
     gpu: bool = True
@@ -139,7 +141,7 @@ class MetricsSettings:
     address: str = "0.0.0.0"
     port: int = 8002
     interval_ms: float = 2000
-    config: Mapping[str, str] = field(default_factory=dict)
+    latencies: Measurement = field(default_factory=Measurement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from penstock.core.custom_metrics import CustomMetrics, refusal
 from penstock.core.errors import InvalidRequestError, UnsupportedError
 from penstock.core.exposition import MetricKind, Series
 
-COUNTER, GAUGE, HISTOGRAM = MetricKind
+COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 
 class Owner:

@@ -35,6 +35,17 @@ def test_histogram_has_buckets_sum_and_count() -> None:
     ]
 
 
+def test_summary_has_count_sum_and_quantiles() -> None:
+    series = Series((("x", "1"),), 7, quantiles=((0.5, 3), (0.99, math.nan)), count=2)
+    assert render([Family("s", "", MetricKind.SUMMARY, (series,))]).splitlines()[1:] == [
+        "# TYPE s summary",
+        's_count{x="1"} 2',
+        's_sum{x="1"} 7',
+        's{x="1",quantile="0.5"} 3',
+        's{x="1",quantile="0.99"} NaN',
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -41,7 +41,7 @@ GOOD = {"compute_infer": 1, "compute_output": 1, "success": 1}
 
 @pytest.mark.contract("ST-04")
 def test_each_response_is_counted_by_its_place() -> None:
-    statistics = Statistics()
+    statistics = Statistics(each_response=True)
     for count in (1, 3):
         inference = counting(statistics)
         for number in range(count):
@@ -55,7 +55,7 @@ def test_each_response_is_counted_by_its_place() -> None:
 
 @pytest.mark.contract("ST-04")
 def test_what_ends_a_request_without_data_is_an_empty_response() -> None:
-    statistics = Statistics()
+    statistics = Statistics(each_response=True)
     bare = counting(statistics)
     bare.stream.send(answer())
     bare.stream.end()
@@ -68,7 +68,7 @@ def test_what_ends_a_request_without_data_is_an_empty_response() -> None:
 
 @pytest.mark.contract("ST-04")
 def test_failures_and_cancellations_have_their_place_too() -> None:
-    statistics = Statistics()
+    statistics = Statistics(each_response=True)
     counting(statistics).fail(InternalError("no"))
     counting(statistics).stream.send(InferenceResponse(final=True, error=InternalError("no")))
     left = counting(statistics)
@@ -78,7 +78,7 @@ def test_failures_and_cancellations_have_their_place_too() -> None:
 
 
 def test_time_of_a_response_is_from_the_one_before_it() -> None:
-    statistics = Statistics()
+    statistics = Statistics(each_response=True)
     inference = counting(statistics)
     inference.compute_start -= 5_000_000_000
     for final in (False, True):
@@ -88,7 +88,7 @@ def test_time_of_a_response_is_from_the_one_before_it() -> None:
 
 
 def test_many_responses_take_no_more_room_than_some() -> None:
-    statistics = Statistics()
+    statistics = Statistics(each_response=True)
     inference = counting(statistics)
     for number in range(MOST + 10):
         inference.stream.send(answer(final=number == MOST + 9))

@@ -68,7 +68,6 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "cc_model_filenames": {"cc_model_filenames": {"7.5": "a.plan"}},
     "model_operations": {"model_operations": {}},
     "model_repository_agents": {"model_repository_agents": {}},
-    "model_metrics": {"model_metrics": {}},
 }
 
 

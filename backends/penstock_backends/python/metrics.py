@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from penstock.core.custom_metrics import refusal
+from penstock.core.custom_metrics import kind_of, refusal
 from penstock.core.exposition import MetricKind
 from penstock_backends.python import runtime
 from penstock_backends.python.values import TritonModelException
@@ -31,7 +31,7 @@ class MetricFamily:
     HISTOGRAM: ClassVar[MetricKind] = MetricKind.HISTOGRAM
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
-        self._kind = MetricKind(kind)
+        self._kind = kind_of(kind)
         failed = "Error when creating MetricFamily"
         self._handle: int = _ask(failed, "family", name, description, int(kind))
         end = partial(runtime.current().metric, "delete", self._handle)

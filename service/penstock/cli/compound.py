@@ -3,7 +3,17 @@
 import re
 from typing import Any
 
-from penstock.cli.values import Parser, ValueRefused, big_integer, decimal, integer, pair, text
+from penstock.cli.values import (
+    Parser,
+    ValueRefused,
+    big_integer,
+    boolean,
+    decimal,
+    integer,
+    pair,
+    text,
+)
+from penstock.core.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
 
 Setting = tuple[str, str, str]
@@ -57,11 +67,33 @@ def cache_size(value: str) -> Setting:
     return "local", "size", str(big_integer(value))
 
 
-def metrics_config(value: str) -> tuple[str, str]:
+def quantiles(value: str) -> tuple[Quantile, ...]:
+    """`<quantile>:<error>[,<quantile>:<error>]`"""
+    found = tuple(Quantile(*pair(decimal, decimal)(one)) for one in value.split(","))
+    for one in found:
+        if not 0 <= one.quantile <= 1:
+            raise ValueRefused(f"a quantile is in range [0.0, 1.0], got {one.quantile:g}")
+    return found
+
+
+_METRICS_SETTINGS: dict[str, Parser] = {
+    "counter_latencies": boolean,
+    "histogram_latencies": boolean,
+    "summary_latencies": boolean,
+    "summary_quantiles": quantiles,
+}
+
+
+def metrics_config(value: str) -> tuple[str, Any]:
     key, _, setting = value.partition("=")
     if not key or not setting or "," in key:
         raise ValueRefused(f"--metrics-config option format is <setting>=<value>. Got {value}")
-    return key, setting
+    if key not in _METRICS_SETTINGS:
+        raise ValueRefused(f"unknown setting of metrics '{key}'", f"metrics-config {key}")
+    try:
+        return key, _METRICS_SETTINGS[key](setting)
+    except ValueRefused as refused:
+        raise ValueRefused(str(refused), f"metrics-config {key}") from None
 
 
 def rate_limit_resource(value: str) -> RateLimitResource:

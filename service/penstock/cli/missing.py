@@ -25,7 +25,6 @@ MISSING = (
     Missing("repository.agent_directory", "repoagent-directory", "repository agents"),
     Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
     Missing("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
-    Missing("metrics.config", "metrics-config", "settings of metrics"),
     Missing("trace.levels", "trace-config level", "tracing"),
     Missing("trace.mode", "trace-config mode", "tracing"),
     Missing("backends.directory", "backend-directory", "backends from a directory"),

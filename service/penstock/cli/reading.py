@@ -187,6 +187,6 @@ def _settings(values: Mapping[str, Any]) -> Settings:
 
 
 def _changed(part: Part, branch: Any) -> Part:
-    if not is_dataclass(part) or isinstance(part, type):
+    if not is_dataclass(part) or isinstance(part, type) or is_dataclass(branch):
         return branch  # type: ignore[no-any-return]
     return replace(part, **{n: _changed(getattr(part, n), v) for n, v in branch.items()})

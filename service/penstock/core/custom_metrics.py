@@ -42,6 +42,14 @@ _CAN = {
 }
 
 
+def kind_of(number: int) -> MetricKind:
+    """The kind of a model's metric; raises `ValueError` for numbers that are none."""
+    kind = MetricKind(number)
+    if kind not in _CAN:
+        raise ValueError(f"models cannot make metrics of kind {kind.name}")
+    return kind
+
+
 def refusal(kind: MetricKind, operation: str, number: float = 0.0) -> str | None:
     """Why a metric of this kind cannot do that; `None` when it can."""
     if operation not in _CAN[kind]:
@@ -102,7 +110,7 @@ class CustomMetrics:
         if name in self._reserved or (family is not None and family.kind != kind):
             raise InvalidRequestError("Family name already exists with different type")
         if family is None:
-            family = self._families[name] = _Family(name, description, MetricKind(kind))
+            family = self._families[name] = _Family(name, description, kind_of(kind))
         family.holders += 1
         handle = next(self._numbers)
         owner.families[handle] = family, []

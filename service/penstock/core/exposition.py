@@ -9,11 +9,15 @@ from enum import IntEnum
 
 
 class MetricKind(IntEnum):
-    """What a metric can do; the numbers are those of `pb_utils.MetricFamily`."""
+    """What a metric can do; the numbers are those of `pb_utils.MetricFamily`.
+
+    Models cannot make summaries.
+    """
 
     COUNTER = 0
     GAUGE = 1
     HISTOGRAM = 2
+    SUMMARY = 3
 
 
 Labels = tuple[tuple[str, str], ...]
@@ -22,14 +26,18 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric at one time. For histograms `value` is the sum of what was observed.
+    """One metric at one time. For histograms and summaries `value` is the sum of observations.
 
-    `buckets` are upper bounds with how many observations were not above them, the last `inf`.
+    `buckets` are upper bounds with how many observations were not above them, the last `inf`;
+    `quantiles` are quantiles with what they are, and `count` says how many observations a summary
+    has had.
     """
 
     labels: Labels
     value: float
     buckets: tuple[tuple[float, int], ...] = ()
+    quantiles: tuple[tuple[float, float], ...] = ()
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +60,35 @@ def _lines(family: Family) -> Iterator[str]:
     yield f"# HELP {name} {family.description.translate(_ESCAPES_IN_HELP)}"
     yield f"# TYPE {name} {family.kind.name.lower()}"
     for series in family.series:
-        labels = series.labels
-        if family.kind is not MetricKind.HISTOGRAM:
-            yield f"{name}{_braced(labels)} {_number(series.value)}"
-            continue
-        for bound, total in series.buckets:
-            yield f"{name}_bucket{_braced((*labels, ('le', _number(bound))))} {total}"
-        yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
-        yield f"{name}_count{_braced(labels)} {series.buckets[-1][1]}"
+        yield from _SAMPLES[family.kind](name, series)
+
+
+def _number_sample(name: str, series: Series) -> Iterator[str]:
+    yield f"{name}{_braced(series.labels)} {_number(series.value)}"
+
+
+def _histogram_samples(name: str, series: Series) -> Iterator[str]:
+    labels = series.labels
+    for bound, total in series.buckets:
+        yield f"{name}_bucket{_braced((*labels, ('le', _number(bound))))} {total}"
+    yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
+    yield f"{name}_count{_braced(labels)} {series.buckets[-1][1]}"
+
+
+def _summary_samples(name: str, series: Series) -> Iterator[str]:
+    labels = series.labels
+    yield f"{name}_count{_braced(labels)} {series.count}"
+    yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
+    for quantile, value in series.quantiles:
+        yield f"{name}{_braced((*labels, ('quantile', _number(quantile))))} {_number(value)}"
+
+
+_SAMPLES = {
+    MetricKind.COUNTER: _number_sample,
+    MetricKind.GAUGE: _number_sample,
+    MetricKind.HISTOGRAM: _histogram_samples,
+    MetricKind.SUMMARY: _summary_samples,
+}
 
 
 _ESCAPES_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})

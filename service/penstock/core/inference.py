@@ -16,6 +16,7 @@ from penstock.core.errors import (
     RejectedError,
     RequestCancelledError,
 )
+from penstock.core.latencies import FirstResponse
 from penstock.core.request import InferenceRequest
 from penstock.core.response_times import ResponseTimes, Transform
 from penstock.core.statistics import FailureReason, Phase, Statistics
@@ -136,11 +137,17 @@ class Inference:
         self.compute_output_start = self.compute_end = 0
         self.statistics.pending += 1
 
-    def counting_responses(self, transform: Transform | None) -> Transform:
+    def counting_responses(self, transform: Transform | None) -> Transform | None:
         """What is to be done with each response so that they are counted one by one."""
-        counted = self.statistics.responses
-        self.responses = ResponseTimes(counted, lambda: self.compute_start, transform)
-        return self.responses
+        statistics, counting = self.statistics, transform
+        if statistics.each_response:
+            counted = statistics.responses
+            counting = self.responses = ResponseTimes(
+                counted, lambda: self.compute_start, transform
+            )
+        if statistics.first_response is not None:
+            counting = FirstResponse(statistics.first_response, self.start, counting)
+        return counting
 
     def watch(self, deadlines: Deadlines) -> None:
         """Keep to the deadline that the request has."""

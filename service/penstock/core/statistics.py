@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from penstock.core.histogram import Histogram
+
 
 @dataclass(slots=True)
 class Duration:
@@ -80,7 +82,8 @@ class Statistics:
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
     milliseconds since the epoch. `pending` requests wait for an instance (ME-07). `cached` says
     whether responses are kept in the response cache.
-    `responses` are told apart by their index where `each_response` is set.
+    `responses` are told apart by their index where `each_response` is set; `first_response` knows
+    the milliseconds to the first ones, where somebody wants to know.
     `queue_times` counts requests by how long they waited, the last those beyond all bounds.
     """
 
@@ -97,6 +100,7 @@ class Statistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     responses: dict[int, ResponseStatistics] = field(default_factory=dict)
     each_response: bool = False
+    first_response: Histogram | None = None
     inference_count: int = 0
     execution_count: int = 0
     last_inference: int = 0
@@ -105,6 +109,11 @@ class Statistics:
     in_flight: int = 0
     cached: bool = False
     _on_idle: Callable[[], None] | None = None
+
+    @property
+    def follows_responses(self) -> bool:
+        """Whether responses are looked at one by one."""
+        return self.each_response or self.first_response is not None
 
     def entered(self) -> None:
         """A request was admitted and waits for an instance."""

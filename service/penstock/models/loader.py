@@ -14,6 +14,7 @@ from penstock.caching.key import CacheKeys
 from penstock.core.backend import Backend, InstanceContext, find_backend
 from penstock.core.config import InstanceGroup, ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.measurement import Measurement
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
@@ -26,6 +27,7 @@ from penstock.models.gpu_memory import check_gpu_memory
 from penstock.models.instance import ThreadInstance
 from penstock.models.labels import read_labels
 from penstock.models.limited_instance import LimitedInstance, turn_of
+from penstock.models.measured import statistics_of
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
 from penstock.models.origin import Origin, origin_of
@@ -43,9 +45,6 @@ from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
-
-_EACH_RESPONSE = "penstock.response_statistics"
-"""The parameter by which a model has its first, second, ... responses counted apart."""
 
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
 
@@ -65,6 +64,7 @@ class ModelLoader:
         limiter: RateLimiter | None = None,
         placements: Mapping[str, Placement] | None = None,
         gpu_limits: Mapping[int, float] | None = None,
+        measurement: Measurement | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
@@ -75,6 +75,7 @@ class ModelLoader:
         self._limiter = limiter
         self._placements = placements or {}
         self._gpu_limits = gpu_limits or {}
+        self._measurement = measurement or Measurement()
         self.services: ModelServices | None = None
         """What models in processes may ask of the server; set by whoever serves them."""
 
@@ -91,7 +92,7 @@ class ModelLoader:
         make = await self._maker(backend, config, path)
         instances = self._instances(config, version, path, make)
         samples = await asyncio.to_thread(read_samples, config, files.path)
-        statistics = Statistics()
+        statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
@@ -142,7 +143,8 @@ class ModelLoader:
         refuse_unsupported(config)
         labels = await asyncio.to_thread(read_labels, config, files.path)
         instances, scheduler = compose(config, find)
-        return self._model(files, config, version, labels, instances, scheduler, Statistics())
+        statistics = statistics_of(config, self._measurement)
+        return self._model(files, config, version, labels, instances, scheduler, statistics)
 
     def _model(
         self,
@@ -159,7 +161,6 @@ class ModelLoader:
         resize = scheduler.resize if isinstance(scheduler, Resizable) else None
         scheduler = self._cached(scheduler, config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
-        statistics.each_response = config.parameter(_EACH_RESPONSE) == "true"
         return Model(
             config,
             version,

@@ -97,6 +97,7 @@ class Model:
         self._to_client = response_reshape(config)
         self._classifier = Classifier(config.max_batch_size > 0, labels or {})
         self._max_pending = max_pending
+        self._follows_responses = statistics.follows_responses
         self._deadlines = Deadlines()
         self._stopping = False
         self._folder = folder
@@ -125,7 +126,7 @@ class Model:
         to_client = self._to_client
         if request.classes:
             to_client = self._classifier.transform(request.classes, to_client)
-        if self.statistics.each_response:
+        if self._follows_responses:
             to_client = inference.counting_responses(to_client)
         inference.stream.transform = to_client
         if request.deadline is not None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from penstock.caching import CacheStatistics, ResponseCache
 from penstock.core.exposition import Family, MetricKind, Series, render
+from penstock.core.measurement import Measurement
 from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
 from penstock.telemetry.labels import model_labels
+from penstock.telemetry.latency_metrics import latency_families
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.queue_metrics import queue_families
 
@@ -48,11 +50,13 @@ class MetricsPage:
         gauges: Callable[[], Iterable[Gauge]],
         machine: MachineUsage | None = None,
         cache: ResponseCache | None = None,
+        latencies: Measurement | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._gauges = gauges
         self._machine = machine
         self._cache = cache
+        self._latencies = latencies or Measurement()
 
     def text(self) -> str:
         """The page now. Metrics without a value are left out."""
@@ -61,13 +65,14 @@ class MetricsPage:
         return render([*found, *queue_families(models), *flow_families(models)])
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
-        yield from _model_families(models)
+        yield from _model_families(models, self._latencies.counter_latencies)
         if self._machine is not None:
             yield from _machine_families(self._machine)
         if self._cache is not None:
             yield from _cache_families(self._cache.statistics)
         yield from _engine_families(self._gauges())
         yield _load_times(models)
+        yield from latency_families(models, self._latencies.summary_quantiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +164,17 @@ _PENDING = _Counted(
 )
 
 
-def _model_families(models: list[ModelStatistics]) -> Iterator[Family]:
+def _model_families(models: list[ModelStatistics], durations: bool) -> Iterator[Family]:
+    """Counters of models, those of durations only if they are wanted (ME-18)."""
     yield _SUCCESS.family(models)
     yield _failures(models)
     for counted in _PER_MODEL:
-        yield counted.family(models)
+        if durations or "_duration_" not in counted.name:
+            yield counted.family(models)
     cached = [model for model in models if model.statistics.cached]
     for counted in _PER_CACHED_MODEL:
-        yield counted.family(cached)
+        if durations or "_duration_" not in counted.name:
+            yield counted.family(cached)
     yield _PENDING.family(models)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.cli import compound, values
@@ -26,6 +26,10 @@ def once_each(before: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
 
 def by_key(before: Mapping[Any, Any], value: tuple[Any, Any]) -> dict[Any, Any]:
     return {**before, value[0]: value[1]}
+
+
+def by_attribute(before: Any, value: tuple[str, Any]) -> Any:
+    return replace(before, **{value[0]: value[1]})
 
 
 def by_name(before: Mapping[str, Mapping[str, str]], value: compound.Setting) -> dict[str, Any]:

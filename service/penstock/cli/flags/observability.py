@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli import compound, values
-from penstock.cli.flags.flag import Flag, Group, boolean, by_key, decimal, integer, text
+from penstock.cli.flags.flag import Flag, Group, boolean, by_attribute, decimal, integer, text
 
 METRICS = Group(
     "Metrics",
@@ -26,10 +26,10 @@ METRICS = Group(
             "metrics-config",
             "string>=<string",
             compound.metrics_config,
-            "metrics.config",
+            "metrics.latencies",
             "A setting of the metrics: counter_latencies, histogram_latencies, "
             "summary_latencies (booleans), summary_quantiles. Repeatable.",
-            by_key,
+            by_attribute,
         ),
     ),
 )

@@ -1,0 +1,71 @@
+"""Statistics that know more of latencies than their sums, for models that are to have them.
+
+What they add is decided when a model is loaded; the requests of others pay nothing for it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from penstock.core.histogram import Histogram
+from penstock.core.request import InferenceResponse
+from penstock.core.response_times import Transform
+from penstock.core.sliding_summary import SlidingSummary
+from penstock.core.statistics import Duration, Statistics
+
+
+class FirstResponse:
+    """Tells `histogram` the milliseconds from `start`, in nanoseconds, to the first response."""
+
+    __slots__ = ("_histogram", "_start", "_transform")
+
+    def __init__(self, histogram: Histogram, start: int, transform: Transform | None) -> None:
+        self._histogram = histogram
+        self._start = start
+        self._transform = transform
+
+    def __call__(self, response: InferenceResponse) -> InferenceResponse:
+        """See a response on its way; what else is to be done with it is done first."""
+        if self._start:
+            self._histogram.observe((time.monotonic_ns() - self._start) / 1e6)
+            self._start = 0
+        return response if self._transform is None else self._transform(response)
+
+
+class SummarizedDuration(Duration):
+    """A duration that knows its quantiles, in microseconds."""
+
+    __slots__ = ("summary",)
+
+    def __init__(self) -> None:
+        Duration.__init__(self)
+        self.summary = SlidingSummary()
+
+    def add(self, ns: int, count: int = 1) -> None:
+        """Observe one; `ns` is nanoseconds."""
+        Duration.add(self, ns, count)
+        self.summary.add(ns // 1000)
+
+
+class SummarizedStatistics(Statistics):
+    """Counters whose durations know their quantiles (contract ME-15)."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        Statistics.__init__(
+            self,
+            success=SummarizedDuration(),
+            queue=SummarizedDuration(),
+            compute_input=SummarizedDuration(),
+            compute_infer=SummarizedDuration(),
+            compute_output=SummarizedDuration(),
+            cache_hit=SummarizedDuration(),
+            cache_miss=SummarizedDuration(),
+        )
+
+    def waited(self, ns: int) -> None:
+        """A request that was executed had waited so long."""
+        Statistics.waited(self, ns)
+        assert isinstance(self.queue, SummarizedDuration)
+        self.queue.summary.add(ns // 1000)

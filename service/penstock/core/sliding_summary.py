@@ -1,0 +1,60 @@
+"""`SlidingSummary`: quantiles of what was observed in about the last minute (contract ME-16)."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import ceil, nan
+
+SLOTS = 5
+SLOT_SECONDS = 12.0
+_BITS = 8
+
+
+class SlidingSummary:
+    """Counts whole numbers by class; a class is one number up to 255, then at most 1/128 wide.
+
+    The oldest slot goes when a new one begins, so the window is between 48 and 60 seconds. Ranks
+    are exact, and a quantile is off by half of its class at most.
+    """
+
+    __slots__ = ("_begun", "_clock", "_slots")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._slots: deque[Counter[int]] = deque([Counter()], maxlen=SLOTS)
+        self._begun = clock()
+
+    def add(self, number: int) -> None:
+        """Observe a number."""
+        self._advance()
+        shift = max(number.bit_length() - _BITS, 0)
+        self._slots[-1][(shift << _BITS) + (number >> shift)] += 1
+
+    def quantiles(self, wanted: Sequence[float]) -> list[float]:
+        """The number at each quantile, 0 to 1; `nan` when nothing was observed."""
+        self._advance()
+        counts = sum(self._slots, Counter[int]())
+        classes = sorted(counts)
+        ranks = list(accumulate(counts[one] for one in classes))
+        return [_at(quantile, classes, ranks) for quantile in wanted]
+
+    def _advance(self) -> None:
+        """Begin the slots whose time has come."""
+        passed = self._clock() - self._begun
+        if passed < SLOT_SECONDS:
+            return
+        slots = int(passed // SLOT_SECONDS)
+        self._begun += slots * SLOT_SECONDS
+        self._slots.extend(Counter() for _ in range(min(slots, SLOTS)))
+
+
+def _at(quantile: float, classes: list[int], ranks: list[int]) -> float:
+    if not ranks:
+        return nan
+    rank = max(ceil(quantile * ranks[-1]), 1)
+    found = next(c for c, upto in zip(classes, ranks, strict=True) if upto >= rank)
+    shift = found >> _BITS
+    return ((found - (shift << _BITS)) << shift) + (1 << shift) // 2

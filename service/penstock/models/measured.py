@@ -1,0 +1,51 @@
+"""The statistics that a model's configuration and the server's settings ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from penstock.core.config import ModelConfig
+from penstock.core.histogram import Histogram
+from penstock.core.latencies import SummarizedStatistics
+from penstock.core.measurement import Measurement
+from penstock.core.statistics import Statistics
+
+FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+BOUNDS = (100.0, 500.0, 2000.0, 5000.0)
+"""Milliseconds, unless the model has its own (ME-14)."""
+
+_EACH_RESPONSE = "penstock.response_statistics"
+"""The parameter by which a model has its first, second, ... responses counted apart."""
+
+logger = logging.getLogger(__name__)
+
+
+def statistics_of(config: ModelConfig, measurement: Measurement) -> Statistics:
+    """Counters for one life of a model version."""
+    statistics = SummarizedStatistics() if measurement.summary_latencies else Statistics()
+    statistics.each_response = config.parameter(_EACH_RESPONSE) == "true"
+    bounds = _bounds(config)
+    if measurement.histogram_latencies and config.decoupled:
+        statistics.first_response = Histogram(bounds)
+    return statistics
+
+
+def _bounds(config: ModelConfig) -> Sequence[float]:
+    """The bounds of first responses; says which other metrics cannot be changed (C-38)."""
+    bounds: Sequence[float] = BOUNDS
+    controls = config.model_metrics.metric_control if config.model_metrics is not None else ()
+    for control in controls:
+        assert control.metric_identifier is not None
+        assert control.histogram_options is not None
+        family = control.metric_identifier.family
+        if family == FIRST_RESPONSE:
+            bounds = control.histogram_options.buckets
+        else:
+            logger.warning(
+                "model '%s': metric family '%s' cannot be changed, only '%s' can",
+                config.name,
+                family,
+                FIRST_RESPONSE,
+            )
+    return bounds

@@ -1,0 +1,102 @@
+"""Latencies as quantiles and histograms, where `--metrics-config` asks for them (ME-14, ME-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from penstock.core.exposition import Family, MetricKind, Series
+from penstock.core.latencies import SummarizedDuration
+from penstock.core.measurement import Quantile
+from penstock.core.statistics import Duration, Statistics
+from penstock.models.views import ModelStatistics
+from penstock.telemetry.labels import model_labels
+
+
+@dataclass(frozen=True, slots=True)
+class _Summarized:
+    """A duration that models may have a summary of; `cached` decides for which it makes sense."""
+
+    name: str
+    help: str
+    duration: Callable[[Statistics], Duration]
+    cached: Sequence[bool] = (True, False)
+
+
+_SUMMARIES = (
+    _Summarized(
+        "nv_inference_request_summary_us",
+        "Summary of inference request duration in microseconds (includes cached requests)",
+        lambda counted: counted.success,
+        cached=(False,),
+    ),
+    _Summarized(
+        "nv_inference_queue_summary_us",
+        "Summary of inference queuing duration in microseconds (includes cached requests)",
+        lambda counted: counted.queue,
+    ),
+    _Summarized(
+        "nv_inference_compute_input_summary_us",
+        "Cumulative compute input duration in microseconds (does not include cached requests)",
+        lambda counted: counted.compute_input,
+    ),
+    _Summarized(
+        "nv_inference_compute_infer_summary_us",
+        "Cumulative compute inference duration in microseconds (does not include cached requests)",
+        lambda counted: counted.compute_infer,
+    ),
+    _Summarized(
+        "nv_inference_compute_output_summary_us",
+        "Cumulative inference compute output duration in microseconds"
+        " (does not include cached requests)",
+        lambda counted: counted.compute_output,
+    ),
+    _Summarized(
+        "nv_cache_hit_summary_per_model",
+        "Summary of cache hit counts/durations per model, in microseconds.",
+        lambda counted: counted.cache_hit,
+        cached=(True,),
+    ),
+    _Summarized(
+        "nv_cache_miss_summary_per_model",
+        "Summary of cache miss counts/durations per model, in microseconds.",
+        lambda counted: counted.cache_miss,
+        cached=(True,),
+    ),
+)
+
+
+def latency_families(
+    models: Iterable[ModelStatistics], quantiles: Sequence[Quantile]
+) -> Iterator[Family]:
+    """Families of the models whose statistics know more than sums; those without are left out."""
+    models = list(models)
+    for summarized in _SUMMARIES:
+        yield _summaries(summarized, models, [q.quantile for q in quantiles])
+    yield Family(
+        "nv_inference_first_response_histogram_ms",
+        "Duration from request to first response in milliseconds",
+        MetricKind.HISTOGRAM,
+        tuple(
+            Series(model_labels(model), histogram.total, histogram.buckets)
+            for model in models
+            if (histogram := model.statistics.first_response) is not None
+        ),
+    )
+
+
+def _summaries(
+    summarized: _Summarized, models: Iterable[ModelStatistics], wanted: Sequence[float]
+) -> Family:
+    series: list[Series] = []
+    for model in models:
+        duration = summarized.duration(model.statistics)
+        if isinstance(duration, SummarizedDuration) and (
+            model.statistics.cached in summarized.cached
+        ):
+            found = tuple(zip(wanted, duration.summary.quantiles(wanted), strict=True))
+            labels = model_labels(model)
+            series.append(
+                Series(labels, duration.ns // 1000, count=duration.count, quantiles=found)
+            )
+    return Family(summarized.name, summarized.help, MetricKind.SUMMARY, tuple(series))
