@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -62,3 +63,38 @@ def _ask_in_vain(server: Served) -> None:
     url = f"http://{server.http}/v2/models/hanging/infer"
     with pytest.raises(TimeoutError):
         urllib.request.urlopen(url, body, timeout=0.5)
+
+
+_SEQUENCES = """
+backend: "identity" max_batch_size: 4
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+sequence_batching { max_sequence_idle_microseconds: 60000000 control_input { name: "START" control {
+    kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } }
+"""
+
+
+@pytest.mark.contract("S-22", "W-08")
+def test_a_sequence_may_come_to_its_end_after_the_signal(tmp_path: Path) -> None:
+    (tmp_path / "models" / "steps" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "steps" / "config.pbtxt").write_text(_SEQUENCES)
+    with serving(tmp_path / "models", tmp_path / "log") as server:
+        assert _step(server, 1, sequence_start=True) == 200
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Waiting for sequences of steps to end." in server.log.read_text())
+        assert _step(server, 1) == 200
+        assert _step(server, 2, sequence_start=True) == 503
+        assert _step(server, 1, sequence_end=True) == 200
+        assert server.process.wait(20) == 0
+
+
+def _step(server: Served, sequence: int, **flags: bool) -> int:
+    """The status of a request of a sequence."""
+    tensor = {"name": "X", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+    body = {"inputs": [tensor], "parameters": {"sequence_id": sequence, **flags}}
+    url = f"http://{server.http}/v2/models/steps/infer"
+    try:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code

@@ -157,6 +157,7 @@ async def serve(settings: Settings) -> None:
             await stop.wait()
             countdown.start()
             server.refuse()
+            await server.finish_sequences(countdown)
 
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:

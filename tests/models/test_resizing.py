@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fakes import FakeBackend, FakeInstance, InstallBackend, Script, make_request, marks, until
 from penstock.core.backend import InstanceContext
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.stream import ResponseStream
 from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
@@ -197,6 +197,84 @@ async def test_anything_else_is_a_load_anew(
     change(house)
     await house.lifecycle.load("m")
     assert house.model is not model
+    await house.lifecycle.close()
+
+
+# -- with sequences ------------------------------------------------------------------------------
+
+SEQUENCES = """
+sequence_batching { max_sequence_idle_microseconds: 60000000 control_input { name: "START" control {
+    kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } } %s }
+"""
+STRATEGIES = pytest.mark.parametrize(
+    "strategy", ["", "oldest { max_candidate_sequences: 1 }"], ids=["direct", "oldest"]
+)
+
+
+def step(house: House, sequence: int, id: str, **flags: bool) -> ResponseStream:
+    """Ask something within a sequence; the flags are `start` and `end`."""
+    named = {f"sequence_{name}": value for name, value in flags.items()}
+    return house.model.infer(make_request(id, correlation_id=sequence, **named))
+
+
+@pytest.mark.contract("S-23")
+@STRATEGIES
+async def test_an_instance_that_goes_ends_its_sequences_first(house: House, strategy: str) -> None:
+    sequences, script = SEQUENCES % strategy, house.script
+    model = await house.load(groups(2), sequences)
+    assert [await marks(step(house, n, f"{n}", start=True)) for n in (1, 2)] == [["1"], ["2"]]
+    assert script.executed == ["m_0_0", "m_0_1"]
+    await house.load(groups(1), sequences)
+    assert house.model is model
+    assert await marks(step(house, 2, "2 goes on")) == ["2 goes on"]
+    assert script.executed[-1] == "m_0_1"
+    assert script.finalized == 0
+    assert await marks(step(house, 2, "2 ends", end=True)) == ["2 ends"]
+    await until(lambda: script.finalized == 1)
+    third = step(house, 3, "3", start=True)
+    assert await marks(step(house, 1, "1 ends", end=True)) == ["1 ends"]
+    assert await marks(third) == ["3"]
+    assert script.executed[-1] == "m_0_0"
+    await house.lifecycle.close()
+    assert script.finalized == 2
+
+
+@pytest.mark.contract("S-23")
+async def test_sequences_that_wait_begin_on_instances_that_come(house: House) -> None:
+    sequences = SEQUENCES % "oldest { max_candidate_sequences: 1 }"
+    await house.load(groups(1), sequences)
+    await marks(step(house, 1, "1", start=True))
+    second = step(house, 2, "2", start=True)
+    await house.load(groups(2), sequences)
+    assert await marks(second) == ["2"]
+    assert house.script.executed == ["m_0_0", "m_0_1"]
+    await house.lifecycle.close()
+
+
+@pytest.mark.contract("S-23")
+async def test_an_unload_waits_for_no_sequences_of_an_instance_that_goes(house: House) -> None:
+    sequences = SEQUENCES % "oldest { max_candidate_sequences: 1 }"
+    await house.load(groups(2), sequences)
+    for number in (1, 2):
+        await marks(step(house, number, "", start=True))
+    await house.load(groups(1), sequences)
+    await house.lifecycle.unload("m")
+    await asyncio.wait_for(house.lifecycle.settled(), 5)
+    assert house.script.finalized == 2
+
+
+@pytest.mark.parametrize("more", ["", "dynamic_batching { }", SEQUENCES % ""])
+async def test_nobody_waits_once_all_instances_are_passive(house: House, more: str) -> None:
+    await house.load(groups(1), more)
+    house.script.gate.clear()
+    running = step(house, 1, "a", start=True)
+    await until(lambda: house.script.batches)
+    waiting = step(house, 1, "b")
+    await house.load("instance_group { passive: true }", more)
+    with pytest.raises(UnavailableError, match="all instances of model 'm' are passive"):
+        await marks(waiting)
+    house.script.gate.set()
+    assert await marks(running) == ["a"]
     await house.lifecycle.close()
 
 

@@ -80,6 +80,16 @@ class ModelLifecycle:
         """How many requests to load models are not done yet."""
         return len(self._loads)
 
+    def unfinished(self) -> set[str]:
+        """Models with sequences under way, and the ensembles above them."""
+        names = {m.config.name for m in self.models() if m.sequences and m.sequences.has_sequences}
+        return names | self._dependencies.dependents(names)
+
+    async def finished(self) -> None:
+        """Wait until no sequence is under way (S-22)."""
+        sequences = [model.sequences for model in self.models()]
+        await asyncio.gather(*(each.finished() for each in sequences if each is not None))
+
     @property
     def changes(self) -> Changes:
         """What happens to versions of models."""

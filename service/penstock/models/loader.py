@@ -39,7 +39,7 @@ from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.validation.composition import composed
 from penstock.models.warmup import read_samples, warm_up
-from penstock.scheduling import Resizable, Scheduler
+from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
@@ -158,8 +158,7 @@ class ModelLoader:
         origin: Origin | None = None,
     ) -> Model:
         """A model of its parts, behind the response cache if it is to be."""
-        resize = scheduler.resize if isinstance(scheduler, Resizable) else None
-        scheduler = self._cached(scheduler, config, version)
+        batcher, scheduler = scheduler, self._cached(scheduler, config, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(
             config,
@@ -171,7 +170,7 @@ class ModelLoader:
             max_pending=self._max_pending,
             folder=files.folder,
             origin=origin,
-            resize=resize,
+            batcher=batcher,
         )
 
     def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:

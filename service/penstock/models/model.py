@@ -26,7 +26,12 @@ from penstock.models.origin import Origin
 from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.views import Gauge, ModelStatistics, TensorMetadata
-from penstock.scheduling import Instance, Scheduler
+from penstock.scheduling import Instance, Resizable, Scheduler, Sequential
+
+NO_NEW_REQUESTS = (
+    "Server is stopping, scheduler for model has stopped accepting new inference requests"
+)
+"""What the real server answers (W-08)."""
 
 
 class ModelInstance(Instance, Protocol):
@@ -66,7 +71,10 @@ class ModelInstance(Instance, Protocol):
 
 
 class Model:
-    """One version of a model that serves."""
+    """One version of a model that serves.
+
+    `batcher` is who gives requests to the instances, where something is in front of it.
+    """
 
     def __init__(
         self,
@@ -80,7 +88,7 @@ class Model:
         max_pending: int = 0,
         folder: ScratchFolder | None = None,
         origin: Origin | None = None,
-        resize: Callable[[Sequence[Instance]], None] | None = None,
+        batcher: Scheduler | None = None,
     ) -> None:
         self.config = config
         self.version = version
@@ -91,7 +99,7 @@ class Model:
         self.instances = instances
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
-        self._resize = resize
+        self._batcher = batcher or scheduler
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
@@ -193,18 +201,28 @@ class Model:
     @property
     def resizable(self) -> bool:
         """Whether its instances may change while it serves."""
-        return self._resize is not None
+        return isinstance(self._batcher, Resizable)
+
+    @property
+    def sequences(self) -> Sequential | None:
+        """Its sequences, where requests continue what others began."""
+        return self._batcher if isinstance(self._batcher, Sequential) else None
 
     def resize(
         self, config: ModelConfig, origin: Origin, instances: Sequence[ModelInstance]
     ) -> None:
-        """Go on with these instances; who stops the others waits for what they were given."""
-        assert self._resize is not None
+        """Go on with these instances; who stops the others waits for what they were given.
+
+        Requests do not wait for instances where all are passive.
+        """
+        assert isinstance(self._batcher, Resizable)
         self.config, self.origin, self.instances = config, origin, instances
         self._active = [instance for instance in instances if not instance.passive]
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
-        self._resize(self._active)
+        self._batcher.resize(self._active)
+        if not self._active:
+            self._scheduler.abandon(self._unavailable())
 
     async def stop(self) -> None:
         """Refuse new requests, finish those in flight, release the instances."""
@@ -239,10 +257,7 @@ class Model:
 
     def _check_serving(self) -> None:
         if self._stopping:
-            raise UnavailableError(
-                "Server is stopping, scheduler for model has stopped accepting new inference"
-                " requests"
-            )
+            raise UnavailableError(NO_NEW_REQUESTS)
         for instance in self._active:  # asked for every request; as a rule the first one is alive
             if instance.alive:
                 return

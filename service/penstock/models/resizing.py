@@ -12,6 +12,7 @@ from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
 from penstock.models.model import Model, ModelInstance
 from penstock.models.origin import Origin
+from penstock.scheduling import Sequential
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +29,28 @@ class Resizing:
     def commit(self) -> Model | None:
         """Let the model have its new instances; what is to be stopped is a model of its own."""
         self.model.resize(self.config, self.origin, (*self.kept, *self.added))
-        return self._remnant(self.removed)
+        return self._remnant(self.removed, self.model.sequences)
 
     def discard(self) -> Model | None:
         """Leave the model as it is; what is to be stopped is a model of its own."""
         return self._remnant(self.added)
 
-    def _remnant(self, instances: Sequence[ModelInstance]) -> Model | None:
+    def _remnant(
+        self, instances: Sequence[ModelInstance], sequences: Sequential | None = None
+    ) -> Model | None:
         if not instances:
             return None
         model = self.model
-        return Model(model.config, model.version, instances, _Remnant(instances), Statistics())
+        remnant = _Remnant(instances, sequences)
+        return Model(model.config, model.version, instances, remnant, Statistics())
 
 
 class _Remnant:
     """In the place of the scheduler of instances that get no requests any more."""
 
-    def __init__(self, instances: Sequence[ModelInstance]) -> None:
+    def __init__(self, instances: Sequence[ModelInstance], sequences: Sequential | None) -> None:
         self._instances = instances
+        self._sequences = sequences
 
     def schedule(self, inference: Inference) -> None:
         raise AssertionError("nobody finds these instances any more")
@@ -54,8 +59,13 @@ class _Remnant:
         """Nothing waits for them."""
 
     async def drain(self) -> None:
-        """Wait until they have answered what they were given."""
-        await asyncio.gather(*(instance.answered() for instance in self._instances))
+        """Wait until they have ended their sequences and answered what they were given (S-23)."""
+        await asyncio.gather(*map(self._spent, self._instances))
+
+    async def _spent(self, instance: ModelInstance) -> None:
+        if self._sequences is not None:
+            await self._sequences.vacated(instance)
+        await instance.answered()
 
 
 def matched(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.core.changes import Changes
@@ -22,7 +23,7 @@ from penstock.models.exit import ExitLog
 from penstock.models.index import model_index
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.log_control import LogControl, LogValues, checked
-from penstock.models.model import Model
+from penstock.models.model import NO_NEW_REQUESTS, Model
 from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
 from penstock.models.states import State
@@ -76,6 +77,7 @@ class InferenceServer:
         self._trace = trace or TraceControl()
         self._log = log
         self._exiting = False
+        self._unfinished: set[str] = set()
         self._stopping = asyncio.Event()
         self._started = False
 
@@ -83,11 +85,13 @@ class InferenceServer:
 
     async def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; its responses come on the stream, which the caller closes."""
-        return self._find(request.model_name, request.model_version).infer(request)
+        if self._exiting:
+            self._refuse_unless_continuing(request)
+        return self._taking(request.model_name, request.model_version).infer(request)
 
     async def decoupled(self, name: str, version: str) -> bool:
         """Whether requests to the model may get any number of responses."""
-        return self._find(name, version).config.decoupled
+        return self._taking(name, version).config.decoupled
 
     # -- health -------------------------------------------------------------------------------
 
@@ -249,8 +253,24 @@ class InferenceServer:
         await self._stopping.wait()
 
     def refuse(self) -> None:
-        """Take no new work: the server is about to stop."""
+        """Take no new work but what sequences under way bring: the server is about to stop."""
         self._exiting = True
+        self._unfinished = self._lifecycle.unfinished()
+        if self._unfinished:
+            logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
+        self.changes.notify()
+
+    async def finish_sequences(self, countdown: Countdown) -> None:
+        """Let the sequences that are under way come to their ends while there is time (S-22)."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(countdown.left()):
+                await self._lifecycle.finished()
+        self._end_work()
+
+    def _end_work(self) -> None:
+        """Take no work at all any more."""
+        self._exiting = True
+        self._unfinished = set()
         self._stopping.set()
         self.changes.notify()
 
@@ -259,7 +279,7 @@ class InferenceServer:
 
         Answers whether that was done in time; what was not may go on in threads.
         """
-        self.refuse()
+        self._end_work()
         log = ExitLog(self._lifecycle, countdown)
         telling = asyncio.ensure_future(log.run())
         await asyncio.sleep(0)  # so that the log begins with what was there to be done
@@ -275,6 +295,18 @@ class InferenceServer:
         finally:
             telling.cancel()
         return True
+
+    def _taking(self, name: str, version: str) -> Model:
+        """The model that takes a request; while the server exits, one that has sequences."""
+        if self._exiting and name in self._unfinished:
+            return self._lifecycle.find(name, parse_version(version))
+        return self._find(name, version)
+
+    def _refuse_unless_continuing(self, request: InferenceRequest) -> None:
+        """A server that exits lets sequences end, and begins none (S-22)."""
+        begins = request.sequence_start or not request.correlation_id
+        if begins and request.model_name in self._unfinished:
+            raise UnavailableError(NO_NEW_REQUESTS)
 
     def _find(self, name: str, version: str) -> Model:
         self._refuse_when_exiting()

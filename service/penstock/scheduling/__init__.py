@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
@@ -35,8 +35,23 @@ class Instance(Protocol):
 class Resizable(Protocol):
     """A scheduler whose instances may change while it works."""
 
-    def resize(self, instances: Sequence[Instance]) -> None:
+    def resize(self, instances: Sequence[Any]) -> None:
         """Use these from now on; others finish what they have."""
+
+
+@runtime_checkable
+class Sequential(Protocol):
+    """A scheduler that knows sequences, of which later requests continue what earlier began."""
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether any sequence is under way."""
+
+    async def finished(self) -> None:
+        """Wait until no sequence is under way."""
+
+    async def vacated(self, instance: Instance) -> None:
+        """Wait until an instance that is not to be used any more has no sequence."""
 
 
 class Scheduler(Protocol):

@@ -158,12 +158,24 @@ class Scene:
 
     def __init__(self, config: ModelConfig, *instances: Recorder, path: Any = None) -> None:
         self.statistics = Statistics()
-        self.instances = instances or (Recorder(),)
+        self.instances = list(instances or (Recorder(),))
+        self.gone: list[Recorder] = []
+        self.make: Callable[[str], Recorder] = Recorder
         self.batcher: SequenceBatcher = sequence_batcher(config, path, self.instances)
 
     @property
     def instance(self) -> Recorder:
         return self.instances[0]
+
+    def resize(self, keep: int) -> None:
+        """Let the first instances go but for `keep`, and have one come where none is left."""
+        staying = [instance for instance in self.instances if instance not in self.gone]
+        self.gone += staying[: len(staying) - keep]
+        staying = staying[max(0, len(staying) - keep) :]
+        while len(staying) < max(1, keep):
+            staying.append(self.make(f"m_{len(self.instances)}"))
+            self.instances.append(staying[-1])
+        self.batcher.resize(staying)
 
     def send(
         self, sequence: int | str, id: str = "", *, rows: int = 1, width: int = 1, **fields: Any

@@ -429,11 +429,58 @@ async def test_what_was_lost_is_forgotten_in_time() -> None:
         scene.send(1, "c")
 
 
+# -- instances that come and go ------------------------------------------------------------------
+
+
+@pytest.mark.contract("S-23")
+@BOTH
+async def test_an_instance_that_goes_keeps_its_sequences_until_they_end(model: ModelConfig) -> None:
+    scene = Scene(model, Recorder("m_0"), Recorder("m_1"))
+    await outcomes([scene.send(n, f"{n}a", start=True) for n in (1, 2)])
+    scene.resize(1)
+    vacated = asyncio.ensure_future(scene.batcher.vacated(scene.gone[0]))
+    await outcomes([scene.send(3, "3a", start=True), scene.send(1, "1b")])
+    assert not vacated.done()
+    assert await outcome(scene.send(1, "1c", end=True)) == "1c"
+    await asyncio.wait_for(vacated, 1)
+    assert [
+        [row.sequence for batch in i.batches for row in batch if row.ready] for i in scene.instances
+    ] == [
+        [1, 1, 1],
+        [2, 3],
+    ]
+
+
+@BOTH
+@in_virtual_time
+async def test_an_idle_sequence_keeps_no_instance(model: ModelConfig) -> None:
+    scene = Scene(model, Recorder("m_0"), Recorder("m_1"))
+    await outcome(scene.send(1, start=True))
+    scene.resize(1)
+    async with asyncio.timeout(1.2):
+        await scene.batcher.vacated(scene.gone[0])
+
+
+@BOTH
+async def test_an_instance_that_dies_has_no_sequences_to_end(model: ModelConfig) -> None:
+    scene = Scene(model, Recorder("m_0"), Recorder("m_1"))
+    await outcome(scene.send(1, start=True))
+    scene.resize(1)
+    scene.instance.die()
+    scene.instance.come_back()
+    await asyncio.wait_for(scene.batcher.vacated(scene.gone[0]), 1)
+    with pytest.raises(UnavailableError, match="was lost when instance 'm_0' went down"):
+        scene.send(1)
+    assert await outcomes(scene.send_all(1, "ab")) == ["a", "b"]
+
+
 # -- all of it at once ---------------------------------------------------------------------------
 
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["start", "next", "next", "end", "leave", "wait", "die", "come back"]),
+        st.sampled_from(
+            ["start", "next", "next", "end", "leave", "wait", "die", "come back", "resize"]
+        ),
         st.integers(0, 5),
     ),
     max_size=40,
@@ -473,8 +520,11 @@ def test_every_request_ends_and_each_sequence_sees_its_own_in_order(
             for n in range(2)
         ]
         scene = Scene(model, *instances)
+        scene.make = lambda name: Recorder(
+            name, seconds=seconds, answers_first=answers_first, answer=_counting
+        )
         sent = await _play(scene, steps)
-        for instance in instances:
+        for instance in scene.instances:
             if not instance.available:
                 instance.come_back()
         async with asyncio.timeout(100):
@@ -483,6 +533,10 @@ def test_every_request_ends_and_each_sequence_sees_its_own_in_order(
         await asyncio.sleep(10.0)
         assert [*scene.batcher._table.sequences] == []
         assert (scene.batcher._steps, scene.statistics.pending) == ({}, 0)
+        async with asyncio.timeout(1):
+            await scene.batcher.finished()
+            for instance in scene.gone:
+                await scene.batcher.vacated(instance)
         fresh = [i for n in range(10, 14) for i in scene.send_all(n, "xy")]
         assert await outcomes(fresh) == ["x", "y"] * 4
         await scene.batcher.drain()
@@ -503,6 +557,8 @@ async def _play(scene: Scene, steps: list[tuple[str, int]]) -> list[Inference]:
             scene.instances[number % 2].die()
         elif verb == "come back" and not scene.instances[number % 2].available:
             scene.instances[number % 2].come_back()
+        elif verb == "resize":
+            scene.resize(number % 3)
         await turns(number % 3)
     return sent
 

@@ -128,6 +128,19 @@ def test_slots_of_an_instance_that_is_down_are_not_given() -> None:
     assert table.restore(0) == [waiting]
 
 
+@pytest.mark.contract("S-23")
+def test_an_instance_that_is_to_leave_keeps_its_sequences_only() -> None:
+    table = make_table()
+    staying = begun(table, "a", "a1", end=True)
+    waiting = begun(table, "b", "b1")
+    table.close(0)
+    table.take(staying)
+    assert (staying.slot, table.vacant(0)) == (Slot(0, 0), False)
+    assert (table.done(staying, 1.0), table.vacant(0)) == ([], True)
+    table.add([Slot(0, 1)])
+    assert table.restore(1) == [waiting]
+
+
 class Machine(RuleBasedStateMachine):
     """Does what clients, instances and clocks may do, and keeps its own account of it."""
 
@@ -145,6 +158,9 @@ class Machine(RuleBasedStateMachine):
         self.places: dict[LiveSequence[int], Slot] = {}
         self.seen: dict[LiveSequence[int], list[int]] = {}
         self.down: set[int] = set()
+        self.present = {0, 1}
+        self.leaving: set[int] = set()
+        self.latest = 1
 
     @rule(id=ids, end=st.booleans(), timeout=st.sampled_from([0.5, inf]))
     def a_request_comes(self, id: str, end: bool, timeout: float) -> None:
@@ -192,19 +208,40 @@ class Machine(RuleBasedStateMachine):
         self.table.reap(self.now - 0.7, self.now)
 
     @precondition(lambda self: len(self.down) < 2)
-    @rule(instance=st.integers(0, 1))
+    @rule(instance=st.integers(0, 4))
     def an_instance_goes_down(self, instance: int) -> None:
-        if instance not in self.down:
+        if instance in self.present - self.down:
             self.down.add(instance)
             for sequence, dropped in self.table.lose(instance):
                 assert sequence.ended
                 self.open -= set(dropped)
 
-    @rule(instance=st.integers(0, 1))
+    @rule(instance=st.integers(0, 4))
     def an_instance_comes_back(self, instance: int) -> None:
-        if instance in self.down:
+        if instance in self.down - self.leaving:
             self.down.remove(instance)
             self.table.restore(instance)
+
+    @precondition(lambda self: self.latest < 4)
+    @rule()
+    def an_instance_joins(self) -> None:
+        self.latest += 1
+        self.present.add(self.latest)
+        self.down.add(self.latest)
+        self.table.add(Slot(n, self.latest) for n in range(2))
+
+    @precondition(lambda self: len(self.present - self.leaving) > 1)
+    @rule(instance=st.integers(0, 4))
+    def an_instance_is_to_leave(self, instance: int) -> None:
+        if instance in self.present:
+            self.leaving.add(instance)
+            self.table.close(instance)
+
+    @rule()
+    def instances_leave(self) -> None:
+        for instance in [i for i in self.leaving & self.present if self.table.vacant(i)]:
+            self.present.remove(instance)
+            self.table.remove(instance)
 
     @invariant()
     def no_request_is_lost_or_doubled(self) -> None:
@@ -227,9 +264,11 @@ class Machine(RuleBasedStateMachine):
         assert len({s.slot for s in holders}) == len(holders)
         for holder in holders:
             assert not holder.ended or holder.waiting or holder.taken is not None
-        usable = [s for s in holders if s.slot is not None and s.slot.instance not in self.down]
+        given = self.present - self.down - self.leaving
+        usable = [s for s in holders if s.slot is not None and s.slot.instance in given]
+        assert {s.slot.instance for s in holders if s.slot is not None} <= self.present
         if any(s.slot is None for s in self.table.sequences):
-            assert len(usable) == 2 * (2 - len(self.down))
+            assert len(usable) == 2 * len(given)
 
 
 Machine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -14,12 +14,14 @@ from penstock.core.errors import (
     RequestCancelledError,
 )
 from penstock.core.inference import Inference
+from penstock.scheduling import Instance
 from penstock.scheduling.sequences.entrance import Entrance
 from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
 from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
 from penstock.scheduling.sequences.losses import Losses
 from penstock.scheduling.sequences.place import MakeStrategy, Place
 from penstock.scheduling.sequences.preparation import Preparation
+from penstock.scheduling.sequences.seats import Seat, Seats
 from penstock.scheduling.sequences.strategy import Step, Strategy
 from penstock.scheduling.sequences.table import SequenceTable
 
@@ -61,25 +63,23 @@ class SequenceBatcher:
         self._policy = policy
         self._preparation = preparation
         self._loop = asyncio.get_running_loop()
-        slots = [[Slot(n, at) for n in range(policy.slots)] for at in range(len(instances))]
-        self._table: SequenceTable[Step] = SequenceTable(slot for own in slots for slot in own)
+        self._table: SequenceTable[Step] = SequenceTable()
         self._steps: dict[Inference, Step] = {}
-        self._instances: list[WatchedInstance] = []
-        self._strategies: list[Strategy] = []
-        self._memories: list[object | None] = [None] * len(instances)
         self._losses = Losses(policy.model)
         self._entrance = Entrance(
             policy.model, self._table, self._losses, iterative=policy.iterative
         )
+        self._freed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._reap_at = inf
-        for at, instance in enumerate(instances):
-            place = Place(instance, slots[at], self._table, self, self._executed)
-            watched, strategy = make_strategy(place)
-            instance.on_available = partial(self._available, at)
-            self._instances.append(watched)
-            self._strategies.append(strategy)
-            self._table.lose(at)  # it is not there before it is noticed
+
+        def make(
+            instance: MindfulInstance, slots: Sequence[Slot]
+        ) -> tuple[WatchedInstance, Strategy]:
+            return make_strategy(Place(instance, slots, self._table, self, self._executed))
+
+        self._seats = Seats(policy.slots, self._table, make, self._notice_losses)
+        self._seats.replace(instances)
 
     # -- Scheduler ----------------------------------------------------------------------------
 
@@ -99,14 +99,49 @@ class SequenceBatcher:
     def abandon(self, error: InferenceError) -> None:
         for sequence in list(self._table.sequences):
             self._drop(self._table.cut(sequence)[0], error)
-        for strategy in self._strategies:
-            strategy.abandon(error)
+        for seat in self._seats:
+            seat.strategy.abandon(error)
+        self._freed.set()
 
     async def drain(self) -> None:
-        for strategy in self._strategies:
-            await strategy.drain()
+        for seat in self._seats:
+            await seat.strategy.drain()
+        for sequence in list(self._table.sequences):
+            self._table.cut(sequence)
+        self._freed.set()
         if self._timer is not None:
             self._timer.cancel()
+
+    # -- Resizable ----------------------------------------------------------------------------
+
+    def resize(self, instances: Sequence[MindfulInstance]) -> None:
+        """Begin sequences on these from now on; others end those that they have (S-23)."""
+        self._seats.replace(instances)
+        self._notice_losses()
+
+    # -- Sequential ---------------------------------------------------------------------------
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether any sequence is under way."""
+        return not self._table.empty
+
+    async def finished(self) -> None:
+        """Wait until no sequence is under way."""
+        await self._until(lambda: self._table.empty)
+
+    async def vacated(self, instance: Instance) -> None:
+        """Wait until an instance that was left out has no sequence any more."""
+        seat = self._seats.of(instance)
+        if seat is not None:
+            await self._until(partial(self._table.vacant, seat.number))
+            await seat.strategy.drain()
+            self._seats.remove(seat)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._freed.clear()
+            await self._freed.wait()
 
     # -- Source -------------------------------------------------------------------------------
 
@@ -123,10 +158,12 @@ class SequenceBatcher:
     # -- steps --------------------------------------------------------------------------------
 
     def _offer(self, sequences: Iterable[LiveSequence[Step]]) -> None:
+        """Sequences may be ready, and perhaps others have ended."""
+        self._freed.set()
         for sequence in sequences:
             if sequence.ready:
                 assert sequence.slot is not None
-                self._strategies[sequence.slot.instance].offer(sequence)
+                self._seats[sequence.slot.instance].strategy.offer(sequence)
 
     def _executed(self, batch: Sequence[Inference]) -> None:
         """An instance has executed these, and may have died of it."""
@@ -186,30 +223,22 @@ class SequenceBatcher:
 
     def _notice_losses(self) -> None:
         """Look who is down, who is back, and who was both since the last time."""
-        for at, instance in enumerate(self._instances):
-            memory = instance.memory
-            if memory is not self._memories[at]:
-                if self._memories[at] is not None:
-                    self._lose(at)
-                self._memories[at] = memory
-                if memory is not None:
-                    self._offer(self._table.restore(at))
+        for seat, before in self._seats.changed():
+            if before is not None:
+                self._lose(seat)
+            if seat.memory is not None and not seat.leaving:
+                self._offer(self._table.restore(seat.number))
 
-    def _lose(self, at: int) -> None:
+    def _lose(self, seat: Seat) -> None:
         """The instance has forgotten what it knew of its sequences."""
-        name, now = self._instances[at].name, self._loop.time()
-        for sequence, dropped in self._table.lose(at):
-            error = self._losses.add(sequence.id, name, now)
+        now = self._loop.time()
+        for sequence, dropped in self._table.lose(seat.number):
+            error = self._losses.add(sequence.id, seat.name, now)
             self._drop(dropped, error)
             taken = sequence.taken
             if taken is not None and not taken.inference.compute_start:
                 taken.inference.fail(error)
-
-    def _available(self, at: int) -> None:
-        """The instance may have another batch: it is back, or may use what others had used."""
-        self._notice_losses()
-        if (on_available := self._instances[at].on_available) is not None:
-            on_available()
+        self._freed.set()
 
     # -- time ---------------------------------------------------------------------------------
 

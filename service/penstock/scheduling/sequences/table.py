@@ -21,7 +21,7 @@ class SequenceTable(Generic[T]):
     of the backlog gets it. What returns sequences names those that have got a slot just now.
     """
 
-    def __init__(self, slots: Iterable[Slot]) -> None:
+    def __init__(self, slots: Iterable[Slot] = ()) -> None:
         self._free = sorted(slots)
         self._parked: dict[int, list[Slot]] = {}
         self._holders: dict[Slot, LiveSequence[T]] = {}
@@ -44,6 +44,15 @@ class SequenceTable(Generic[T]):
     def sequences(self) -> Iterator[LiveSequence[T]]:
         """Every sequence that holds a slot or waits for one."""
         yield from [*self._holders.values(), *self._backlog]
+
+    @property
+    def empty(self) -> bool:
+        """Whether no sequence is under way."""
+        return not self._holders and not self._backlog
+
+    def vacant(self, instance: int) -> bool:
+        """Whether no sequence holds a slot of the instance."""
+        return all(slot.instance != instance for slot in self._holders)
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -138,12 +147,26 @@ class SequenceTable(Generic[T]):
 
     # -- instances ----------------------------------------------------------------------------
 
+    def add(self, slots: Iterable[Slot]) -> None:
+        """More slots, of instances that are not there before they are restored."""
+        for slot in slots:
+            self._parked.setdefault(slot.instance, []).append(slot)
+
+    def close(self, instance: int) -> None:
+        """Give no slot of the instance any more; the sequences that hold one keep it."""
+        self._parked.setdefault(instance, [])
+
+    def remove(self, instance: int) -> None:
+        """Forget an instance that is closed and vacant."""
+        self._parked.pop(instance, None)
+        self._free = sorted(slot for slot in self._free if slot.instance != instance)
+
     def lose(self, instance: int) -> list[tuple[LiveSequence[T], list[T]]]:
         """The instance is down: its sequences end, and its slots are not given until `restore`.
 
         Each sequence comes with what had waited.
         """
-        self._parked.setdefault(instance, [])
+        self.close(instance)
         held = [(s, q) for s, q in self._holders.items() if s.instance == instance]
         return [(sequence, self.cut(sequence)[0]) for _, sequence in held]
 
