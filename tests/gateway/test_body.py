@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from starlette.requests import Request
 
+from gaps import measured
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway.body import chosen_encoding, compress, header_length, read_decompressed
 
@@ -88,6 +89,14 @@ async def test_bomb_is_refused_before_it_bursts() -> None:
     packed = gzip.compress(bytes(1 << 24))
     with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed value of 65536"):
         await read_decompressed(_request(packed, content_encoding="gzip"), 1 << 16)
+
+
+async def test_small_body_that_grows_holds_nobody_up() -> None:
+    packed = gzip.compress(bytes(60 << 20))
+    async with measured() as gaps:
+        body = await read_decompressed(_request(packed, content_encoding="gzip"), 64 << 20)
+    assert len(body) == 60 << 20
+    assert gaps.longest < 0.03
 
 
 @pytest.mark.parametrize("size", [10, 1 << 20])

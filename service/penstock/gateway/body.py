@@ -13,6 +13,9 @@ from penstock.core.errors import InvalidRequestError
 _LARGE = 1 << 16
 """Bytes from which on a thread compresses and decompresses."""
 
+_GROWN = 1 << 20
+"""The same for what a small body may grow to."""
+
 _ANY_HEADER = 15 + 32  # zlib's code for: a zlib or a gzip header, whichever comes
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
@@ -47,8 +50,16 @@ async def read_decompressed(request: Request, limit: int) -> bytes:
     if _encoding(request) in ("", "identity"):
         return body
     if len(body) < _LARGE:
-        return _decompress(body, limit)
-    return await asyncio.to_thread(_decompress, body, limit)
+        plain = _decompress(body, _GROWN)
+        if len(plain) <= min(limit, _GROWN):
+            return plain
+    plain = await asyncio.to_thread(_decompress, body, limit)
+    if len(plain) > limit:
+        raise InvalidRequestError(
+            "decompressed request size exceeds the maximum allowed value of"
+            f" {limit} bytes. Use --http-max-input-size to increase the limit."
+        )
+    return plain
 
 
 def header_length(request: Request, body: bytes) -> int:
@@ -91,17 +102,12 @@ def _encoding(request: Request) -> str:
 
 
 def _decompress(body: bytes, limit: int) -> bytes:
+    """What the body unpacks to; one byte more than `limit` if that is too much."""
     machine = zlib.decompressobj(_ANY_HEADER)
     try:
-        plain = machine.decompress(body, limit + 1)
+        return machine.decompress(body, limit + 1)
     except zlib.error:
         return b""
-    if len(plain) > limit:
-        raise InvalidRequestError(
-            "decompressed request size exceeds the maximum allowed value of"
-            f" {limit} bytes. Use --http-max-input-size to increase the limit."
-        )
-    return plain
 
 
 def _compress(body: bytes, encoding: str) -> bytes:

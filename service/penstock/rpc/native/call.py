@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.steps import begin
 from penstock.http2 import grpc_responses as responses
-from penstock.http2.compression import DEFLATE, GZIP, deflate
 from penstock.http2.errors import ErrorCode
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.rpc.context import Metadata, Method, Reply, StatusError, serialized
+from penstock.rpc.native.packing import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel
@@ -25,22 +26,6 @@ if TYPE_CHECKING:
     from penstock.rpc.native.shell import Shell
 
 logger = logging.getLogger(__name__)
-
-_LARGEST = 2**31 - 1
-"""No client of gRPC takes a message that is larger."""
-
-_PREFERRED = {
-    CompressionLevel.NONE: (GZIP, DEFLATE),
-    CompressionLevel.LOW: (DEFLATE, GZIP),
-    CompressionLevel.MEDIUM: (GZIP, DEFLATE),
-    CompressionLevel.HIGH: (GZIP, DEFLATE),
-}
-_LEVELS = {
-    CompressionLevel.NONE: 6,
-    CompressionLevel.LOW: 6,
-    CompressionLevel.MEDIUM: 6,
-    CompressionLevel.HIGH: 9,
-}
 
 
 class Call(Stream):
@@ -54,11 +39,10 @@ class Call(Stream):
     deadline: float | None = None
     _initial: Sequence[Field] = ()
     _trailing: Sequence[Field] = ()
-    _compress: bool | None = None
-    _encoding: bytes = b""
     _task: asyncio.Task[Any] | None = None
     _timer: asyncio.TimerHandle | None = None
     _writer: asyncio.Future[None] | None = None
+    _packing: Packing | None = None
 
     def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
         connection = self.connection = shell.connection
@@ -97,10 +81,13 @@ class Call(Stream):
         self._trailing = write_metadata(metadata)
 
     def compress_responses(self, wanted: bool) -> None:
-        if wanted and not self._encoding and not self.answered:
-            preferred = _PREFERRED[self._shell.endpoint.compression]
-            self._encoding = next((e for e in preferred if e in self._head.accepted), b"")
-        self._compress = wanted and bool(self._encoding)
+        if wanted and self._packing is None and not self.answered:
+            endpoint = self._shell.endpoint
+            encoding = choose_encoding(endpoint.compression, self._head.accepted)
+            if encoding:
+                self._packing = Packing(encoding, endpoint, self._send_packed, self._drained)
+        if self._packing is not None:
+            self._packing.wanted = wanted
 
     async def write(self, message: Reply) -> None:
         if not self.write_nowait(message):
@@ -109,32 +96,34 @@ class Call(Stream):
     def write_nowait(self, message: Reply) -> bool:
         if self.closed or self.finished:
             return False
-        parts, size = self._framed(message)
-        if not self.answered:
-            self._outbox.headers(self, self._beginning())
-        self._outbox.body(self, parts, size)
-        self._shell.wake()
+        if self._packing is not None:
+            kept = self._packing.keep(message)
+            if kept is None:
+                return False
+            message = kept
+        self._send(*self._framed(message))
         return self._outbox.writable(self)
 
     async def writable(self) -> None:
         while True:
             if self.closed or self.finished:
                 raise asyncio.CancelledError  # nobody is there to write to
-            if self._outbox.writable(self):
+            room = self._outbox.writable(self)
+            if room and (self._packing is None or not self._packing.busy):
                 return
-            self._outbox.notify(self)
+            if not room:
+                self._outbox.notify(self)
             self._writer = self._shell.loop.create_future()
             await self._writer
 
     # -- running the method -------------------------------------------------------------------
 
-    def run(self, request: Any) -> None:
-        """Call the handler: at once if it may be, in a task of its own once it waits."""
-        method = self._method
-        coroutine = cast(Coroutine[Any, Any, Any], method.handler(request, self))
+    def run(self, handling: Awaitable[Any]) -> None:
+        """Run the handler: at once if it may be, in a task of its own once it waits."""
+        coroutine = cast(Coroutine[Any, Any, Any], handling)
         loop = self._shell.loop
         try:
-            if method.eager:
+            if self._method.eager:
                 task = begin(loop, coroutine, self._returned)
             else:
                 task = loop.create_task(coroutine)
@@ -150,6 +139,8 @@ class Call(Stream):
             self._timer = loop.call_at(self.deadline, self._expired)
 
     def on_reset(self, code: ErrorCode) -> None:
+        if self._packing is not None:
+            self._packing.cancel()
         if self._task is not None and not self._task.done():
             self.connection.lingering += 1
             self._task.add_done_callback(self._lingered)
@@ -183,6 +174,11 @@ class Call(Stream):
         if self.closed or self.finished:
             return
         try:
+            if self._packing is not None:
+                response = self._packing.keep(response)
+                if self._packing.busy:
+                    self._packing.then(partial(self._returned, None))
+                    return
             end = responses.OK
             if self._trailing:
                 end = responses.end(StatusCode.OK, metadata=self._trailing)
@@ -211,6 +207,8 @@ class Call(Stream):
 
     def abort(self, status: StatusError) -> None:
         """End with an error, whatever the handler is doing."""
+        if self._packing is not None:
+            self._packing.cancel()
         self.fail(status)
         if self._task is not None:
             self._task.cancel()
@@ -218,6 +216,9 @@ class Call(Stream):
     def fail(self, status: StatusError, *extra: Field) -> None:
         """End with an error, after what was written."""
         if self.closed or self.finished:
+            return
+        if self._packing is not None and self._packing.busy:
+            self._packing.then(partial(self.fail, status, *extra))
             return
         if not self.answered and self._initial:
             self._outbox.headers(self, self._beginning())
@@ -233,10 +234,27 @@ class Call(Stream):
 
     # -- messages -----------------------------------------------------------------------------
 
+    def _send(self, parts: list[Buffer], size: int) -> None:
+        if not self.answered:
+            self._outbox.headers(self, self._beginning())
+        self._outbox.body(self, parts, size)
+        self._shell.wake()
+
+    def _send_packed(self, parts: list[Buffer], compressed: bool) -> None:
+        size = sum(map(len, parts))
+        self._send([PREFIX.pack(compressed, size), *parts], PREFIX_SIZE + size)
+
+    def _drained(self, failure: Exception | None) -> None:
+        """All that was compressed aside is sent."""
+        if failure is not None:
+            self._raised(failure)
+        self.on_writable()
+
     def _beginning(self) -> bytes:
-        if not self._initial and not self._encoding:
+        if not self._initial and self._packing is None:
             return responses.BEGIN
-        return responses.begin(self._initial, self._encoding)
+        encoding = b"" if self._packing is None else self._packing.encoding
+        return responses.begin(self._initial, encoding)
 
     def _framed(self, message: Reply) -> tuple[list[Buffer], int]:
         """A message behind its prefix, in parts, and the size of all."""
@@ -246,12 +264,11 @@ class Call(Stream):
         else:
             parts = [serialized(message)]
             size = len(parts[0])
-        if size > _LARGEST:
+        if size > LARGEST:
             raise InvalidRequestError(
-                f"Response has byte size {size} which exceeds gRPC's byte size limit {_LARGEST}."
+                f"Response has byte size {size} which exceeds gRPC's byte size limit {LARGEST}."
             )
-        if not self._compress:
+        if self._packing is None or not self._packing.wanted:
             return [PREFIX.pack(0, size), *parts], PREFIX_SIZE + size
-        level = _LEVELS[self._shell.endpoint.compression]
-        packed = deflate(self._encoding, b"".join(parts), level)
+        packed = self._packing.pack(parts)
         return [PREFIX.pack(1, len(packed)), packed], PREFIX_SIZE + len(packed)

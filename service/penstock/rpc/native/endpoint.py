@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.http2.keepalive import Ages, Strikes
 from penstock.http2.limits import Limits
+from penstock.rpc.native.workers import Workers
 from penstock.settings import CompressionLevel, KeepaliveSettings
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Endpoint:
         self.encrypted = encrypted
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.tasks: set[asyncio.Task[object]] = set()
+        self.workers = Workers()
         self._keepalive = keepalive
         self._shells: set[Shell] = set()
         self._closing = False
@@ -76,6 +78,7 @@ class Endpoint:
             shell.close()
         if self.tasks:
             await asyncio.wait(self.tasks)
+        self.workers.close()
         await self._all_left(_LAST_WORDS)
         for shell in list(self._shells):
             shell.abort()

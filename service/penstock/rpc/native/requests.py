@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import DecodeError
 
 from penstock.core.errors import InternalError
-from penstock.http2.compression import IDENTITY, InflateError, inflate
+from penstock.http2.compression import IDENTITY, LARGE, InflateError, Inflation
 from penstock.http2.errors import ErrorCode
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE, MessageReader, MessageSizeError
 from penstock.http2.stream import Buffer
@@ -41,22 +41,24 @@ class ReadingCall(Call):
             return []
 
     def _request(self, flag: int, data: Buffer) -> Any:
-        """The request of a message; raises what it ends the call with."""
+        """The request of a message that is not compressed any more; raises what ends the call."""
         self.request_compressed = bool(flag)
-        if flag:
-            data = self._inflated(flag, data)
         method = self._method
         try:
             return (method.parse or method.request.FromString)(data)
         except DecodeError as error:
             raise InternalError("Unable to parse request") from error
 
-    def _inflated(self, flag: int, data: Buffer) -> bytes:
+    async def _inflated(self, flag: int, data: Buffer) -> bytes:
+        """A compressed message, unpacked: here if it is small both ways, else on a thread."""
         encoding = self._head.encoding
         if flag != 1 or encoding == IDENTITY:
             raise InternalError("message is compressed, but the call names no compression")
+        inflation = Inflation(encoding, data, self.connection.limits.max_inflated_size)
         try:
-            return inflate(encoding, data, self.connection.limits.max_inflated_size)
+            if len(data) <= LARGE and inflation.step():
+                return inflation.result()
+            return await self._shell.endpoint.workers.run_growing(inflation)
         except InflateError as error:
             if error.too_large:
                 raise StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
@@ -98,12 +100,19 @@ class UnaryCall(ReadingCall):
             text = f"expected one request message, got {self._count}"
             self.fail(StatusError(StatusCode.INTERNAL, text))
             return
+        if message[0]:
+            self.run(self._handle_compressed(*message))
+            return
         try:
             request = self._request(*message)
-        except (InternalError, StatusError) as error:
+        except InternalError as error:
             self._raised(error)
             return
-        self.run(request)
+        self.run(self._method.handler(request, self))
+
+    async def _handle_compressed(self, flag: int, data: Buffer) -> Any:
+        request = self._request(flag, await self._inflated(flag, data))
+        return await self._method.handler(request, self)
 
     def _keep(self, messages: list[tuple[int, Buffer]]) -> None:
         for message in messages:
@@ -121,7 +130,7 @@ class StreamCall(ReadingCall):
         self._arrival: asyncio.Future[None] | None = None
 
     def on_open(self) -> None:
-        self.run(self)
+        self.run(self._method.handler(self, self))
 
     def on_data(self, data: memoryview) -> None:
         self._came(len(data), [] if self.finished else self._take(data))
@@ -154,6 +163,8 @@ class StreamCall(ReadingCall):
         self._held -= used
         self.connection.consumed(self, used)
         self._shell.wake()
+        if flag:
+            data = await self._inflated(flag, data)
         return self._request(flag, data)
 
     def _came(self, size: int, messages: list[tuple[int, Buffer]]) -> None:

@@ -115,10 +115,17 @@ class TalliedCall(Call):
 
     def _framed(self, message: Reply) -> tuple[list[Buffer], int]:
         framed = super()._framed(message)
+        self._count_message()
+        return framed
+
+    def _send_packed(self, parts: list[Buffer], compressed: bool) -> None:
+        self._count_message()
+        super()._send_packed(parts, compressed)
+
+    def _count_message(self) -> None:
         tally = self._counts.tally
         tally.messages_sent += 1
         tally.last_sent = time_ns()
-        return framed
 
 
 class TalliedReadingCall(TalliedCall, ReadingCall):
