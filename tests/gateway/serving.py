@@ -20,7 +20,7 @@ from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
-from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.server import InferenceServer, ServedModel, ServerIdentity
 from penstock.models.views import (
     ModelIndexEntry,
     ModelMetadata,
@@ -84,14 +84,16 @@ class FakeServer(InferenceServer):
         """What happens to a request; here its inputs come back as outputs."""
         stream.send(InferenceResponse({"OUT": request.inputs["IN"]}, final=True))
 
-    async def infer(self, request: InferenceRequest) -> ResponseStream:
+    decoupled = False
+
+    def find(self, name: str, version: str) -> ServedModel:
+        return self  # the only model that there is
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
         stream = ResponseStream(model_version="1")
         self.requests.append(request)
         self.answer(request, stream)
         return stream
-
-    async def decoupled(self, name: str, version: str) -> bool:
-        return False
 
     async def live(self) -> bool:
         return self.healthy

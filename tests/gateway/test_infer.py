@@ -176,7 +176,7 @@ async def test_output_that_json_cannot_carry_is_an_error() -> None:
 async def test_refusal_of_the_core_is_the_answer(
     client: httpx.AsyncClient, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(_: InferenceRequest) -> ResponseStream:
+    def refuse(_: InferenceRequest) -> ResponseStream:
         raise UnavailableError("queue is full")
 
     monkeypatch.setattr(server, "infer", refuse)

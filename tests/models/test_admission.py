@@ -295,3 +295,27 @@ def _elements(buffer: bytes) -> int | None:
         buffer = buffer[4 + size :]
         count += 1
     return count
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def test_form_of_requests_is_checked_once_for_each_model() -> None:
+    form = object()
+    fitting = Admission(_config(_input("IN", 3), max_batch_size=8))
+    strict = Admission(_config(_input("IN", 4), max_batch_size=8))
+    for _ in range(2):
+        request = InferenceRequest("m", inputs={"IN": _zeros(2, 3)}, form=form)
+        assert fitting.check(request) == 2
+        with pytest.raises(InvalidRequestError):
+            strict.check(request)
+
+
+def test_strings_are_looked_at_whatever_the_form() -> None:
+    admission = Admission(_config(_input(data_type=DataType.BYTES)))
+    form = object()
+    whole = InferenceRequest("m", inputs={"IN": Tensor.from_strings(["ab"])}, form=form)
+    cut = Tensor(DataType.BYTES, (1,), b"\3\0\0\0ab")
+    assert admission.check(whole) == 1
+    with pytest.raises(InvalidRequestError, match="incomplete string data"):
+        admission.check(InferenceRequest("m", inputs={"IN": cut}, form=form))

@@ -58,7 +58,7 @@ class House:
         """A request that is answered, or raises."""
         named: dict[str, Any] = {f"sequence_{flag}": value for flag, value in flags.items()}
         request = make_request(model_name=model, correlation_id=sequence, **named)
-        (response,) = [response async for response in await self.server.infer(request)]
+        (response,) = [response async for response in self.server.infer(request)]
         assert [*response.outputs] == ["OUT"]
 
     def exiting(self, seconds: float = 30.0) -> asyncio.Future[None]:
@@ -109,7 +109,7 @@ async def test_other_models_take_no_work_any_more(house: House) -> None:
         await house.ask("plain", 1)
     with pytest.raises(UnavailableError, match=EXITING):
         await house.server.model_metadata("m", "")
-    assert not await house.server.decoupled("m", "")
+    assert not house.server.find("m", "").decoupled
     waiting.cancel()
 
 

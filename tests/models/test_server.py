@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ async def test_a_request_is_answered_by_the_version_it_names(
     house: House, version: str, answered: str
 ) -> None:
     server = await house.started("two")
-    stream = await server.infer(make_request("a", model_name="two", model_version=version))
+    stream = server.infer(make_request("a", model_name="two", model_version=version))
     assert stream.model_version == answered
     assert await marks(stream) == ["a"]
 
@@ -89,7 +90,7 @@ async def test_a_request_is_answered_by_the_version_it_names(
 async def test_closing_the_stream_cancels_the_request(house: House) -> None:
     house.loader.held = True
     server = await house.started("m")
-    (stream, other) = [await server.infer(make_request(id)) for id in "ab"]
+    (stream, other) = [server.infer(make_request(id)) for id in "ab"]
     await turns()
     other.close()
     house.loader.instances[0].release()
@@ -101,12 +102,17 @@ async def test_closing_the_stream_cancels_the_request(house: House) -> None:
 
 async def test_a_model_says_whether_it_is_decoupled(house: House) -> None:
     server = await house.started("m")
-    assert not await server.decoupled("m", "")
+    assert not server.find("m", "").decoupled
 
 
-ASKING = {
-    "ModelInfer": lambda s, n, v: s.infer(make_request(model_name=n, model_version=v)),
-    "decoupled": lambda s, n, v: s.decoupled(n, v),
+async def _later(function: Callable[..., object], *arguments: object) -> object:
+    """As the other methods of the facade, which are coroutines."""
+    return function(*arguments)
+
+
+ASKING: dict[str, Callable[[Any, str, str], Any]] = {
+    "ModelInfer": lambda s, n, v: _later(s.infer, make_request(model_name=n, model_version=v)),
+    "find": lambda s, n, v: _later(s.find, n, v),
     "ModelMetadata": lambda s, n, v: s.model_metadata(n, v),
     "ModelConfig": lambda s, n, v: s.model_config(n, v),
 }
@@ -316,7 +322,7 @@ async def test_a_model_that_was_unloaded_has_no_statistics(house: House) -> None
 
 async def test_statistics_count_what_was_inferred(house: House) -> None:
     server = await house.started("m")
-    await marks(await server.infer(make_request(rows=3)))
+    await marks(server.infer(make_request(rows=3)))
     (snapshot,) = server.snapshot()
     assert snapshot.statistics.success.count == 1
     assert (snapshot.statistics.inference_count, snapshot.statistics.pending) == (3, 0)
@@ -398,10 +404,10 @@ async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(hous
     write_model(house.path, "slow")
     house.loader.held = True
     server = await house.started("slow")
-    stream = await server.infer(make_request("a", model_name="slow"))
+    stream = server.infer(make_request("a", model_name="slow"))
     await asyncio.wait_for(server.unload("slow"), 1)
     with pytest.raises(NotFoundError) as refused:
-        await server.infer(make_request("b", model_name="slow"))
+        server.infer(make_request("b", model_name="slow"))
     models = recorded["index while slow unloads"]["response"]["models"]
     assert refused.value.message == recorded["infer while unloading"]["message"]
     assert {"name": "slow", "version": "1", "state": "UNLOADING"} in models
@@ -506,7 +512,7 @@ async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> 
     for work in (
         server.live(),
         server.ready(),
-        server.infer(make_request()),
+        _later(server.infer, make_request()),
         server.load("m", {}),
         server.unload("m"),
     ):
@@ -518,7 +524,7 @@ async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> 
 async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     house.loader.held = True
     server = await house.started("m")
-    stream = await server.infer(make_request("a"))
+    stream = server.infer(make_request("a"))
     stopping = asyncio.ensure_future(server.stop(Countdown(5)))
     await turns()
     assert not stopping.done()
@@ -533,7 +539,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
 ) -> None:
     house.loader.held = True
     server = await house.started("m")
-    await server.infer(make_request("a"))
+    server.infer(make_request("a"))
     await turns()
     assert not await asyncio.wait_for(server.stop(Countdown(0.01)), 1)
     (instance,) = house.loader.instances
@@ -553,7 +559,7 @@ async def test_stopping_tells_every_second_what_it_waits_for(
 ) -> None:
     house.loader.held = True
     server = await house.started("m")
-    await server.infer(make_request("a"))
+    server.infer(make_request("a"))
     with caplog.at_level(logging.INFO, "penstock.models"):
         await server.stop(Countdown(1.1))
     house.loader.instances[0].release()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,12 +12,18 @@ from penstock.core.errors import InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.server import InferenceServer
+from penstock.models.server import InferenceServer, ServedModel
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
 from penstock.rpc.infer_message import InferMessage, parse_infer
 
 PATIENCE = 10.0
+
+
+@dataclass(frozen=True)
+class _ManualModel:
+    decoupled: bool
+    infer: Callable[[InferenceRequest], ResponseStream]
 
 
 class ManualServer(InferenceServer):
@@ -37,12 +44,12 @@ class ManualServer(InferenceServer):
     async def stopping(self) -> None:
         await self.stopped.wait()
 
-    async def decoupled(self, name: str, version: str) -> bool:
+    def find(self, name: str, version: str) -> ServedModel:
         if not name.startswith(("once", "many", "strict")):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
-        return name.startswith("many")
+        return _ManualModel(name.startswith("many"), self.infer)
 
-    async def infer(self, request: InferenceRequest) -> ResponseStream:
+    def infer(self, request: InferenceRequest) -> ResponseStream:
         if request.model_name == "strict":
             raise InvalidRequestError("not like this")
         stream = ResponseStream(model_version="1")

@@ -8,7 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from penstock.core.errors import InternalError, NotFoundError, UnavailableError
+from penstock.core.errors import (
+    DeadlineExceededError,
+    InternalError,
+    NotFoundError,
+    UnavailableError,
+)
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc import conversation
@@ -30,9 +35,10 @@ from rpc.manual import (
 class Talk:
     """A conversation that is going on."""
 
-    def __init__(self, *, at_once: bool, **metadata: str) -> None:
+    def __init__(self, *, at_once: bool, deadline: float | None = None, **metadata: str) -> None:
         self.server = ManualServer()
         self.call = Call()
+        self.call.deadline = deadline
         self.call.writes_at_once = at_once
         self.call.metadata = metadata
         conversation = Conversation(self.server, self.call)
@@ -306,6 +312,18 @@ async def test_request_admitted_just_before_the_cancellation_is_cancelled_too() 
     with pytest.raises(asyncio.CancelledError):
         await Conversation(server, call).run(requests())
     assert server.closed == ["a"]
+
+
+@pytest.mark.contract("GP-18")
+async def test_call_whose_time_is_up_ends_with_that_status(at_once: bool) -> None:
+    talk = Talk(at_once=at_once, deadline=asyncio.get_running_loop().time() + 100)
+    await talk.say(ask("many", "a"), ask("many", "b"))
+    await talk.answer("a", number(1))
+    for stream in talk.server.streams.values():
+        stream.abort(DeadlineExceededError("Deadline exceeded"))
+    with pytest.raises(DeadlineExceededError):
+        await asyncio.wait_for(talk.task, PATIENCE)
+    assert numbers(talk.responses) == [("a", 1)]
 
 
 # -- back-pressure --------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ def settings(local: GrpcSettings) -> GrpcSettings:
 
 
 class Answering(ManualServer):
-    async def infer(self, request: InferenceRequest) -> ResponseStream:
-        stream = await super().infer(request)
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        stream = super().infer(request)
         stream.send(number(1, final=True))
         return stream
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.infer_message import parse_infer
+from penstock.rpc.codec import decode_request
+from penstock.rpc.infer_message import InferMessage, InferReader, parse_infer
 
 LARGE = 1 << 14
 
@@ -77,3 +81,118 @@ def test_what_is_no_request_is_refused_as_protobuf_refuses_it(garbage: bytes) ->
             parse_infer(data)
     else:
         assert parse_infer(data).raw == expected.raw_input_contents
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def alike(*raw: bytes, shape: int = 1, output: str = "") -> pb.ModelInferRequest:
+    """A request that says nothing but its tensors."""
+    message = pb.ModelInferRequest(model_name="m", raw_input_contents=raw)
+    for number, _ in enumerate(raw):
+        message.inputs.add(name=f"x{number}", datatype="UINT8", shape=[shape])
+    if output:
+        message.outputs.add(name=output)
+    return message
+
+
+def same(message: InferMessage, expected: pb.ModelInferRequest) -> bool:
+    """Whether this is the request that was sent."""
+    return seen(message) == seen(parse_infer(data(expected)))
+
+
+def seen(message: InferMessage) -> tuple[Any, ...]:
+    """What a model sees of a request."""
+    request = decode_request(message, 5.0)
+    inputs = request.inputs.items()
+    tensors = [(name, t.datatype, t.shape, bytes(t.buffer)) for name, t in inputs]
+    rest = replace(request, inputs={}, form=None)
+    return repr(rest), tensors
+
+
+def data(message: pb.ModelInferRequest) -> bytes:
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_requests_of_one_form_are_decoded_once(size: int) -> None:
+    reader = InferReader()
+    read = [reader.read(data(alike(bytes([n]) * size, b"ab"))) for n in range(5)]
+    assert [message.form is None for message in read] == [True, True, False, False, False]
+    assert len({id(message.head) for message in read[2:]}) == 1
+    assert [bytes(message.raw[0]) for message in read] == [bytes([n]) * size for n in range(5)]
+
+
+messages = st.builds(
+    alike,
+    st.binary(max_size=3),
+    st.binary(max_size=3),
+    shape=st.integers(0, 200),
+    output=st.sampled_from(["", "a", "b"]),
+)
+
+
+@given(st.lists(messages, max_size=30))
+def test_what_is_read_is_what_was_sent(sent: list[pb.ModelInferRequest]) -> None:
+    reader = InferReader()
+    assert all(same(reader.read(data(message)), message) for message in sent * 3)
+
+
+@given(st.lists(st.binary(max_size=12), max_size=6))
+def test_nothing_is_read_that_a_parser_would_not_read(ends: list[bytes]) -> None:
+    """Bytes that look nearly like a known form are read as a parser reads them."""
+    reader, beginning = InferReader(), data(alike(b"abc"))[:-6]
+    for received in (*[data(alike(b"abc"))] * 3, *(beginning + end for end in ends * 3)):
+        try:
+            expected = parse_infer(received)
+        except DecodeError:
+            with pytest.raises(DecodeError):
+                reader.read(received)
+            continue
+        read = reader.read(received)
+        assert [*read.raw] == [*expected.raw]
+        assert read.head.inputs == expected.head.inputs
+
+
+def _with(**fields: Any) -> pb.ModelInferRequest:
+    message = alike(b"abc")
+    message.MergeFrom(pb.ModelInferRequest(**fields))
+    return message
+
+
+def _tensor(**fields: Any) -> Any:
+    return pb.ModelInferRequest.InferInputTensor(datatype="UINT8", shape=[3], **fields)
+
+
+ONE = pb.InferParameter(int64_param=1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        _with(id="7"),
+        _with(parameters={"sequence_id": ONE}),
+        _with(inputs=[_tensor(name="y", parameters={"p": ONE})], raw_input_contents=[b"abc"]),
+        _with(inputs=[_tensor(name="x0")], raw_input_contents=[b"abc"]),
+        _with(inputs=[_tensor(name="y")]),
+        _with(raw_input_contents=[b"more"]),
+        pb.ModelInferRequest(
+            model_name="m",
+            inputs=[_tensor(name="y", contents=pb.InferTensorContents(uint_contents=[1, 2, 3]))],
+        ),
+        pb.ModelInferRequest(model_name="m"),
+    ],
+    ids=["id", "parameter", "tensor parameter", "twice", "missing", "too many", "typed", "empty"],
+)
+def test_other_requests_are_decoded_each_time(message: pb.ModelInferRequest) -> None:
+    reader = InferReader()
+    assert all(reader.read(data(message)).form is None for _ in range(4))
+
+
+def test_only_so_many_forms_are_kept() -> None:
+    reader = InferReader()
+    for size in range(1000):
+        for _ in range(3):
+            reader.read(data(alike(bytes(size))))
+    assert sum(map(len, reader._forms.values())) <= 256

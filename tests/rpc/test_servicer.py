@@ -52,8 +52,8 @@ class Answering(ManualServer):
         super().__init__()
         self._responses = responses
 
-    async def infer(self, request: InferenceRequest) -> ResponseStream:
-        stream = await super().infer(request)
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        stream = super().infer(request)
         for response in self._responses:
             stream.send(response)
         stream.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
@@ -47,7 +47,8 @@ class InferenceRequest:
     outputs the client wants that many classes in place of the values; `output_places` are those
     that go into memory which the client shares.
     `callers` are the instances, outermost first, that wait for the answer: each has made the next
-    request while it executed the one before.
+    request while it executed the one before. Requests of the same `form` differ in nothing but the
+    contents of their tensors, which are as long, and the deadline.
     """
 
     model_name: str
@@ -65,6 +66,7 @@ class InferenceRequest:
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
     callers: tuple[str, ...] = ()
+    form: Hashable = None
 
 
 @_frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceResponse
@@ -233,11 +233,15 @@ class ResponseStream:
 
 async def only(stream: ResponseStream) -> InferenceResponse:
     """The one response of a stream (G-34); raises when it has an error or is not the only one."""
-    responses = stream.take()
-    if not stream.exhausted:
-        responses += [response async for response in stream]
-    elif stream.error is not None:
-        raise stream.error
+    return the_only([response async for response in stream])
+
+
+def the_only(
+    responses: Sequence[InferenceResponse], error: InferenceError | None = None
+) -> InferenceResponse:
+    """The one response of a stream that ended, perhaps with an error; raises as `only`."""
+    if error is not None:
+        raise error
     if len(responses) != 1:
         raise InternalError(f"expected a single response, got {len(responses)}")
     if responses[0].error is not None:

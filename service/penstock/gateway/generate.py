@@ -60,7 +60,7 @@ class GenerateEndpoints:
             metadata, target.version, body, request.headers.get("triton-request-id", "")
         )
         inference = timed(self._forward.applied(inference, request), request)
-        return _Answers(inference, await self._server.infer(inference))
+        return _Answers(inference, self._server.infer(inference))
 
 
 class _Answer(NamedTuple):

@@ -42,7 +42,7 @@ class InferEndpoint:
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
-        if await self._server.decoupled(target.model, target.version):
+        if self._server.find(target.model, target.version).decoupled:
             raise UnsupportedError(
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
@@ -66,7 +66,7 @@ class InferEndpoint:
     ) -> ASGIApp:
         try:
             inference = timed(self._forward.applied(inference, request), request)
-            stream = await self._server.infer(inference)
+            stream = self._server.infer(inference)
         except InferenceError as error:
             return refusal(error, JSON)
         async with closing(stream, request.receive):

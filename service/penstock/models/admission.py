@@ -5,7 +5,7 @@ Texts and order are those of the real server; inputs are looked at last to first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import prod
 
 from penstock.core.config import ModelConfig, ModelInput
@@ -19,10 +19,15 @@ _BATCH_NOTE = (
     "in your input dims config, try setting max_batch_size to zero. See the model configuration "
     "docs for more info on max_batch_size."
 )
+_MOST = 256
+"""Forms of requests whose check is remembered."""
 
 
 class Admission:
-    """The checks of one model, prepared from its configuration."""
+    """The checks of one model, prepared from its configuration.
+
+    Where they do not depend on the contents of tensors, a form of requests is checked once.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         self._model = config.name
@@ -30,9 +35,24 @@ class Admission:
         self._inputs = {tensor.name: tensor for tensor in config.input}
         self._required = [tensor.name for tensor in config.input if not tensor.optional]
         self._outputs = frozenset(tensor.name for tensor in config.output)
+        self._reads_contents = any(t.data_type is DataType.BYTES for t in config.input)
+        self._known: dict[Hashable, int] = {}
 
     def check(self, request: InferenceRequest) -> int:
         """The batch rows of a request that is fit; raises `InvalidRequestError` otherwise."""
+        form = request.form
+        if form is None:
+            return self._check(request)
+        rows = self._known.get(form)
+        if rows is None:
+            rows = self._check(request)
+            if not self._reads_contents:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[form] = rows
+        return rows
+
+    def _check(self, request: InferenceRequest) -> int:
         for name in request.requested_outputs:
             if name not in self._outputs:
                 raise InvalidRequestError(

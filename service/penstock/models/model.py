@@ -91,6 +91,7 @@ class Model:
         batcher: Scheduler | None = None,
     ) -> None:
         self.config = config
+        self.decoupled = config.decoupled
         self.version = version
         self._version = str(version)
         self.statistics = statistics

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.core.changes import Changes
 from penstock.core.config import ModelConfig
@@ -48,6 +49,30 @@ class ServerIdentity:
     version: str
 
 
+class ServedModel(Protocol):
+    """A model version, as far as those see it who only send requests."""
+
+    @property
+    def decoupled(self) -> bool:
+        """Whether requests may get any number of responses."""
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; its responses come on the stream, which the caller closes."""
+
+
+class _Finishing:
+    """A model of a server that exits: requests may continue sequences only."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.decoupled = model.decoupled
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        if request.sequence_start or not request.correlation_id:
+            raise UnavailableError(NO_NEW_REQUESTS)
+        return self._model.infer(request)
+
+
 class InferenceServer:
     """Everything that a frontend may ask: plain frozen values in and out; raises core errors.
 
@@ -83,15 +108,18 @@ class InferenceServer:
 
     # -- inference ----------------------------------------------------------------------------
 
-    async def infer(self, request: InferenceRequest) -> ResponseStream:
-        """Admit a request; its responses come on the stream, which the caller closes."""
-        if self._exiting:
-            self._refuse_unless_continuing(request)
-        return self._taking(request.model_name, request.model_version).infer(request)
+    def find(self, name: str, version: str) -> ServedModel:
+        """The model version that requests for this name and version go to now.
 
-    async def decoupled(self, name: str, version: str) -> bool:
-        """Whether requests to the model may get any number of responses."""
-        return self._taking(name, version).config.decoupled
+        While the server exits, that is one whose sequences may end, and none begin (S-22).
+        """
+        if self._exiting and name in self._unfinished:
+            return _Finishing(self._lifecycle.find(name, parse_version(version)))
+        return self._find(name, version)
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; its responses come on the stream, which the caller closes."""
+        return self.find(request.model_name, request.model_version).infer(request)
 
     # -- health -------------------------------------------------------------------------------
 
@@ -295,18 +323,6 @@ class InferenceServer:
         finally:
             telling.cancel()
         return True
-
-    def _taking(self, name: str, version: str) -> Model:
-        """The model that takes a request; while the server exits, one that has sequences."""
-        if self._exiting and name in self._unfinished:
-            return self._lifecycle.find(name, parse_version(version))
-        return self._find(name, version)
-
-    def _refuse_unless_continuing(self, request: InferenceRequest) -> None:
-        """A server that exits lets sequences end, and begins none (S-22)."""
-        begins = request.sequence_start or not request.correlation_id
-        if begins and request.model_name in self._unfinished:
-            raise UnavailableError(NO_NEW_REQUESTS)
 
     def _find(self, name: str, version: str) -> Model:
         self._refuse_when_exiting()

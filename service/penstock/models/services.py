@@ -33,7 +33,7 @@ class LocalServices:
         return self._model(request.model_name, request.model_version).infer(request)
 
     def decoupled(self, name: str, version: str) -> bool:
-        return self._model(name, version).config.decoupled
+        return self._model(name, version).decoupled
 
     def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
         return self._metrics.apply(owner, operation, arguments)

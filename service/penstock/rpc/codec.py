@@ -15,9 +15,8 @@ from penstock.regions.registry import NO_REGIONS, Regions
 from penstock.regions.tensors import put, tensor_in
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
+from penstock.rpc.request_form import DATATYPES
 from penstock.rpc.shared_memory import REGION, shared_slice
-
-_DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 
 _NARROW = {
     "int_contents": (DataType.INT32, (DataType.INT8, DataType.INT16)),
@@ -56,6 +55,8 @@ def decode_request(
     of the call that the model gets as parameters.
     """
     message = received.head
+    if received.form is not None and not forwarded:
+        return received.form.request(received.raw, deadline)
     fields, custom = split_parameters(message.parameters)
     if forwarded:
         custom |= forwarded
@@ -164,7 +165,7 @@ def _decode_input(
     raw: Iterator[Buffer],
     regions: Regions,
 ) -> Tensor:
-    datatype = _DATATYPES.get(tensor.datatype, DataType.INVALID)
+    datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
     where = f"'{tensor.name}' for model '{received.head.model_name}'"
     place = shared_slice(tensor.name, tensor.parameters, regions) if tensor.parameters else None
     if place is not None:

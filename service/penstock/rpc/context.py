@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -98,6 +99,17 @@ class RpcContext(Protocol):
         """Wait until the transport can take another message."""
 
 
+class Answering(Protocol):
+    """Whom a method without a coroutine tells what came of its call: one of these, once."""
+
+    def returned(self, response: Reply | None) -> None:
+        """All is well; with `None` after what was written."""
+
+    def raised(self, error: BaseException) -> None:
+        """What a coroutine would have raised."""
+
+
+Starter = Callable[[Any, RpcContext, Answering], Callable[[], None] | None]
 Handler = Callable[[Any, RpcContext], Awaitable[Reply | None]]
 Unary = Callable[[Any, RpcContext], Awaitable[Reply]]
 
@@ -110,7 +122,9 @@ class Method:
     the response, or, with `server_streaming`, writes its responses to the context. `parse` makes
     a request of the bytes of its message, which stay as they are; without it, the message class
     does. `eager` says that the handler asks for no current task (as `asyncio.timeout` and
-    `TaskGroup` do) before it first waits, so that it may begin without one.
+    `TaskGroup` do) before it first waits, so that it may begin without one. `start`, if given,
+    does what the handler does without a coroutine: it begins to answer, and returns what to call
+    if the client leaves before it has told `Answering` the outcome.
     """
 
     name: str
@@ -121,6 +135,38 @@ class Method:
     server_streaming: bool = False
     parse: Callable[[Buffer], Any] | None = None
     eager: bool = False
+    start: Starter | None = None
+
+
+class _Outcome:
+    """What came of a call, for a coroutine to wait for."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+
+    def returned(self, response: Reply | None) -> None:
+        if not self.future.done():
+            self.future.set_result(response)
+
+    def raised(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def waiting_for(start: Starter) -> Handler:
+    """The handler of a method that has a `start`."""
+
+    async def handler(request: Any, context: RpcContext) -> Reply | None:
+        outcome = _Outcome()
+        leave = start(request, context, outcome)
+        try:
+            return await outcome.future
+        except asyncio.CancelledError:
+            if leave is not None:
+                leave()
+            raise
+
+    return handler
 
 
 @dataclass(frozen=True, slots=True)

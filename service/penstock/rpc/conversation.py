@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 
-from penstock.core.errors import InferenceError, UnavailableError
+from penstock.core.errors import DeadlineExceededError, InferenceError, UnavailableError
 from penstock.core.header_forward import HeaderForward
 from penstock.models.server import InferenceServer
 from penstock.rpc.codec import decode_request
@@ -89,7 +89,7 @@ class Conversation:
             async with asyncio.timeout(None) as reading:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
                 async for received in requests:
-                    await self._accept(received)
+                    self._accept(received)
                     await self._room()
         except TimeoutError:
             return True
@@ -97,20 +97,20 @@ class Conversation:
             stopping.cancel()
         return False
 
-    async def _accept(self, received: InferMessage) -> None:
+    def _accept(self, received: InferMessage) -> None:
         message = received.head
         name = message.model_name
         answer = StreamAnswer(name)
         stream = None
         try:
-            decoupled = await self._server.decoupled(name, message.model_version)
+            model = self._server.find(name, message.model_version)
             headers = forwarded(self._forward, self._context)
             regions = self._server.regions
             request = decode_request(received, self._deadline, regions, headers)
             answer.on_close = partial(regions.release, request)
-            stream = await self._server.infer(request)
+            stream = model.infer(request)
             empty_final = wants_empty_final(message.parameters)
-            answer.ordered = not decoupled
+            answer.ordered = not model.decoupled
             answer.connect(request, stream, empty_final)
         except InferenceError as error:
             answer.refuse(refusal(message, error), error)
@@ -164,9 +164,13 @@ class Conversation:
         answer.queued = True
         message = answer.next()
         answer.queued = False
-        if answer.error is not None and self._fail_fast:
+        if answer.error is not None and (self._fail_fast or self._late(answer.error)):
             raise answer.error
         return message
+
+    def _late(self, error: InferenceError) -> bool:
+        """Whether the call has had its time, so that nobody hears what is told in-band."""
+        return self._deadline is not None and isinstance(error, DeadlineExceededError)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error

@@ -70,4 +70,4 @@ def _guarded(method: Method, needed: Restriction | None) -> Method:
             )
         return await method.handler(request, context)
 
-    return replace(method, handler=handler)
+    return replace(method, handler=handler, start=None)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
 from penstock.core.header_forward import HeaderForward
-from penstock.core.stream import only
 from penstock.models.config_file import config_to_message
 from penstock.models.server import InferenceServer
 from penstock.models.views import TensorMetadata
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
-from penstock.rpc.context import Method, Reply, RpcContext, Service, Unary
+from penstock.rpc.context import (
+    Answering,
+    Method,
+    RpcContext,
+    Service,
+    Unary,
+    waiting_for,
+)
 from penstock.rpc.conversation import Conversation
 from penstock.rpc.forward import forwarded
-from penstock.rpc.infer_message import InferMessage, parse_infer
+from penstock.rpc.infer_message import InferMessage, InferReader
 from penstock.rpc.parameters import load_parameters, unload_dependents
 from penstock.rpc.response_parts import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import clean
+from penstock.rpc.unary_answer import UnaryAnswer
 
 NAME = "inference.GRPCInferenceService"
 
@@ -34,6 +41,7 @@ class InferenceServicer:
     def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
         self._forward = forward
+        self._reader = InferReader()
         self._encoder = ResponseEncoder()
         self._memory = SharedMemoryMethods(server.regions)
 
@@ -64,9 +72,9 @@ class InferenceServicer:
             "ModelInfer",
             pb.ModelInferRequest,
             pb.ModelInferResponse,
-            self.ModelInfer,
-            parse=parse_infer,
-            eager=True,
+            waiting_for(self.ModelInfer),
+            parse=self._reader.read,
+            start=self.ModelInfer,
         )
         stream = Method(
             "ModelStreamInfer",
@@ -75,15 +83,18 @@ class InferenceServicer:
             self.ModelStreamInfer,
             client_streaming=True,
             server_streaming=True,
-            parse=parse_infer,
+            parse=self._reader.read,
         )
         return Service(NAME, [*methods, infer, stream])
 
     # -- inference ----------------------------------------------------------------------------
 
-    async def ModelInfer(self, message: InferMessage, context: RpcContext) -> Reply:
-        name, version = message.head.model_name, message.head.model_version
-        if await self._server.decoupled(name, version):
+    def ModelInfer(
+        self, message: InferMessage, context: RpcContext, to: Answering
+    ) -> Callable[[], None] | None:
+        head = message.head
+        model = self._server.find(head.model_name, head.model_version)
+        if model.decoupled:
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
@@ -91,14 +102,11 @@ class InferenceServicer:
         regions = self._server.regions
         request = decode_request(message, context.deadline, regions, headers)
         try:
-            stream = await self._server.infer(request)
-            try:
-                response = await only(stream)
-            finally:
-                stream.close()
-            return self._encoder.encode(request, stream.model_version, response)
-        finally:
+            stream = model.infer(request)
+        except BaseException:
             regions.release(request)
+            raise
+        return UnaryAnswer(request, to, self._encoder, regions).follow(stream)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[InferMessage], context: RpcContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +16,7 @@ from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
-from penstock.rpc.context import Metadata, Method, Reply, StatusError, serialized
+from penstock.rpc.context import Metadata, Method, Reply, Starter, StatusError, serialized
 from penstock.rpc.native.packing import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route
 from penstock.rpc.status import StatusCode, sendable, status_code
@@ -43,6 +43,7 @@ class Call(Stream):
     _timer: asyncio.TimerHandle | None = None
     _writer: asyncio.Future[None] | None = None
     _packing: Packing | None = None
+    _leave: Callable[[], None] | None = None
 
     def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
         connection = self.connection = shell.connection
@@ -124,11 +125,11 @@ class Call(Stream):
         loop = self._shell.loop
         try:
             if self._method.eager:
-                task = begin(loop, coroutine, self._returned)
+                task = begin(loop, coroutine, self.returned)
             else:
                 task = loop.create_task(coroutine)
         except (Exception, asyncio.CancelledError) as error:  # what ends the call, not the pass
-            self._raised(error)
+            self.raised(error)
             return
         if task is None:
             return
@@ -138,7 +139,21 @@ class Call(Stream):
         if self.deadline is not None:
             self._timer = loop.call_at(self.deadline, self._expired)
 
+    def start(self, start: Starter, request: Any) -> None:
+        """Have a method answer that needs no coroutine."""
+        try:
+            self._leave = start(request, self, self)
+        except Exception as error:  # what ends the call, not the pass
+            self.raised(error)
+
+    def _left(self) -> None:
+        """Nobody waits for the answer any more."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
     def on_reset(self, code: ErrorCode) -> None:
+        self._left()
         if self._packing is not None:
             self._packing.cancel()
         if self._task is not None and not self._task.done():
@@ -161,23 +176,24 @@ class Call(Stream):
         if self._timer is not None:
             self._timer.cancel()
         if task.cancelled():
-            self._raised(asyncio.CancelledError())
+            self.raised(asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            self._raised(error)
+            self.raised(error)
         else:
-            self._returned(task.result())
+            self.returned(task.result())
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _returned(self, response: Reply | None) -> None:
-        """The handler is done: send its response, if it returned one, and that all is well."""
+    def returned(self, response: Reply | None) -> None:
+        """The method is done: send its response, if it returned one, and that all is well."""
+        self._leave = None
         if self.closed or self.finished:
             return
         try:
             if self._packing is not None:
                 response = self._packing.keep(response)
                 if self._packing.busy:
-                    self._packing.then(partial(self._returned, None))
+                    self._packing.then(partial(self.returned, None))
                     return
             end = responses.OK
             if self._trailing:
@@ -185,7 +201,7 @@ class Call(Stream):
             parts, size = ((), 0) if response is None else self._framed(response)
             beginning = b"" if self.answered else self._beginning()
         except Exception as error:  # what a method returns may not be fit to be sent
-            self._raised(error)
+            self.raised(error)
             return
         if not self.answered:
             self._outbox.headers(self, beginning)
@@ -194,7 +210,9 @@ class Call(Stream):
         self._outbox.finish(self, end)
         self._shell.wake()
 
-    def _raised(self, error: BaseException) -> None:
+    def raised(self, error: BaseException) -> None:
+        """The method has failed."""
+        self._leave = None
         if isinstance(error, InferenceError):
             self.fail(StatusError(status_code(error), error.message))
         elif isinstance(error, StatusError):
@@ -210,6 +228,7 @@ class Call(Stream):
         if self._packing is not None:
             self._packing.cancel()
         self.fail(status)
+        self._left()
         if self._task is not None:
             self._task.cancel()
 
@@ -247,7 +266,7 @@ class Call(Stream):
     def _drained(self, failure: Exception | None) -> None:
         """All that was compressed aside is sent."""
         if failure is not None:
-            self._raised(failure)
+            self.raised(failure)
         self.on_writable()
 
     def _beginning(self) -> bytes:

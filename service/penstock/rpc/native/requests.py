@@ -106,9 +106,13 @@ class UnaryCall(ReadingCall):
         try:
             request = self._request(*message)
         except InternalError as error:
-            self._raised(error)
+            self.raised(error)
             return
-        self.run(self._method.handler(request, self))
+        method = self._method
+        if method.start is not None:
+            self.start(method.start, request)
+        else:
+            self.run(method.handler(request, self))
 
     async def _handle_compressed(self, flag: int, data: Buffer) -> Any:
         request = self._request(flag, await self._inflated(flag, data))

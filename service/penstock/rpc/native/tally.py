@@ -103,8 +103,8 @@ class TalliedCall(Call):
         self._settle(succeeded=False)
         super().fail(status, *extra)
 
-    def _returned(self, response: Reply | None) -> None:
-        super()._returned(response)  # which may end in `fail`
+    def returned(self, response: Reply | None) -> None:
+        super().returned(response)  # which may end in `fail`
         self._settle(succeeded=True)
 
     def _settle(self, *, succeeded: bool) -> None:

@@ -1,0 +1,76 @@
+"""What requests have in common that differ in the contents of their tensors only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.protocol import grpc_service_pb2 as pb
+
+DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
+
+_LARGE = 8 << 10
+"""Bytes of a message from which a copy of its tensors costs more than a view."""
+
+
+class RequestForm:
+    """The head of such requests, decoded, and where their messages have the contents.
+
+    `spans` are where the raw contents begin and end in a message, one an input.
+    """
+
+    __slots__ = ("_inputs", "_literals", "_outputs", "_spans", "head")
+
+    def __init__(
+        self, head: pb.ModelInferRequest, message: Buffer, spans: Sequence[tuple[int, int]]
+    ) -> None:
+        self.head = head
+        self._inputs = [
+            (tensor.name, DATATYPES.get(tensor.datatype, DataType.INVALID), tuple(tensor.shape))
+            for tensor in head.inputs
+        ]
+        self._outputs = tuple(output.name for output in head.outputs)
+        self._spans = tuple(spans)
+        ends = (0, *(end for _, end in spans))
+        begins = [begin for begin, _ in spans]
+        self._literals = [
+            (at, begin, bytes(message[at:begin])) for at, begin in zip(ends, begins, strict=False)
+        ]
+
+    @staticmethod
+    def fits(head: pb.ModelInferRequest) -> bool:
+        """Whether requests with this head need no look at anything but the tensors' contents."""
+        if head.id or head.parameters or not head.inputs:
+            return False
+        if len({tensor.name for tensor in head.inputs}) != len(head.inputs):
+            return False
+        if any(tensor.parameters or tensor.HasField("contents") for tensor in head.inputs):
+            return False
+        return not any(output.parameters for output in head.outputs)
+
+    def contents(self, message: Buffer) -> list[Buffer] | None:
+        """The raw contents of a message of the right length, if it is of this form."""
+        for begin, end, literal in self._literals:
+            if message[begin:end] != literal:
+                return None
+        if len(message) >= _LARGE:
+            message = memoryview(message)
+        return [message[begin:end] for begin, end in self._spans]
+
+    def request(self, raw: Sequence[Buffer], deadline: float | None) -> InferenceRequest:
+        """The request with these contents."""
+        inputs = {
+            name: Tensor(datatype, shape, buffer)
+            for (name, datatype, shape), buffer in zip(self._inputs, raw, strict=True)
+        }
+        head = self.head
+        return InferenceRequest(
+            head.model_name,
+            head.model_version,
+            "",
+            inputs,
+            self._outputs,
+            deadline=deadline,
+            form=self,
+        )

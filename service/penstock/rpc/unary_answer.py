@@ -1,0 +1,66 @@
+"""The answer to a request of which one response is expected; no task waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream, the_only
+from penstock.regions.registry import Regions
+from penstock.rpc.context import Answering
+from penstock.rpc.response_parts import ResponseEncoder
+
+
+class UnaryAnswer:
+    """Sends what comes on a stream to whoever asked: unary is a stream of one (G-34)."""
+
+    __slots__ = ("_encoder", "_regions", "_request", "_responses", "_stream", "_to")
+
+    def __init__(
+        self,
+        request: InferenceRequest,
+        to: Answering,
+        encoder: ResponseEncoder,
+        regions: Regions,
+    ) -> None:
+        self._request = request
+        self._to = to
+        self._encoder = encoder
+        self._regions = regions
+        self._responses: list[InferenceResponse] = []
+        self._stream: ResponseStream | None = None
+
+    def follow(self, stream: ResponseStream) -> Callable[[], None] | None:
+        """Answer with what comes on `stream`; what to call when nobody wants it any more.
+
+        `None` when all has been said already.
+        """
+        self._stream = stream
+        stream.watch(self._look)
+        return None if self._stream is None else self._leave
+
+    def _leave(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            self._end()
+            stream.close()
+
+    def _look(self) -> None:
+        stream = self._stream
+        if stream is None:
+            return
+        self._responses += stream.take()
+        if not stream.exhausted:
+            return
+        self._end()
+        try:
+            response = the_only(self._responses, stream.error)
+            reply = self._encoder.encode(self._request, stream.model_version, response)
+        except Exception as error:  # the response may be unfit to be encoded
+            self._to.raised(error)
+        else:
+            self._to.returned(reply)
+
+    def _end(self) -> None:
+        self._stream = None  # which refers to this in turn
+        self._regions.release(self._request)
