@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.core.countdown import Countdown
+from penstock.core.descriptors import DescriptorReserve
 from penstock.gateway.forward import HEADER_NAMES
 
 _IDLE_SECONDS = 3600
@@ -52,6 +53,7 @@ class _Connections:
     def __init__(self, app: ASGIApp) -> None:
         self._state = ServerState()
         self._lost = asyncio.Event()
+        self._descriptors = DescriptorReserve()
         self._config = Config(
             app,
             http=HttpToolsProtocol,
@@ -70,7 +72,7 @@ class _Connections:
 
     def protocol(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return _Protocol(self._config, self._state, self._lost.set)
+        return _Protocol(self._config, self._state, self._descriptors, self._lost.set)
 
     async def close(self, grace: Countdown) -> None:
         """Close idle connections at once, others after their request, the rest after `grace`."""
@@ -97,9 +99,21 @@ class _Connections:
 class _Protocol(HttpToolsProtocol):
     """uvicorn's protocol, which also keeps headers' names and tells when its connection is gone."""
 
-    def __init__(self, config: Config, state: ServerState, lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        descriptors: DescriptorReserve,
+        lost: Callable[[], None],
+    ) -> None:
         super().__init__(config, state, {})
+        self._descriptors = descriptors
         self._tell_lost = lost
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self._descriptors.admits(transport):
+            transport.abort()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.core.descriptors import DescriptorReserve
 from penstock.http2.keepalive import Ages, Strikes
 from penstock.http2.limits import Limits
 from penstock.rpc.native.workers import Workers
@@ -41,6 +42,7 @@ class Endpoint:
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.tasks: set[asyncio.Task[object]] = set()
         self.workers = Workers()
+        self._descriptors = DescriptorReserve()
         self._keepalive = keepalive
         self._shells: set[Shell] = set()
         self._closing = False
@@ -55,9 +57,11 @@ class Endpoint:
             without_calls=keepalive.permit_without_calls,
         )
 
-    def accept(self, shell: Shell) -> bool:
-        """Take a new connection, unless the server is closing or it does not speak HTTP/2."""
+    def accept(self, shell: Shell, transport: asyncio.BaseTransport) -> bool:
+        """Take a new connection if there is room, the server stays, and it speaks HTTP/2."""
         if self._closing or (self.encrypted and not shell.agreed):
+            return False
+        if not self._descriptors.admits(transport):
             return False
         self._shells.add(shell)
         return True

@@ -49,7 +49,7 @@ class Shell(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         self.peer = peer_name(transport)
-        if not self.endpoint.accept(self):
+        if not self.endpoint.accept(self, transport):
             transport.abort()
             return
         self._flush()

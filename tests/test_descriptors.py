@@ -1,0 +1,126 @@
+"""A real server that has no file descriptors left: it serves on, and recovers."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from penstock.protocol import grpc_service_pb2 as pb
+from serving import Served, serving, wait_until
+
+FLOOD = 300
+
+
+class Client:
+    """One channel, which is there before the flood."""
+
+    def __init__(self, server: Served) -> None:
+        self.channel = grpc.insecure_channel(server.grpc)
+
+    def call(self, name: str, request: Message) -> Any:
+        method = self.channel.unary_unary(
+            f"/inference.GRPCInferenceService/{name}",
+            getattr(pb, f"{name}Request").SerializeToString,
+            getattr(pb, f"{name}Response").FromString,
+        )
+        return method(request, timeout=20)
+
+    def live(self) -> bool:
+        return bool(self.call("ServerLive", pb.ServerLiveRequest()).live)
+
+
+@contextmanager
+def flood(port: int) -> Iterator[list[socket.socket]]:
+    """Connections that say nothing."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(FLOOD)
+        ]
+
+
+def limit(server: Served, more: int) -> None:
+    """Let the server have so many descriptors more than it has."""
+    pid = server.process.pid
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files(server) + more, hard))
+
+
+def open_files(server: Served) -> int:
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def cpu_seconds(server: Served) -> float:
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def refused(connection: socket.socket) -> bool:
+    """Whether the server has left; raises when it says nothing at all."""
+    connection.settimeout(10)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+_CONFIG = """
+backend: "identity"
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+parameters { key: "penstock.host" value: { string_value: "process" } }
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    """With a model that is not loaded, and whose instance is a process."""
+    (tmp_path / "models" / "apart" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "apart" / "config.pbtxt").write_text(_CONFIG)
+    explicit = "--model-control-mode=explicit"
+    with serving(tmp_path / "models", tmp_path / "log", explicit) as server:
+        yield server
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+def test_connections_leave_descriptors_for_models(server: Served, port: str) -> None:
+    client = Client(server)
+    assert client.live()
+    limit(server, 150)
+    with flood(server.ports[port]) as connections:
+        assert refused(connections[-1])
+        client.call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="apart"))
+        assert client.call("ModelReady", pb.ModelReadyRequest(name="apart")).ready
+        assert server.log.read_text().count("Connections are refused") == 1
+    wait_until(lambda: Client(server).live())
+
+
+@pytest.mark.parametrize("port", ["grpc", "http"])
+def test_server_without_a_descriptor_left_serves_on_and_recovers(server: Served, port: str) -> None:
+    client = Client(server)
+    assert client.live()
+    before, lines = open_files(server), server.log.read_text().count("\n")
+    limit(server, 0)
+    with flood(server.ports[port]) as connections:
+        assert refused(connections[-1])
+        busy = cpu_seconds(server)
+        time.sleep(1)
+        assert cpu_seconds(server) - busy < 0.3
+        assert client.live()
+    wait_until(lambda: open_files(server) <= before)
+    limit(server, 1000)
+    assert Client(server).live()
+    assert server.log.read_text().count("\n") - lines <= 2
