@@ -43,6 +43,14 @@ def test_reader_sees_what_was_written(shared: Shared) -> None:
     assert bytes(shared.view.view(second, 6)) == b"second"
 
 
+def test_reader_sees_which_batch_was_begun_last_whatever_else_is_written() -> None:
+    shared = Shared(1 << 20)
+    assert shared.view.begun == 0
+    shared.arena.begin((1 << 40) + 3)
+    shared.put(b"x" * (1 << 20))
+    assert shared.view.begun == (1 << 40) + 3
+
+
 def test_block_is_free_when_its_last_view_is_gone(shared: Shared) -> None:
     view = shared.view.view(shared.put(bytes(1 << 20)), 1 << 20)
     array = np.frombuffer(view, np.float32)[1000:2000].reshape(10, 100)

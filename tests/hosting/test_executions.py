@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fakes import in_virtual_time
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
@@ -118,6 +121,30 @@ async def test_executions_are_counted_with_their_times() -> None:
     assert statistics.execution_count == 1
     counted = statistics.batches[5]
     assert (counted.compute_input.ns, counted.compute_infer.ns) == (100, 400)
+
+
+@given(st.integers(0, 6), st.integers(0, 6))
+def test_only_what_was_not_begun_is_given_back_but_not_the_first(done: int, begun: int) -> None:
+    @in_virtual_time
+    async def play() -> None:
+        some = executions(ahead=16)
+        batches = {number: batch() for number in range(1, 7)}
+        for number, each in batches.items():
+            some.sent(number, each, nothing)
+        for number in range(1, done + 1):
+            some.done(number, 0, 0, QUICK)
+        expected = [each for n, each in batches.items() if n > max(begun, done + 1)]
+        assert some.not_begun(begun) == expected
+        assert len(some) == 6 - done - len(expected)
+
+    play()
+
+
+async def test_batches_that_overlap_are_not_given_back() -> None:
+    some = executions(serial=False)
+    for number in (1, 2):
+        some.sent(number, batch(), nothing)
+    assert some.not_begun(0) == []
 
 
 async def test_batch_that_is_not_known_changes_nothing() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,6 +196,23 @@ async def test_batch_that_a_dying_process_has_not_begun_goes_to_the_next_one(
         await everything(begun)
     assert len(await everything(ahead)) == 1
     assert puppets.statistics.in_flight == 0
+
+
+async def test_what_a_process_has_begun_is_not_executed_again(
+    puppets: Puppets, tmp_path: Path
+) -> None:
+    """Even where it has ended before it could say that the batch before that was done."""
+    mark = tmp_path / "noted"
+    instance = await puppets.start(serial=True, mark=str(mark))
+    sent = [
+        puppets.tell(instance, replace(order("note"), id=id))[0][0]
+        for id in ("done", "die", "waiting")
+    ]
+    for inference in sent[:2]:
+        with pytest.raises(UnavailableError, match="exited with status 9"):
+            await everything(inference)
+    assert len(await everything(sent[2])) == 1
+    assert mark.read_text().split() == ["done", "die", "waiting"]
 
 
 async def test_batch_is_not_sent_a_third_time(puppets: Puppets) -> None:

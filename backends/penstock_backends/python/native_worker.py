@@ -81,6 +81,7 @@ class NativeWorker:
     async def _execute(self, header: Any, payload: memoryview) -> None:
         """Start a batch; the next one may come at once, since requests overlap."""
         number, packed = header
+        self._stub.begin(number)
         begun = time.monotonic_ns()
         batch = self._stub.accept(packed, payload, self._terms)
         started = time.monotonic_ns()

@@ -144,6 +144,10 @@ class Stub:
             reply.cancelled = True
         return reply
 
+    def begin(self, number: int) -> None:
+        """A batch is going to be executed."""
+        self._out.begin(number)
+
     def forget(self, number: int) -> None:
         """The model has answered."""
         self._replies.pop(number, None)

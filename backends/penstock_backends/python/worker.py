@@ -154,6 +154,7 @@ class Worker:
 
     def _execute(self, header: Any, payload: memoryview) -> bool:
         number, packed = header
+        self._stub.begin(number)
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
@@ -266,6 +267,7 @@ class Worker:
 
     async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
         number, packed = header
+        self._stub.begin(number)
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()

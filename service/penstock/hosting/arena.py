@@ -2,13 +2,15 @@
 
 Each direction has an arena of its own: anonymous memory (no file to leak, whoever dies) that both
 processes map. Its writer allocates blocks; the reader tells which ones it no longer looks at. What
-one model process has written may be lent to another, which maps it as well.
+one model process has written may be lent to another, which maps it as well. Behind the blocks is
+the number of the batch that the writer has begun last, to be read when it is dead.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import weakref
 from collections import defaultdict
@@ -34,10 +36,14 @@ LEND_FROM = 256 * 1024
 """Bytes from which it is cheaper to have another process map a block than to copy it."""
 
 
+_BEGUN = 4096
+"""Bytes behind the blocks: a page, of which the first word counts."""
+
+
 def create(size: int) -> int:
     """The descriptor of new shared memory; pages count only once they are written."""
     descriptor = os.memfd_create("penstock-arena", os.MFD_CLOEXEC)
-    os.ftruncate(descriptor, size)
+    os.ftruncate(descriptor, size + _BEGUN)
     return descriptor
 
 
@@ -50,7 +56,8 @@ class Arena:
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self._bytes = memoryview(self._memory)
-        self._size = len(self._memory)
+        self._size = len(self._memory) - _BEGUN
+        self._begun = self._bytes[self._size :].cast("Q")
         self._end = 0
         self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._classes: dict[int, int] = {}
@@ -60,6 +67,10 @@ class Arena:
     def used(self) -> int:
         """Blocks that are in use."""
         return len(self._classes)
+
+    def begin(self, batch: int) -> None:
+        """Let the reader know, whatever comes, that this batch has been begun."""
+        self._begun[0] = batch
 
     def put(self, data: Buffer) -> int | None:
         """Copy `data` into a block; its offset, or `None` when there is no room."""
@@ -106,6 +117,12 @@ class ArenaView:
         self._on_free = on_free
         self._region = region
         self._watched: dict[int, weakref.ref[object]] = {}
+
+    @property
+    def begun(self) -> int:
+        """The number of the batch that the writer has begun last; 0 before the first."""
+        at = len(self._memory) - _BEGUN
+        return int.from_bytes(self._memory[at : at + 8], sys.byteorder)
 
     def place(self, offset: int, block: memoryview) -> RegionSlice | None:
         """Where a block that was viewed lies, for other processes that can map the same memory."""

@@ -147,7 +147,10 @@ class Connection:
         self._executions.sent(self._submit(batch), batch, done)
 
     def repeat(self, batch: Sequence[Inference]) -> None:
-        """Send a batch that the process before this one was given, but has not begun."""
+        """Send a batch that the process before this one was given, but has not begun.
+
+        So a request is executed once, or not at all (which its client is told).
+        """
         self._executions.repeated(self._submit(batch), batch)
 
     def _submit(self, batch: Sequence[Inference]) -> int:
@@ -194,8 +197,9 @@ class Connection:
         return await self._child.fate()
 
     def not_begun(self) -> list[Sequence[Inference]]:
-        """The batches that were sent ahead, of which a process that died has seen nothing."""
-        batches = self._executions.not_begun()
+        """The batches that were sent ahead, and that a process that died has not executed."""
+        assert self._memory is not None
+        batches = self._executions.not_begun(self._memory.begun)
         for batch in batches:
             self._requests.release(batch)
         return batches

@@ -34,7 +34,6 @@ class Executions:
         self._limit = limit
         self._on_late = on_late
         self._open: dict[int, Sequence[Inference]] = {}
-        self._repeated: set[int] = set()
         self._window: float = 1 if serial else inf
         self._on_room: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -43,8 +42,7 @@ class Executions:
         return len(self._open)
 
     def repeated(self, number: int, batch: Sequence[Inference]) -> None:
-        """The process has been given a batch that another one has not begun, or not finished."""
-        self._repeated.add(number)
+        """The process has been given a batch that another one has not begun."""
         self.sent(number, batch, _nobody)
 
     def sent(self, number: int, batch: Sequence[Inference], on_room: Callable[[], None]) -> None:
@@ -83,15 +81,15 @@ class Executions:
         """The batch that is executing and may wait for others; none where batches overlap."""
         return next(iter(self._open.values()), ()) if self._serial else ()
 
-    def not_begun(self) -> list[Sequence[Inference]]:
-        """Take back the batches behind the one that is executing.
+    def not_begun(self, begun: int) -> list[Sequence[Inference]]:
+        """Take back what was sent ahead and was not begun; `begun` is the last batch that was.
 
-        Not those of a backend that overlaps its batches, nor what is here for the second time:
-        what a process does quickly it may have begun before it told us of the end of the last.
+        Not the first of those that are open, which may be what ended the process while it was
+        read, nor any of a backend that overlaps its batches.
         """
         if not self._serial:
             return []
-        waiting = [number for number in list(self._open)[1:] if number not in self._repeated]
+        waiting = [number for number in list(self._open)[1:] if number > begun]
         return [self._open.pop(number) for number in waiting]
 
     def clear(self) -> None:

@@ -157,6 +157,7 @@ class Host:
 
     async def _execute(self, number: int, batch: Batch) -> None:
         async with self._turn:
+            self.memory.begin(number)
             begun = time.monotonic_ns()
             # While it waited for its turn, some of its clients may have left.
             batch = [(reply, request) for reply, request in batch if not reply.done]

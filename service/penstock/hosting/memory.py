@@ -33,6 +33,7 @@ class SharedMemory:
         self._arena: Arena | None = Arena(out)
         self._lender = lender
         view = ArenaView(into, self._released, ArenaRegion(into) if lender else None)
+        self._view: ArenaView | None = view
         if borrower is not None:
             borrower.on_return = self._released
         self.exchange = Exchange(self._arena, view, lender, borrower)
@@ -50,9 +51,20 @@ class SharedMemory:
     def close(self) -> None:
         """Nobody is left to tell; the memory goes with the last tensor that looks at it."""
         self._tell = None
-        self._arena, self.exchange = None, INLINE
+        self._arena, self._view, self.exchange = None, None, INLINE
         if self._lender is not None:
             self._lender.close()
+
+    def begin(self, batch: int) -> None:
+        """This side begins to execute a batch."""
+        if self._arena is not None:
+            self._arena.begin(batch)
+
+    @property
+    def begun(self) -> int:
+        """The batch that the other side has begun last, 0 before the first; until `close`."""
+        assert self._view is not None
+        return self._view.begun
 
     def free(self, blocks: Iterable[Block]) -> None:
         """The other side no longer looks at blocks of ours, or at some that were lent to it."""

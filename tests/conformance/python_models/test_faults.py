@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.python_models.client import Client, RefusedError, floats
+from conformance.python_models.client import Client, Order, RefusedError, floats
 from conformance.python_models.repository import DECOUPLED, PythonModel, parameter, write_models
 from serving import Served, alive, serving, wait_until
 
@@ -81,6 +81,15 @@ _VICTIM = """
 
         def kills_itself(self, x):
             os.kill(os.getpid(), signal.SIGKILL)
+
+        def notes(self, x):
+            with open(self.path("noted"), "a") as file:
+                file.write(f"{int(x.flat[0])} ")
+            return answer(x)
+
+        def notes_and_exits(self, x):
+            self.notes(x)
+            os._exit(3)
 
         def closes_files(self, x):
             os.closerange(3, 4096)
@@ -361,6 +370,26 @@ def test_execution_has_its_time(client: Client, hurried: Victim, way: str) -> No
     assert (error.code, error.message) == ("UNAVAILABLE", hurried.down(reason))
     hurried.release()
     assert hurried.pid()
+
+
+def test_no_request_is_executed_twice(client: Client, victim: Victim) -> None:
+    """Quick executions are sent ahead, and answers may be lost that were not on their way."""
+    asked = [(n, "notes_and_exits" if n in (60, 90) else "notes") for n in range(200)]
+    orders = [client.begin("victim", {"X": floats(n)}, request_id=id) for n, id in asked]
+    answered = {n for n, order in enumerate(orders) if _answered(order)}
+    noted = [int(word) for word in victim.path("noted").read_text().split()]
+    assert len(noted) == len(set(noted))
+    assert answered == set(noted) & answered
+    assert answered.isdisjoint({60, 90})
+
+
+def _answered(order: Order) -> bool:
+    try:
+        order.result()
+    except RefusedError as error:
+        assert "exited with status 3; it is being restarted" in error.message
+        return False
+    return True
 
 
 def test_idle_process_that_is_killed_comes_back(client: Client, victim: Victim) -> None:

@@ -148,6 +148,14 @@ class Puppet(Backend):
     def missing(self, _: InferenceRequest) -> Outcome:
         return NotFoundError("no such thing")
 
+    def note(self, request: InferenceRequest) -> Outcome:
+        """Leave the request's id in the file `mark`, and end the process if it is `die`."""
+        with open(self.context.settings["mark"], "a") as file:
+            file.write(f"{request.id}\n")
+        if request.id == "die":
+            os._exit(9)
+        return InferenceResponse()
+
     def exit(self, request: InferenceRequest) -> Outcome:
         os._exit(int(request.parameters["n"]))
 
