@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fakes import make_response, model_config
 from penstock.core.config import (
@@ -54,6 +55,9 @@ def oldest(**fields: Any) -> ModelConfig:
 
 def direct(**fields: Any) -> ModelConfig:
     return config(direct=StrategyDirect(**fields))
+
+
+BOTH = pytest.mark.parametrize("model", [direct(), oldest()], ids=["direct", "oldest"])
 
 
 @dataclass
