@@ -48,6 +48,14 @@ def test_what_a_model_sees_makes_a_difference(changes: dict[str, Any]) -> None:
     assert KEYS.key(REQUEST) != KEYS.key(replace(REQUEST, **changes))
 
 
+@pytest.mark.contract("RC-12")
+def test_a_prompt_that_begins_as_another_is_another() -> None:
+    """Prefixes are what an engine's own cache is about."""
+    prompts = [Tensor.from_strings([text]) for text in ("Once upon", "Once upon a time")]
+    keys = {KEYS.key(InferenceRequest("m", inputs={"A": prompt})) for prompt in prompts}
+    assert len(keys) == 2
+
+
 @pytest.mark.parametrize("keys", [CacheKeys("n", 1), CacheKeys("m", 2), CacheKeys("m", 1, b"x")])
 def test_models_versions_and_loads_are_told_apart(keys: CacheKeys) -> None:
     assert KEYS.key(REQUEST) != keys.key(REQUEST)

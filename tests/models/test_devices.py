@@ -9,6 +9,7 @@ import pytest
 from penstock.models.devices import visible_gpus
 
 
+@pytest.mark.contract("I-18")
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -17,6 +18,11 @@ from penstock.models.devices import visible_gpus
         ({"CUDA_VISIBLE_DEVICES": "0,1,2"}, [0, 1]),
         ({"CUDA_VISIBLE_DEVICES": ""}, []),
         ({"CUDA_VISIBLE_DEVICES": "-1"}, []),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, [0]),
+        ({"CUDA_VISIBLE_DEVICES": "1,7,0"}, [0]),
+        ({"CUDA_VISIBLE_DEVICES": "7"}, []),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-8d0b2d3f"}, [0]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8d0b2d3f,GPU-5fd4f087"}, [0, 1]),
         ({"TRITON_SERVER_CPU_ONLY": "1"}, []),
     ],
 )

@@ -155,6 +155,7 @@ async def test_an_execution_returns_before_its_streams_end() -> None:
         assert await marks(inference.stream) == []
 
 
+@pytest.mark.contract("I-11")
 async def test_blocking_work_runs_on_the_instances_own_thread() -> None:
     script, thread = Script(), threading.current_thread()
     async with _started(script):

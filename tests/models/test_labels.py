@@ -13,7 +13,7 @@ from penstock.models.labels import read_labels
 CONFIG = ModelConfig(output=(ModelOutput(name="A", label_filename="a.txt"), ModelOutput(name="B")))
 
 
-@pytest.mark.contract("X-03")
+@pytest.mark.contract("X-03", "C-16")
 @pytest.mark.parametrize("text", [b"zero\n\n two\r\nthree", b"zero\n\n two\r\nthree\n"])
 def test_a_line_is_the_label_of_its_index(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "a.txt").write_bytes(text)

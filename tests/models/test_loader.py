@@ -436,7 +436,7 @@ async def test_a_failed_warm_up_fails_the_load(house: House) -> None:
     assert house.script.finalized == 1
 
 
-@pytest.mark.contract("RC-01")
+@pytest.mark.contract("RC-01", "C-37")
 @pytest.mark.parametrize(
     ("cache", "wanted", "executions"),
     [

@@ -74,6 +74,16 @@ async def test_new_version_takes_over(house: House, tmp_path: Path) -> None:
     assert await house.poll() == ["m 2"]
 
 
+@pytest.mark.contract("C-16")
+async def test_a_changed_file_of_labels_loads_anew(house: House, tmp_path: Path) -> None:
+    labels = tmp_path / "m" / "labels.txt"
+    labels.write_text("one")
+    await house.poll()
+    later(labels)
+    await house.poll()
+    assert len(house.loader.instances) == 2
+
+
 async def test_changed_file_loads_anew(house: House, tmp_path: Path) -> None:
     await house.poll()
     later(tmp_path / "m" / "config.pbtxt")

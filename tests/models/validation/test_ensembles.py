@@ -28,6 +28,24 @@ def test_ensemble_that_is_right_passes() -> None:
     validate(_ensemble(STEP))
 
 
+@pytest.mark.contract("AC-14")
+@pytest.mark.parametrize(
+    ("tensors", "problem"),
+    [
+        ({"output": []}, "ensemble tensor 'B' is unused in ensemble 'm'"),
+        (
+            {"input": []},
+            "output 'B' for ensemble 'm' is not written: at least one of its depending tensors,"
+            " 'A', is not connected",
+        ),
+    ],
+)
+def test_tensors_of_an_ensemble_are_not_filled_in(tensors: dict[str, Any], problem: str) -> None:
+    """As the real server has it, whose texts these are."""
+    assert refusal(_ensemble(STEP, **tensors)) == problem
+
+
+@pytest.mark.contract("C-39")
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
