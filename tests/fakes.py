@@ -31,6 +31,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.reaper import Reaper
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
+from penstock.models.origin import origin_of
 from penstock.models.repository import ModelFiles
 from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler
@@ -351,6 +352,7 @@ class FakeLoader(ModelLoader):
     """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version.
 
     `failures` are raised for versions, `broken` for models; `before` is run for a model first.
+    A model knows what it was loaded from if the loader `remembers`; otherwise it may have changed.
     """
 
     def __init__(self) -> None:
@@ -362,6 +364,7 @@ class FakeLoader(ModelLoader):
         self.broken: dict[str, BaseException] = {}
         self.before: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         self.held = False
+        self.remembers = False
         self.instances: list[FakeInstance] = []
         self.given_up = 0
         self.loading = 0
@@ -387,7 +390,11 @@ class FakeLoader(ModelLoader):
         config = replace(model_config(), name=files.name)
         instances = (instance,)
         scheduler = DirectScheduler(instances)
-        return Model(config, version, instances, scheduler, Statistics(), folder=files.folder)
+        origin = origin_of(files, version) if self.remembers else None
+        statistics = Statistics()
+        return Model(
+            config, version, instances, scheduler, statistics, folder=files.folder, origin=origin
+        )
 
 
 def write_model(

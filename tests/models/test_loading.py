@@ -106,6 +106,7 @@ async def test_an_ensemble_brings_what_it_needs(house: House) -> None:
 
 
 async def test_a_model_that_serves_is_not_loaded_again_for_an_ensemble(house: House) -> None:
+    house.loader.remembers = True
     await house.load("a")
     served = house.lifecycle.find("a", 1)
     await house.load("pair")

@@ -187,7 +187,6 @@ async def test_an_instance_of_another_kind_takes_over(house: House) -> None:
     [
         lambda house: house.write(groups(2), "dynamic_batching { }"),
         lambda house: (house.path / "m" / "1" / "weights").write_bytes(b"new"),
-        lambda house: None,
     ],
 )
 async def test_anything_else_is_a_load_anew(

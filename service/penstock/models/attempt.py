@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from penstock.core.errors import InferenceError
 from penstock.core.relay import as_inference_error
@@ -30,10 +30,13 @@ class Attempt:
         self._loaded: dict[int, Model | Resizing] = {}
         self._failures: dict[int, InferenceError] = {}
 
-    async def run(self, wanted: Sequence[int], make: MakeModel) -> str:
-        """Load the versions `wanted`, which serve afterwards, alone; answers why not all could."""
+    async def run(self, wanted: Sequence[int], make: MakeModel, kept: Collection[int] = ()) -> str:
+        """Load the versions `wanted`, which serve afterwards, alone; answers why not all could.
+
+        Those to be `kept` serve already, and go on as they are.
+        """
         try:
-            loads = (self._load(version, make) for version in wanted)
+            loads = (self._load(version, make) for version in wanted if version not in kept)
             await asyncio.gather(*loads, return_exceptions=True)
         except BaseException:
             self._discard()

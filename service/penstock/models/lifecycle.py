@@ -192,15 +192,22 @@ class ModelLifecycle:
         return failures
 
     async def _poll(self, overrides: Overrides) -> Polled:
-        """What the repository holds of models, and of what they need and does not serve."""
+        """What the repository holds of models, and of what they need.
+
+        What is needed and came with a request, or cannot be read any more, serves on as it is.
+        """
         polled: Polled = {}
         todo = set(overrides)
         while todo:
             found = await asyncio.gather(*(self._read(n, overrides.get(n)) for n in todo))
             polled |= zip(todo, found, strict=True)
             needs = (needs_of(files.config) for files in found if isinstance(files, ModelFiles))
-            todo = {need for need in set().union(*needs) if not self.served(need)} - polled.keys()
-        return polled
+            todo = set().union(*needs) - polled.keys() - self._folders.keys()
+        return {
+            name: files
+            for name, files in polled.items()
+            if name in overrides or isinstance(files, ModelFiles) or not self.served(name)
+        }
 
     async def _read(self, name: str, override: ModelOverride | None) -> ModelFiles | InferenceError:
         try:

@@ -98,6 +98,15 @@ class ModelLoader:
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         return self._model(files, config, version, labels, instances, scheduler, statistics, origin)
 
+    async def unchanged(self, model: Model, files: ModelFiles, version: int) -> bool:
+        """Whether `model` is what its files say, and well: loading it would change nothing."""
+        origin = model.origin
+        if origin is None or files.folder is not None or not model.alive:
+            return False
+        if files.config not in (origin.config, model.config):
+            return False
+        return (await asyncio.to_thread(origin_of, files, version)).files == origin.files
+
     async def resizing(self, model: Model, files: ModelFiles, version: int) -> Resizing | None:
         """Start what `model` lacks to be what its files say; `None` if it must be loaded anew.
 
@@ -142,9 +151,10 @@ class ModelLoader:
         validate(config)
         refuse_unsupported(config)
         labels = await asyncio.to_thread(read_labels, config, files.path)
+        origin = await asyncio.to_thread(origin_of, files, version)
         instances, scheduler = compose(config, find)
         statistics = statistics_of(config, self._measurement)
-        return self._model(files, config, version, labels, instances, scheduler, statistics)
+        return self._model(files, config, version, labels, instances, scheduler, statistics, origin)
 
     def _model(
         self,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from penstock.core.errors import ConfigError, InferenceError
 from penstock.core.request import ANY_VERSION
 from penstock.models.attempt import Attempt
 from penstock.models.catalog import ModelCatalog
-from penstock.models.dependencies import Dependencies, Failure
+from penstock.models.dependencies import Dependencies, Failure, Node
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles, versions_to_load
@@ -25,7 +25,8 @@ class Loading:
     """One load: of models that were asked for, what they need, and the ensembles above them.
 
     Models load side by side; an ensemble waits for its own parts only. Each is tried once,
-    and `retries` times more when its backend fails.
+    and `retries` times more when its backend fails. What serves already as its files say is
+    left alone.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Loading:
         self._slots = slots
         self._retries = retries
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._renewed: set[str] = set()
         self.failures: dict[str, Failure] = {}
 
     async def run(self, names: Iterable[str]) -> None:
@@ -85,11 +87,26 @@ class Loading:
             wanted = versions_to_load(node.files, node.files.config.version_policy)
         except InferenceError as error:
             return error.message
+        kept = await self._unchanged(node, wanted.keys())
+        if kept == wanted.keys() == versions.ready().keys():
+            return ""
+        self._renewed.add(name)
         attempt = Attempt(node.files, versions, self._retirement)
-        reason = await attempt.run(list(wanted), self._make)
+        reason = await attempt.run(list(wanted), self._make, kept)
         if reason and node.needs:  # what served is made of parts that may be on their way out
             self._retirement.unload(name, versions)
         return reason
+
+    async def _unchanged(self, node: Node, wanted: Set[int]) -> set[int]:
+        """The versions that serve and would be no other if they were loaded once more."""
+        if not self._renewed.isdisjoint(node.needs):
+            return set()
+        files, kept = node.files, set()
+        for version, model in self._catalog.served(files.name).items():
+            if version in wanted and await self._loader.unchanged(model, files, version):
+                logger.info("'%s' version %s has not changed", files.name, version)
+                kept.add(version)
+        return kept
 
     def _misfit(self, name: str) -> str:
         """Why the models of an ensemble do not fit together; empty when they do."""

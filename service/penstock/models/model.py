@@ -276,6 +276,11 @@ class Model:
         )
 
     @property
+    def alive(self) -> bool:
+        """Whether every instance can work, also those that get no requests."""
+        return not self.loss and all(instance.alive for instance in self.instances)
+
+    @property
     def loss(self) -> str:
         """Why no instance will ever work again; empty while one may."""
         lost = all(instance.lost for instance in self._active or self.instances)

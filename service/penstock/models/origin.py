@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from penstock.core.config import ModelConfig
+from penstock.models.fingerprint import Fingerprint, fingerprint
 from penstock.models.repository import CONFIG_FILE, ModelFiles
 
 
@@ -16,7 +14,7 @@ class Origin:
     """What a version was loaded from: its configuration as polled, and the state of its files."""
 
     config: ModelConfig
-    files: frozenset[tuple[str, int, int]]
+    files: Fingerprint
 
     def differs_in_instances_only(self, other: Origin) -> bool:
         """Whether changing the instances is all there is to do, and is something to do."""
@@ -34,16 +32,6 @@ def origin_of(files: ModelFiles, version: int) -> Origin:
     Reads the disk.
     """
     ours = files.versions[version]
-    others = {path for path in files.versions.values() if path != ours}
-    skipped = others | {files.path / "configs", files.path / CONFIG_FILE}
-    found = {*_files(files.path, skipped), *_files(ours, set())}
-    return Origin(files.config, frozenset(found))
-
-
-def _files(top: Path, skipped: set[Path]) -> Iterator[tuple[str, int, int]]:
-    for folder, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if Path(folder, name) not in skipped]
-        for name in names:
-            if (path := Path(folder, name)) not in skipped and path.exists():
-                about = path.stat()
-                yield str(path), about.st_mtime_ns, about.st_size
+    others = {str(path) for path in files.versions.values() if path != ours}
+    skipped = others | {str(files.path / "configs"), str(files.path / CONFIG_FILE)}
+    return Origin(files.config, fingerprint(files.path, skipped) | fingerprint(ours))

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import NamedTuple
 
+from penstock.models.fingerprint import Fingerprint, fingerprint
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer
 
 logger = logging.getLogger(__name__)
-
-Fingerprint = frozenset[tuple[str, int, int]]
-"""Every file and folder of a model: its path, when it was changed, and its size."""
 
 Snapshot = Mapping[str, Fingerprint]
 
@@ -79,19 +75,4 @@ class RepositoryPoller:
                 logger.exception("following the model repository failed")
 
     def _snapshot(self) -> Snapshot:
-        return {path.name: frozenset(_files(path)) for path in self._repository.models()}
-
-
-def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    """Everything below a folder; a link is what it points to, each folder counts once."""
-    todo, entered = [str(folder)], set[int]()
-    while todo:
-        with os.scandir(todo.pop()) as entries:
-            for entry in entries:
-                status = entry.stat()
-                if not entry.is_dir():
-                    yield entry.path, status.st_mtime_ns, status.st_size
-                elif status.st_ino not in entered:
-                    entered.add(status.st_ino)
-                    todo.append(entry.path)
-                    yield entry.path, 0, 0
+        return {path.name: fingerprint(path) for path in self._repository.models()}
