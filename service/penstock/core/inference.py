@@ -218,14 +218,12 @@ class Inference:
         begun = self.compute_start or now
         output_start = self.compute_output_start or now
         input_end = self.compute_input_end or begun
-        statistics.success.add(now - self.start)
-        statistics.waited(begun - self.start)
         compute_input = input_end - begun
-        compute_infer = max(output_start - input_end, 0)
-        compute_output = max((self.compute_end or now) - output_start, 0)
-        statistics.compute_input.add(compute_input)
-        statistics.compute_infer.add(compute_infer)
-        statistics.compute_output.add(compute_output)
+        compute_infer = output_start - input_end if output_start > input_end else 0
+        end = self.compute_end or now
+        compute_output = end - output_start if end > output_start else 0
+        waited = begun - self.start
+        statistics.succeeded(now - self.start, waited, compute_input, compute_infer, compute_output)
         if self.within is not None:
             self.within.add(compute_input, compute_infer, compute_output)
         statistics.inference_count += self.rows

@@ -64,6 +64,16 @@ class SummarizedStatistics(Statistics):
             cache_miss=SummarizedDuration(),
         )
 
+    def succeeded(
+        self, all_in_all: int, waited: int, compute_input: int, compute_infer: int, output: int
+    ) -> None:
+        """A request was executed and answered: nanoseconds in all, and at its stations."""
+        self.waited(waited)
+        self.success.add(all_in_all)
+        self.compute_input.add(compute_input)
+        self.compute_infer.add(compute_infer)
+        self.compute_output.add(output)
+
     def waited(self, ns: int) -> None:
         """A request that was executed had waited so long."""
         Statistics.waited(self, ns)

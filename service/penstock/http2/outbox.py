@@ -21,6 +21,8 @@ _ENOUGH = 64 << 10
 _WORTH_KEEPING = 32 << 10
 """Parts as large as this are cheaper to write by themselves than to join."""
 _DEFAULT_WINDOW = 65_535
+_SHORT = frames.SMALLEST_MAX_FRAME
+"""Bytes of a header block that always fits into one frame."""
 
 
 class Outbox:
@@ -99,14 +101,7 @@ class Outbox:
 
     def body(self, stream: Stream, parts: Sequence[Buffer], size: int) -> None:
         """Bytes of a response, which must not change any more."""
-        if not (
-            size <= stream.window
-            and size <= self.window
-            and size <= self.max_frame
-            and not stream.waiting_size
-            and not self.paused
-            and self._size < _BURST
-        ):
+        if not self._fits(stream, size):
             self._wait(stream, parts, size)
             return
         stream.window -= size
@@ -114,6 +109,29 @@ class Outbox:
         self._size += size
         self._ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, stream.id))
         self._ready += parts
+
+    def respond(
+        self, stream: Stream, begin: bytes, parts: Sequence[Buffer], size: int, end: bytes
+    ) -> None:
+        """All of a response: the fields that it begins with, its bytes, and its trailers."""
+        if self.lowered_table or max(len(begin), len(end)) > _SHORT or not self._fits(stream, size):
+            self.headers(stream, begin)
+            self.body(stream, parts, size)
+            self.finish(stream, end)
+            return
+        stream.answered = stream.finished = True
+        self.window -= size
+        self._size += size + len(begin) + len(end)
+        pack, number = HEADER.pack, stream.id
+        self._ready += (
+            pack(0, len(begin), _HEADERS, END_HEADERS, number),
+            begin,
+            pack(size >> 16, size & 0xFFFF, _DATA, 0, number),
+            *parts,
+            pack(0, len(end), _HEADERS, END_HEADERS | END_STREAM, number),
+            end,
+        )
+        self._ended(stream)
 
     def respond_plainly(self, stream: Stream, block: bytes, body: bytes) -> None:
         """A response without trailers, as HTTP knows them."""
@@ -123,6 +141,17 @@ class Outbox:
         self.headers(stream, block)
         self.body(stream, [body], len(body))
         self.finish(stream, b"")
+
+    def _fits(self, stream: Stream, size: int) -> bool:
+        """Whether so many bytes of a stream may go out at once, in one frame."""
+        return (
+            size <= stream.window
+            and size <= self.window
+            and size <= self.max_frame
+            and not stream.waiting_size
+            and not self.paused
+            and self._size < _BURST
+        )
 
     def finish(self, stream: Stream, trailers: bytes) -> None:
         """The trailers of a response, or all of it if nothing went before, and its end."""

@@ -18,7 +18,7 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock.core.request import InferenceRequest, parse_version
+from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.exit import ExitLog
 from penstock.models.index import model_index
@@ -325,10 +325,10 @@ class InferenceServer:
         return True
 
     def _find(self, name: str, version: str) -> Model:
-        self._refuse_when_exiting()
-        if not self._started:
+        if self._exiting or not self._started:
+            self._refuse_when_exiting()
             raise UnavailableError("Server not ready")
-        return self._lifecycle.find(name, parse_version(version))
+        return self._lifecycle.find(name, parse_version(version) if version else ANY_VERSION)
 
     def _refuse_when_exiting(self) -> None:
         if self._exiting:

@@ -36,13 +36,13 @@ class ResponseEncoder:
 
     def _head(self, model: str, version: str, outputs: Mapping[str, Tensor]) -> bytes:
         """Everything before the id and the contents."""
-        described = [(name, t.datatype.value, t.shape) for name, t in outputs.items()]
-        key = model, version, *described
+        key = (model, version, *[(name, t.datatype, t.shape) for name, t in outputs.items()])
         head = self._heads.get(key)
         if head is None:
             message = pb.ModelInferResponse(model_name=model, model_version=version)
-            for name, datatype, shape in described:
-                message.outputs.add(name=name, datatype=datatype, shape=shape)
+            for name, tensor in outputs.items():
+                datatype = tensor.datatype.value
+                message.outputs.add(name=name, datatype=datatype, shape=tensor.shape)
             if len(self._heads) >= _REMEMBERED:
                 self._heads.clear()
             head = self._heads[key] = message.SerializeToString()

@@ -203,12 +203,18 @@ class Call(Stream):
         except Exception as error:  # what a method returns may not be fit to be sent
             self.raised(error)
             return
+        if response is not None and not self.answered:
+            self._outbox.respond(self, beginning, parts, size, end)
+        else:
+            self._finish(beginning, parts, size, end)
+        self._shell.wake()
+
+    def _finish(self, beginning: bytes, parts: Sequence[Buffer], size: int, end: bytes) -> None:
         if not self.answered:
             self._outbox.headers(self, beginning)
-        if response is not None:
+        if size:
             self._outbox.body(self, parts, size)
         self._outbox.finish(self, end)
-        self._shell.wake()
 
     def raised(self, error: BaseException) -> None:
         """The method has failed."""
