@@ -52,7 +52,11 @@ Call = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 class GrpcioContext:
-    """`RpcContext` over a servicer context of `grpc.aio`."""
+    """`RpcContext` over a servicer context of `grpc.aio`.
+
+    One task writes, which goes on when whoever waits for it is cancelled: a status that is sent
+    while grpc has given up waiting for a message may never reach the client.
+    """
 
     request_compressed: bool | None = None
     writes_at_once = False
@@ -94,8 +98,8 @@ class GrpcioContext:
         self._compress = wanted
 
     async def write(self, message: Reply) -> None:
+        self.write_nowait(message)
         await self.writable()
-        await self._send(message)
 
     def write_nowait(self, message: Reply) -> bool:
         self._waiting.append(message)
