@@ -45,6 +45,30 @@ def _failure(asked: Asked) -> InferenceError:
     return asked.stream.error
 
 
+# -- depth ---------------------------------------------------------------------------------------
+
+
+def test_a_chain_of_steps_that_answer_at_once_may_be_long() -> None:
+    length = 2000
+    steps = [step("next", f"T{n}", f"T{n + 1}") for n in range(length)]
+    names = iter(range(1, length + 1))
+    model = FakeModel(answer=lambda _: {f"T{next(names)}": ONE})
+    asked = ask(EnsembleScheduler(plan(steps, f"T{length}"), [model] * length), {"T0": ONE})
+    assert asked.taken() == [{f"T{length}": [1]}]
+
+
+def test_any_number_of_calls_may_wait_for_a_model_that_refuses_them() -> None:
+    model = FakeModel()
+    scheduler = EnsembleScheduler(plan([step("m", "A", "B")], "B"), [model], 1)
+    asked = [ask(scheduler, {"A": ONE}) for _ in range(2000)]
+    model.refusal = UnavailableError("it is gone")
+    model.streams[0].fail(model.refusal)
+    assert {_failure(each).message for each in asked} == {"in ensemble 'ens', it is gone"}
+    model.refusal = None
+    assert ask(scheduler, {"A": ONE}).stream.error is None
+    assert len(model.requests) == 2
+
+
 # -- one answer ----------------------------------------------------------------------------------
 
 

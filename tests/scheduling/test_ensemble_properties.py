@@ -182,7 +182,7 @@ def test_nothing_is_left_running_of_a_decoupled_request_that_is_cancelled(
 
 def _running_of(house: House, asked: Asked) -> list[tuple[int, int]]:
     """The calls that belong to a request, by its run."""
-    runs = [run for run in house.scheduler._ensemble.runs if run._inference is asked.inference]
+    runs = [run for run in house.scheduler._ensemble.runs if run._sink is asked.inference.stream]
     streams = {id(call._stream) for run in runs for call in run._calls}
     return [
         (number, call)

@@ -9,7 +9,8 @@ from penstock.core.errors import InferenceError
 from penstock.core.inference import Inference
 from penstock.scheduling.ensemble_limit import StepLimit
 from penstock.scheduling.ensemble_plan import EnsemblePlan
-from penstock.scheduling.ensemble_run import Ensemble, EnsembleRun, StepModel
+from penstock.scheduling.ensemble_run import EnsembleRun
+from penstock.scheduling.ensemble_steps import Ensemble, StepModel
 
 
 class EnsembleScheduler:

@@ -30,7 +30,7 @@ class Caller(Protocol):
     """Who made a call and wants its answers."""
 
     def accepts(self, call: StepCall) -> bool:
-        """Whether another answer may come now."""
+        """Whether another answer of a decoupled step may come now."""
 
     def answered(self, call: StepCall, response: InferenceResponse, *, last: bool) -> None:
         """An answer; after the `last` one the call is over."""
@@ -42,7 +42,17 @@ class Caller(Protocol):
 class StepCall:
     """Takes answers as they come and as its caller accepts them; the stream calls back."""
 
-    __slots__ = ("_caller", "_moving", "_stream", "heard", "mark", "number", "strand", "turns")
+    __slots__ = (
+        "_caller",
+        "_moving",
+        "_stream",
+        "heard",
+        "mark",
+        "number",
+        "step",
+        "strand",
+        "turns",
+    )
 
     def __init__(
         self, caller: Caller, number: int, step: Step, strand: Strand, mark: SequenceMark
@@ -52,6 +62,7 @@ class StepCall:
         self._moving = False
         self.heard = False
         self.number = number
+        self.step = step
         self.strand = strand
         self.mark = mark
         self.turns = Turns() if step.decoupled else None
@@ -68,7 +79,11 @@ class StepCall:
             return
         self._moving = True
         caller, last = self._caller, False
-        while not last and caller.accepts(self) and (response := stream.pop()) is not None:
+        may_wait = self.turns is not None
+        while not last and (not may_wait or caller.accepts(self)):
+            response = stream.pop()
+            if response is None:
+                break
             last = stream.exhausted and stream.error is None
             caller.answered(self, response, last=last)
         self._moving = False

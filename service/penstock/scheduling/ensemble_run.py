@@ -2,115 +2,82 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
-from penstock.core.errors import (
-    InferenceError,
-    InvalidRequestError,
-    RejectedError,
-    UnavailableError,
-)
-from penstock.core.inference import ComputeTimes, Inference
-from penstock.core.region import RegionSlice
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import FailureReason
-from penstock.core.stream import ResponseStream
+from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.inference import Inference
+from penstock.core.request import InferenceResponse
+from penstock.scheduling.ensemble_answer import EnsembleAnswer
 from penstock.scheduling.ensemble_call import StepCall, Strand
-from penstock.scheduling.ensemble_limit import StepLimit
-from penstock.scheduling.ensemble_plan import EnsemblePlan, Step
 from penstock.scheduling.ensemble_sequence import SequenceMark
+from penstock.scheduling.ensemble_steps import Ensemble, step_places, step_request
 from penstock.scheduling.ensemble_wave import Wave
-
-
-class StepModel(Protocol):
-    """What an ensemble sees of a model that one of its steps calls."""
-
-    def infer(
-        self, request: InferenceRequest, within: ComputeTimes | None = None
-    ) -> ResponseStream:
-        """Admit a request, whose times are added to `within`. Raises what admission refuses."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ensemble:
-    """What all requests to an ensemble share: `models` and `limits` are those of the steps."""
-
-    plan: EnsemblePlan
-    models: Sequence[StepModel]
-    limits: Sequence[StepLimit] = ()
-    runs: set[EnsembleRun] = field(default_factory=set)
 
 
 class EnsembleRun:
     """Calls the steps whose inputs are known, and answers when the outputs are.
 
     Ends when its stream does. There is no task: streams call back, and any call may be over before
-    the line that makes it returns. So a call is counted as open from the moment it is decided on.
+    the line that makes it returns. So a call is counted as open from the moment it is decided on,
+    and made by a loop at the bottom of the stack, however many follow each other at once.
     """
 
     __slots__ = (
+        "_answer",
+        "_calling",
         "_calls",
         "_demand",
         "_ensemble",
-        "_inference",
         "_mark",
         "_open",
+        "_request",
         "_sink",
-        "_times",
+        "_todo",
         "_waiting",
     )
 
     def __init__(self, ensemble: Ensemble, inference: Inference) -> None:
-        request = inference.request
+        request = self._request = inference.request
         self._ensemble = ensemble
-        self._inference = inference
+        self._answer = EnsembleAnswer(ensemble.plan.name, inference)
         self._sink = inference.stream
         self._demand = ensemble.plan.demand(request.requested_outputs)
         self._mark = SequenceMark(
             request.correlation_id, request.sequence_start, request.sequence_end
         )
-        self._times = ComputeTimes()
         self._calls: set[StepCall] = set()
+        self._todo: deque[tuple[Strand, int]] = deque()
+        self._calling = False
         self._open = 0
         self._waiting = 0  # calls that have no place yet among those that may run at a time
 
     def begin(self) -> None:
         """Call the first steps."""
-        plan, inputs = self._ensemble.plan, self._inference.request.inputs
+        plan, inputs = self._ensemble.plan, self._request.inputs
         self._ensemble.runs.add(self)
         self._sink.connect(self._stop, self._resume if plan.decoupled else None)
         strand = Strand(Wave(self._demand))
         ready = strand.wave.arrive(inputs)
-        ready += strand.wave.arrive({name: None for name in plan.optional if name not in inputs})
+        if plan.optional:
+            absent = dict.fromkeys(name for name in plan.optional if name not in inputs)
+            ready += strand.wave.arrive(absent)
         self._advance(strand, ready)
         self._settle()
 
     def fail(self, error: InferenceError) -> None:
         """Answer with the error of a step; what runs is cancelled (contract E-07)."""
-        if self._sink.ended:
-            return
-        # The real server counts such a failure here a second time (contract ME-28).
-        statistics = self._inference.statistics
-        statistics.fail.add(time.monotonic_ns() - self._inference.start)
-        statistics.failures[FailureReason.OTHER] += 1
-        # It was the queue of another model that rejected; an ensemble has none.
-        cls = UnavailableError if isinstance(error, RejectedError) else type(error)
-        self._sink.fail(cls(f"in ensemble '{self._ensemble.plan.name}', {error.message}"))
-        self._stop()
+        if not self._sink.ended:
+            self._answer.fail(error)
+            self._stop()
 
     # -- what calls tell ----------------------------------------------------------------------
 
     def accepts(self, call: StepCall) -> bool:
-        """Whether an answer may be taken; those of a decoupled step wait until there is room."""
-        if self._sink.ended:
-            return False
-        if call.turns is None:
-            return True
-        return not (self._waiting or self._sink.full or call.turns.full)
+        """Whether an answer of a decoupled step may be taken: it waits until there is room."""
+        assert call.turns is not None
+        return not (self._sink.ended or self._waiting or self._sink.full or call.turns.full)
 
     def answered(self, call: StepCall, response: InferenceResponse, *, last: bool) -> None:
         """Go on with what a step has made. Of a step that is not decoupled, once."""
@@ -135,12 +102,13 @@ class EnsembleRun:
     # -- going on -----------------------------------------------------------------------------
 
     def _take_in(self, call: StepCall, response: InferenceResponse) -> None:
-        try:
-            mark = call.mark.after(response.parameters)
-        except InvalidRequestError as error:
-            return self.fail(error)
-        outputs = self._ensemble.plan.steps[call.number].outputs
-        made = {link.tensor: response.outputs.get(link.name) for link in outputs}
+        mark, outputs = call.mark, response.outputs
+        if response.parameters:
+            try:
+                mark = mark.after(response.parameters)
+            except InvalidRequestError as error:
+                return self.fail(error)
+        made = {link.tensor: outputs.get(link.name) for link in call.step.outputs}
         strand = call.strand
         if call.turns is not None:
             strand = Strand(Wave(self._demand), call.turns)
@@ -151,11 +119,20 @@ class EnsembleRun:
         self._open += len(ready)
         strand.calls += len(ready)
         if not strand.calls or strand.wave.complete:
-            self._answer(strand)
-        limits = self._ensemble.limits
+            self._finish(strand)
         for number in ready:
-            if self._sink.ended:
-                return
+            self._todo.append((strand, number))
+        if not self._calling:
+            self._calling = True
+            try:
+                self._call_all()
+            finally:
+                self._calling = False
+
+    def _call_all(self) -> None:
+        limits, todo = self._ensemble.limits, self._todo
+        while todo and not self._sink.ended:
+            strand, number = todo.popleft()
             if not limits or limits[number].enter(partial(self._admitted, strand, number)):
                 self._call(strand, number)
             else:
@@ -171,42 +148,22 @@ class EnsembleRun:
         return True
 
     def _call(self, strand: Strand, number: int) -> None:
-        asked, step = self._inference.request, self._ensemble.plan.steps[number]
+        asked, ensemble = self._request, self._ensemble
+        step = ensemble.plan.steps[number]
         inputs, mark = strand.wave.take(step)
-        mark = mark or self._mark
+        if mark is None:
+            mark = self._mark
         call = StepCall(self, number, step, strand, mark)
         self._calls.add(call)
-        request = InferenceRequest(
-            step.model,
-            step.version,
-            asked.id,
-            inputs,
-            step.requested,
-            asked.parameters,
-            asked.priority,
-            asked.timeout,
-            mark.correlation_id,
-            mark.start,
-            mark.end,
-            asked.deadline,
-            output_places=self._places(step) if asked.output_places else asked.output_places,
-            callers=asked.callers,
-        )
+        places = asked.output_places
+        if places:
+            places = step_places(asked, ensemble.plan, self._demand, step)
+        request = step_request(asked, step, inputs, mark, places)
         try:
-            stream = self._ensemble.models[number].infer(request, self._times)
+            stream = ensemble.models[number].infer(request, self._answer.times)
         except InferenceError as error:
             return self.fail(error)
         return call.listen(stream)
-
-    def _places(self, step: Step) -> Mapping[str, RegionSlice]:
-        """Outputs of a step that are outputs of the ensemble as they are, and nothing else: the
-        step's model may put them where the client wants them."""
-        asked, uses = self._inference.request, self._demand.uses
-        if self._ensemble.plan.decoupled or asked.classes:
-            return {}
-        places = asked.output_places
-        links = (link for link in step.outputs if uses.get(link.tensor) == 1)
-        return {link.name: places[link.tensor] for link in links if link.tensor in places}
 
     def _leave(self, call: StepCall) -> None:
         """A call is no longer open; its place is free."""
@@ -219,13 +176,13 @@ class EnsembleRun:
     def _over(self, call: StepCall) -> None:
         """Nothing more comes of a call."""
         if not call.strand.calls:
-            self._answer(call.strand)
+            self._finish(call.strand)
         if not self._open:
             self._settle()
 
     # -- answering ----------------------------------------------------------------------------
 
-    def _answer(self, strand: Strand) -> None:
+    def _finish(self, strand: Strand) -> None:
         """Send what a wave has come to, in its turn, or know that nothing will: it is complete, or
         no call works on it any more."""
         if strand.answered:
@@ -244,48 +201,23 @@ class EnsembleRun:
             self._send([response])
 
     def _send(self, responses: Sequence[InferenceResponse]) -> None:
-        for left, response in zip(range(len(responses) - 1, -1, -1), responses, strict=True):
-            if not left and not self._open:
-                self._succeed()
-                response = response.as_final()
-            self._sink.send(response)
+        last = not self._open
+        if last and responses:
+            self._ensemble.runs.discard(self)
+        self._answer.send(responses, last=last)
 
     def _settle(self) -> None:
         """End when no call is open."""
-        if self._open or self._sink.ended:
-            return
-        if self._ensemble.plan.decoupled:
-            self._succeed()
-            self._sink.end()
-        else:
-            self.fail(
-                InvalidRequestError(
-                    f"[request id: {self._inference.request.id or '<id_unknown>'}] unexpected"
-                    " deadlock, at least one output is not set while no more ensemble steps can be"
-                    " made"
-                )
-            )
-
-    def _succeed(self) -> None:
-        """Count the request; its compute times are the sums of its steps' (contract E-15)."""
-        inference, times = self._inference, self._times
-        inference.compute_input_end = inference.compute_start + times.compute_input
-        inference.compute_output_start = inference.compute_input_end + times.compute_infer
-        inference.compute_end = inference.compute_output_start + times.compute_output
-        inference.statistics.executed(
-            inference.rows, times.compute_input, times.compute_infer, times.compute_output
-        )
-        self._ensemble.runs.discard(self)
+        if not self._open and not self._sink.ended:
+            self._stop()
+            self._answer.end(decoupled=self._ensemble.plan.decoupled)
 
     # -- the reader ---------------------------------------------------------------------------
 
     def _resume(self, _: int = 0) -> None:
         """There may be room again for answers of decoupled steps."""
-        for call in self._decoupled():
+        for call in [call for call in self._calls if call.turns is not None]:
             call.move()
-
-    def _decoupled(self) -> Iterable[StepCall]:
-        return [call for call in self._calls if call.turns is not None]
 
     def _stop(self) -> None:
         """Nobody waits for an answer: cancel every call (contract E-13)."""

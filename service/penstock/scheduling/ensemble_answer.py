@@ -1,0 +1,66 @@
+"""`EnsembleAnswer`: what the reader of a request to an ensemble gets, and what is counted of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    RejectedError,
+    UnavailableError,
+)
+from penstock.core.inference import ComputeTimes, Inference
+from penstock.core.request import InferenceResponse
+from penstock.core.statistics import FailureReason
+
+
+class EnsembleAnswer:
+    """The responses to one request; `times` are summed by those who answer the steps."""
+
+    __slots__ = ("_inference", "_name", "sink", "times")
+
+    def __init__(self, name: str, inference: Inference) -> None:
+        self._name = name
+        self._inference = inference
+        self.sink = inference.stream
+        self.times = ComputeTimes()
+
+    def send(self, responses: Sequence[InferenceResponse], *, last: bool) -> None:
+        """Pass responses on; after the `last` nothing will come."""
+        for left, response in zip(range(len(responses) - 1, -1, -1), responses, strict=True):
+            if last and not left:
+                self._succeed()
+                response = response.as_final()
+            self.sink.send(response)
+
+    def end(self, *, decoupled: bool) -> None:
+        """No step has any more to say: enough where any number of responses is right."""
+        if decoupled:
+            self._succeed()
+            self.sink.end()
+            return
+        id = self._inference.request.id or "<id_unknown>"
+        text = "unexpected deadlock, at least one output is not set while no more ensemble steps"
+        self.fail(InvalidRequestError(f"[request id: {id}] {text} can be made"))
+
+    def fail(self, error: InferenceError) -> None:
+        """Answer with the error of a step (contract E-07)."""
+        # The real server counts such a failure here a second time (contract ME-28).
+        statistics = self._inference.statistics
+        statistics.fail.add(time.monotonic_ns() - self._inference.start)
+        statistics.failures[FailureReason.OTHER] += 1
+        # It was the queue of another model that rejected; an ensemble has none.
+        cls = UnavailableError if isinstance(error, RejectedError) else type(error)
+        self.sink.fail(cls(f"in ensemble '{self._name}', {error.message}"))
+
+    def _succeed(self) -> None:
+        """Count the request; its compute times are the sums of its steps' (contract E-15)."""
+        inference, times = self._inference, self.times
+        inference.compute_input_end = inference.compute_start + times.compute_input
+        inference.compute_output_start = inference.compute_input_end + times.compute_infer
+        inference.compute_end = inference.compute_output_start + times.compute_output
+        inference.statistics.executed(
+            inference.rows, times.compute_input, times.compute_infer, times.compute_output
+        )
