@@ -207,9 +207,16 @@ def test_streams_beyond_the_limit_are_refused() -> None:
     assert refused == (FrameType.RST_STREAM, 0, 7, bytes([0, 0, 0, ErrorCode.REFUSED_STREAM]))
 
 
-def test_streams_for_which_somebody_still_works_count() -> None:
-    server = opened(Limits(max_concurrent_streams=3))
+def test_streams_for_which_somebody_still_works_take_no_place_of_others() -> None:
+    server = opened(Limits(max_concurrent_streams=3, max_lingering_streams=4))
     server.connection.lingering = 3
+    server.receive(request(1) + request(3) + request(5) + request(7))
+    assert list(server.opened) == [1, 3, 5]
+
+
+def test_streams_for_which_somebody_still_works_have_a_bound_of_their_own() -> None:
+    server = opened(Limits(max_concurrent_streams=3, max_lingering_streams=4))
+    server.connection.lingering = 4
     server.receive(request(1))
     assert not server.opened
 

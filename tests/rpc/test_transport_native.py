@@ -6,7 +6,8 @@ import asyncio
 import mmap
 import shutil
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ class Handlers:
     def __init__(self) -> None:
         self.written = 0
         self.ended = asyncio.Event()
+        self.begun = 0
+        self.waiting = 0
+        self.lingering = 0
+        self.let_go = asyncio.Event()
 
     def service(self) -> Service:
         kinds = pb.ModelInferRequest, pb.ModelInferResponse
@@ -46,6 +51,7 @@ class Handlers:
                 Method("burst", *kinds, self.burst, eager=True),
                 Method("flood", *kinds, self.flood, server_streaming=True),
                 Method("listen", *kinds, self.listen, client_streaming=True),
+                Method("linger", *kinds, self.linger, eager=True),
             ],
         )
 
@@ -68,6 +74,18 @@ class Handlers:
         finally:
             self.ended.set()
         return pb.ModelInferResponse()
+
+    async def linger(self, _: Any, __: RpcContext) -> None:
+        """Wait for ever; once cancelled, until it is let go."""
+        self.begun += 1
+        self.waiting += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.waiting -= 1
+            self.lingering += 1
+            await self.let_go.wait()
+            self.lingering -= 1
 
 
 def echo(target: str, id: str) -> Any:
@@ -112,6 +130,46 @@ async def test_slow_reader_holds_no_more_than_its_bounds() -> None:
         # The window of the connection, which all of them share, and one message of each.
         assert handlers.written * 1000 <= 65_535 + 1000 * 1100 + (64 << 10)
         writer.close()
+
+
+async def test_calls_that_follow_a_mass_cancel_are_not_refused() -> None:
+    """One client gives up 1,000 calls and begins 1,000 others at once, while those still work."""
+    handlers = Handlers()
+    async with (
+        open_native([handlers.service()], LOCAL, Countdown(0)) as port,
+        wire(port, handlers) as client,
+    ):
+        given_up = client.begin(1000, "/s/linger")
+        await client.until(lambda: handlers.waiting == 1000)
+        client.cancel(given_up)
+        following = client.begin(1000, "/s/linger")
+        await client.until(lambda: handlers.begun + len(client.refused) == 2000)
+        assert (client.refused, handlers.lingering) == ([], 1000)
+        handlers.let_go.set()
+        client.cancel(following)
+        await client.until(lambda: not handlers.waiting and not handlers.lingering)
+
+
+async def test_calls_that_linger_have_a_bound() -> None:
+    """A client that gives up calls faster than they can end is refused, and no longer than that."""
+    handlers = Handlers()
+    limits = Limits(max_concurrent_streams=10, max_lingering_streams=15)
+    async with (
+        open_native([handlers.service()], LOCAL, Countdown(0), limits) as port,
+        wire(port, handlers) as client,
+    ):
+        for begun in (10, 10):
+            calls = client.begin(begun, "/s/linger")
+            await client.until(lambda: handlers.waiting == begun)  # noqa: B023
+            client.cancel(calls)
+            await client.until(lambda: not handlers.waiting)
+        client.begin(5, "/s/linger")
+        await client.until(lambda: len(client.refused) == 5)
+        assert handlers.lingering == 20
+        handlers.let_go.set()
+        await client.until(lambda: not handlers.lingering)
+        client.begin(5, "/s/linger")
+        await client.until(lambda: handlers.waiting == 5)
 
 
 async def test_message_larger_than_allowed_ends_its_method() -> None:
@@ -191,6 +249,62 @@ async def test_old_connection_is_asked_to_leave_and_closed() -> None:
         writer.write(frames.ping(b"draining", ack=True))
         last = frames.goaway(0, ErrorCode.NO_ERROR)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == last
+        writer.close()
+
+
+class Wire:
+    """A client by frames. `refused` are the streams that the server would not open."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.refused: list[int] = []
+        self._reader = reader
+        self._writer = writer
+        self._client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self._client.initiate_connection()
+
+    def begin(self, count: int, path: str) -> list[int]:
+        """Calls with an empty message, sent in one piece."""
+        streams = []
+        self._client.MAX_CLOSED_STREAMS = 1 << 16  # type: ignore[misc]
+        for _ in range(count):
+            streams.append(self._client.get_next_available_stream_id())
+            self._client.send_headers(streams[-1], _head(path))
+            self._client.send_data(streams[-1], bytes(5), end_stream=True)
+        return streams
+
+    def cancel(self, streams: list[int]) -> None:
+        """Give calls up, with what is sent next."""
+        for stream in streams:
+            self._client.reset_stream(stream, ErrorCode.CANCEL)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Say what there is to say, and wait for a condition."""
+        self._writer.write(self._client.data_to_send())
+        async with asyncio.timeout(PATIENCE):
+            while not condition():  # noqa: ASYNC110 (nothing else tells)
+                await asyncio.sleep(0.01)
+
+    async def hear(self) -> None:
+        """Read until the server has no more to say."""
+        while data := await self._reader.read(1 << 16):
+            for event in self._client.receive_data(data):
+                if isinstance(event, h2.events.StreamReset):
+                    assert event.error_code == ErrorCode.REFUSED_STREAM
+                    self.refused.append(event.stream_id)
+            self._writer.write(self._client.data_to_send())
+
+
+@asynccontextmanager
+async def wire(port: int, handlers: Handlers) -> AsyncIterator[Wire]:
+    """A client by frames of handlers that are let go at its end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    client = Wire(reader, writer)
+    hearing = asyncio.create_task(client.hear())
+    try:
+        yield client
+    finally:
+        handlers.let_go.set()
+        hearing.cancel()
         writer.close()
 
 

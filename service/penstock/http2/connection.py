@@ -250,8 +250,12 @@ class Connection(Generic[T]):
             self._blocks.skip(block)
             ids.reset(stream_id, by_us=True)
             return
-        taken = len(self.streams) + self.lingering
-        if taken >= self.limits.max_concurrent_streams or self.outbox.full:
+        limits = self.limits
+        if (
+            len(self.streams) >= limits.max_concurrent_streams
+            or self.lingering >= limits.max_lingering_streams
+            or self.outbox.full
+        ):
             self._blocks.skip(block)
             raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "too many streams")
         try:

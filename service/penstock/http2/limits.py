@@ -14,10 +14,12 @@ class Limits:
     method has taken yet, `connection_window` in all; one message of responses per stream that
     waits, and what is gathered for the next write. Frames that do no work (`idle_*`) and streams
     that clients reset (`reset_*`) are counted against a burst that refills at a rate; who exceeds
-    it is asked to calm down, and disconnected.
+    it is asked to calm down, and disconnected. Streams that are gone while somebody still works
+    for them do not stand in the way of others, up to `max_lingering_streams`.
     """
 
     max_concurrent_streams: int = 1024
+    max_lingering_streams: int = 2048
     max_frame_size: int = 1 << 20
     max_header_list_size: int = 64 << 10
     header_table_size: int = 4096
