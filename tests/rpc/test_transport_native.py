@@ -265,7 +265,7 @@ class Wire:
     def begin(self, count: int, path: str) -> list[int]:
         """Calls with an empty message, sent in one piece."""
         streams = []
-        self._client.MAX_CLOSED_STREAMS = 1 << 16  # type: ignore[misc]
+        self._client.MAX_CLOSED_STREAMS = 1 << 16
         for _ in range(count):
             streams.append(self._client.get_next_available_stream_id())
             self._client.send_headers(streams[-1], _head(path))
