@@ -31,6 +31,7 @@ class OnnxRuntimeBackend(Backend):
 
     batch_tensors = True
     eager = True
+    takes_device_tensors = True
 
     @classmethod
     async def complete_config(

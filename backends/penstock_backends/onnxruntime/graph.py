@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,11 +50,17 @@ class GraphTensor:
 
 
 class Graph:
-    """A session, and its tensors by name. `defaults` are inputs that need not be fed."""
+    """A session, and its tensors by name. `defaults` are inputs that need not be fed.
 
-    def __init__(self, session: Any, run_options: Any = None) -> None:
+    `memory` is the device, as ONNX Runtime calls it, on which tensors may be left; `None` is none.
+    """
+
+    def __init__(
+        self, session: Any, run_options: Any = None, memory: tuple[str, int] | None = None
+    ) -> None:
         self._session = session
         self._options = run_options
+        self.memory = memory
         self.inputs = _by_name(session.get_inputs())
         self.defaults = _by_name(session.get_overridable_initializers())
         self.outputs = _by_name(session.get_outputs())
@@ -67,6 +73,17 @@ class Graph:
             if self._has_bf16:
                 return self._run_values(feeds, names)
             outputs: list[Array] = self._session.run(names, feeds, self._options)
+        except Exception as error:  # ONNX Runtime has no base class for what it raises
+            raise InternalError(reason(error)) from error
+        return outputs
+
+    def run_bound(self, bind: Callable[[Any], None]) -> list[Any]:
+        """The outputs that `bind` has bound, as values that may be on a device."""
+        try:
+            binding = self._session.io_binding()
+            bind(binding)
+            self._session.run_with_iobinding(binding, self._options)
+            outputs: list[Any] = binding.get_outputs()
         except Exception as error:  # ONNX Runtime has no base class for what it raises
             raise InternalError(reason(error)) from error
         return outputs

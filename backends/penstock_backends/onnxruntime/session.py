@@ -11,7 +11,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import BackendNotInstalledError, ModelLoadError
 from penstock_backends.onnxruntime.graph import Graph, reason
 from penstock_backends.onnxruntime.model_file import model_file
-from penstock_backends.onnxruntime.providers import CPU, Device, Provider, providers
+from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers
 from penstock_backends.onnxruntime.settings import SessionSettings
 
 _ERRORS_ONLY = 3
@@ -39,7 +39,8 @@ def open_graph(path: Path, config: ModelConfig, settings: SessionSettings, devic
                 f"model '{config.name}' asks for {name}, which did not start; running: "
                 f"{', '.join(running)}"
             )
-    return Graph(session, _run_options(ort, settings))
+    memory = ("cuda", device.id) if CUDA in running else None
+    return Graph(session, _run_options(ort, settings), memory)
 
 
 def _runtime() -> Any:

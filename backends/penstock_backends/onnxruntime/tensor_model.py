@@ -15,6 +15,7 @@ from penstock.core.tensor import Array, DataType, Tensor
 from penstock_backends.onnxruntime.assembly import Assembly
 from penstock_backends.onnxruntime.autocomplete import states
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
+from penstock_backends.onnxruntime.device_run import DeviceRun
 from penstock_backends.onnxruntime.graph import Graph
 from penstock_backends.onnxruntime.shapes import (
     as_element,
@@ -39,9 +40,13 @@ class TensorModel:
         self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
+        self._device_run = DeviceRun.of(config, graph)
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""
+        run = self._device_run
+        if run is not None and len(requests) == 1 and run.suits(requests[0]):
+            return [run(requests[0])]
         return answer_each(requests, self._feeds, self._answer)
 
     def _feeds(self, request: InferenceRequest) -> Feeds:

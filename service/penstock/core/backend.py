@@ -83,12 +83,15 @@ class Backend(ABC):
     one request go ahead of their reader; a backend that merges what a slow reader leaves asks for
     a small one. `eager` says that `execute` asks for no current task (as `asyncio.timeout` and
     `TaskGroup` do) before it first waits: then it begins at once, without a task of its own.
+    `takes_device_tensors` says that inputs may be on a device, as one of the same process left
+    them there; those that are of no use to it are copied by `Tensor.numpy()`.
     """
 
     host: ClassVar[Host] = "thread"
     serial: ClassVar[bool] = True
     batch_tensors: ClassVar[bool] = False
     eager: ClassVar[bool] = False
+    takes_device_tensors: ClassVar[bool] = False
     process_main: ClassVar[str] = "penstock.hosting.host:run"
     window: ClassVar[Window] = WINDOW
 

@@ -48,7 +48,8 @@ class InferenceRequest:
     that go into memory which the client shares.
     `callers` are the instances, outermost first, that wait for the answer: each has made the next
     request while it executed the one before. Requests of the same `form` differ in nothing but the
-    contents of their tensors, which are as long, and the deadline.
+    contents of their tensors, which are as long, and the deadline. `on_device` are outputs that
+    may stay in the memory of a device (`DeviceTensor`), since they are for models that share it.
     """
 
     model_name: str
@@ -67,6 +68,7 @@ class InferenceRequest:
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
     callers: tuple[str, ...] = ()
     form: Hashable = None
+    on_device: frozenset[str] = frozenset()
 
 
 @_frozen

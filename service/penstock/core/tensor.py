@@ -159,6 +159,11 @@ class Tensor:
         return cls(DataType.BYTES, shape, encode_elements(elements))
 
     @property
+    def device(self) -> Any:
+        """The tensor where a device has it, as something that speaks DLPack; `None` on the host."""
+        return None
+
+    @property
     def buffer(self) -> Buffer:
         """The elements as bytes; C-contiguous."""
         if self._buffer is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 
 from penstock.core.config import EnsembleStep, ModelConfig
 from penstock.core.inference import Inference
@@ -26,7 +26,8 @@ def compose(
     assert config.ensemble_scheduling is not None
     steps = config.ensemble_scheduling.step
     parts = [find(step.model_name, step.model_version) for step in steps]
-    plan = ensemble_plan(config, {part.config.name: part.config for part in parts})
+    sharing = frozenset(part.config.name for part in parts if part.takes_device_tensors)
+    plan = ensemble_plan(config, {part.config.name: part.config for part in parts}, sharing)
     limit = config.ensemble_scheduling.max_inflight_requests
     return [Composition(config.name, parts)], EnsembleScheduler(plan, parts, limit)
 
@@ -93,8 +94,13 @@ class Composition:
             part.release()
 
 
-def ensemble_plan(config: ModelConfig, parts: Parts) -> EnsemblePlan:
-    """The steps of an ensemble, with the changes of shape between models that batch and others."""
+def ensemble_plan(
+    config: ModelConfig, parts: Parts, sharing: frozenset[str] = frozenset()
+) -> EnsemblePlan:
+    """The steps of an ensemble, with the changes of shape between models that batch and others.
+
+    Tensors that only models in `sharing` take may stay on a device.
+    """
     assert config.ensemble_scheduling is not None
     steps = config.ensemble_scheduling.step
     batched = {tensor.name: config.max_batch_size > 0 for tensor in config.input}
@@ -106,23 +112,30 @@ def ensemble_plan(config: ModelConfig, parts: Parts) -> EnsemblePlan:
         dims = output.dims if output.reshape is None else output.reshape.shape
         rebatch = _rebatch(dims, config, batched[output.name])
         outputs.append(Link(output.name, output.name, rebatch))
+    host = {output.name for output in config.output}
+    for step in steps:
+        if step.model_name not in sharing:
+            host.update(step.input_map.values())
     return EnsemblePlan(
         config.name,
-        tuple(_step(step, parts[step.model_name], batched) for step in steps),
+        tuple(_step(step, parts[step.model_name], batched, host) for step in steps),
         tuple(outputs),
         tuple(tensor.name for tensor in config.input if tensor.optional),
         config.decoupled,
     )
 
 
-def _step(step: EnsembleStep, part: ModelConfig, batched: Mapping[str, bool]) -> Step:
+def _step(
+    step: EnsembleStep, part: ModelConfig, batched: Mapping[str, bool], host: Container[str]
+) -> Step:
     inputs = (
         Link(name, tensor, _rebatch(part.inputs_by_name[name].dims, part, batched[tensor]))
         for name, tensor in step.input_map.items()
     )
     outputs = (Link(name, tensor) for name, tensor in step.output_map.items())
     version = "" if step.model_version == ANY_VERSION else str(step.model_version)
-    return Step(step.model_name, version, tuple(inputs), tuple(outputs), part.decoupled)
+    on_device = frozenset(n for n, tensor in step.output_map.items() if tensor not in host)
+    return Step(step.model_name, version, tuple(inputs), tuple(outputs), part.decoupled, on_device)
 
 
 def _rebatch(dims: tuple[int, ...], taker: ModelConfig, batched: bool) -> Rebatch | None:

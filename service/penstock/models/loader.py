@@ -96,7 +96,12 @@ class ModelLoader:
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
         await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        return self._model(files, config, version, labels, instances, scheduler, statistics, origin)
+        model = self._model(
+            files, config, version, labels, instances, scheduler, statistics, origin
+        )
+        on_thread = _host(backend, config) == "thread"
+        model.takes_device_tensors = on_thread and backend.takes_device_tensors
+        return model
 
     async def unchanged(self, model: Model, files: ModelFiles, version: int) -> bool:
         """Whether `model` is what its files say, and well: loading it would change nothing."""
@@ -221,7 +226,7 @@ class ModelLoader:
         self, backend: type[Backend], config: ModelConfig, path: Path
     ) -> Callable[[InstanceContext], ModelInstance]:
         """What makes an instance where the model wants its instances to live."""
-        host = config.parameter("penstock.host") or backend.host
+        host = _host(backend, config)
         if host == "thread" and backend.host == "thread":
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
@@ -232,6 +237,11 @@ class ModelLoader:
         raise ConfigError(
             f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
         )
+
+
+def _host(backend: type[Backend], config: ModelConfig) -> str:
+    """Where the model wants its instances to live."""
+    return config.parameter("penstock.host") or backend.host
 
 
 async def _start(

@@ -96,6 +96,7 @@ class Model:
         self._version = str(version)
         self.statistics = statistics
         self.load_seconds = 0.0
+        self.takes_device_tensors = False
         self.origin = origin
         self.instances = instances
         self._active = [instance for instance in instances if not instance.passive]

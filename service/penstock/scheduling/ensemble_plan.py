@@ -47,13 +47,17 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One model of an ensemble. A `decoupled` one may answer any number of times."""
+    """One model of an ensemble. A `decoupled` one may answer any number of times.
+
+    `on_device` are outputs, by the model's names, that only models take which share devices.
+    """
 
     model: str
     version: str
     inputs: tuple[Link, ...]
     outputs: tuple[Link, ...]
     decoupled: bool = False
+    on_device: frozenset[str] = frozenset()
     tensors: tuple[str, ...] = field(init=False)
     requested: tuple[str, ...] = field(init=False)
 

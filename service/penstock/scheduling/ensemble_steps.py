@@ -61,6 +61,7 @@ def step_request(
         asked.deadline,
         output_places=places,
         callers=asked.callers,
+        on_device=step.on_device,
     )
 
 

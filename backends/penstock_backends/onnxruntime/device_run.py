@@ -1,0 +1,100 @@
+"""`DeviceRun`: a request whose tensors come from a device, or stay there, for other models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from penstock.core.backend import Outcome
+from penstock.core.config import ModelConfig
+from penstock.core.device_tensor import DeviceTensor
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import DataType, Tensor
+from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.padding import Padding
+from penstock_backends.onnxruntime.shapes import scalar_inputs, scalar_outputs
+
+_KINDS = {1: "cpu", 2: "cuda"}
+"""Devices as DLPack numbers them, by the names that ONNX Runtime has for them."""
+_UNKNOWN_TO_NUMPY = (DataType.BYTES, DataType.BF16)
+
+
+class DeviceRun:
+    """Runs one request alone: joining a batch would take its tensors to the host."""
+
+    def __init__(self, graph: Graph, memory: tuple[str, int], outputs: Sequence[str]) -> None:
+        self._graph = graph
+        self._memory = memory
+        self._outputs = outputs
+
+    @classmethod
+    def of(cls, config: ModelConfig, graph: Graph) -> Self | None:
+        """For a graph that is on a device, and whose tensors are those of the model as they are."""
+        known = graph.inputs | graph.defaults
+        tensors = [*known.values(), *graph.outputs.values()]
+        changed = (
+            any(tensor.datatype in _UNKNOWN_TO_NUMPY for tensor in tensors)
+            or any(tensor.allow_ragged_batch for tensor in config.input)
+            or config.batch_input
+            or config.batch_output
+            or config.sequence_batching
+            or Padding.of(config).values
+            or scalar_inputs(config, known)
+            or scalar_outputs(config)
+        )
+        if graph.memory is None or changed:
+            return None
+        return cls(graph, graph.memory, [*config.outputs_by_name])
+
+    def suits(self, request: InferenceRequest) -> bool:
+        """Whether the request has to do with the device, and everything that the graph needs."""
+        inputs = request.inputs
+        on_device = request.on_device or any(t.device is not None for t in inputs.values())
+        return bool(on_device) and self._graph.inputs.keys() <= inputs.keys()
+
+    def __call__(self, request: InferenceRequest) -> Outcome:
+        """Answer the request. Blocks."""
+        asked = request.requested_outputs
+        names = [name for name in self._outputs if not asked or name in asked]
+        held: list[Any] = []  # what inputs of the run lie in
+
+        def bind(binding: Any) -> None:
+            for name, tensor in request.inputs.items():
+                self._bind_input(binding, name, tensor, held)
+            for name in names:
+                where = self._memory if name in request.on_device else ("cpu", 0)
+                binding.bind_output(name, *where)
+
+        try:
+            values = self._graph.run_bound(bind)
+        except InferenceError as error:
+            return error
+        pairs = zip(names, values, strict=True)
+        return InferenceResponse({n: self._output(n, v, request) for n, v in pairs})
+
+    def _bind_input(self, binding: Any, name: str, tensor: Tensor, held: list[Any]) -> None:
+        value = self._value(tensor.device)
+        if value is None:
+            binding.bind_cpu_input(name, tensor.numpy())
+            return
+        held.append(value)
+        dtype, pointer = tensor.datatype.numpy, value.data_ptr()
+        binding.bind_input(name, *self._memory, dtype.type, list(tensor.shape), pointer)
+
+    def _value(self, source: Any) -> Any:
+        """What is on our device as a value of ONNX Runtime's; `None` for anything else."""
+        from onnxruntime import OrtValue
+
+        if source is None:
+            return None
+        kind, number = source.__dlpack_device__()
+        if (_KINDS.get(kind), number) != self._memory:
+            return None
+        return source if isinstance(source, OrtValue) else OrtValue.from_dlpack(source)
+
+    def _output(self, name: str, value: Any, request: InferenceRequest) -> Tensor:
+        datatype = self._graph.outputs[name].datatype
+        if name in request.on_device:
+            return DeviceTensor(datatype, value.shape(), value, value.numpy)
+        return Tensor.from_numpy(value.numpy(), datatype)
