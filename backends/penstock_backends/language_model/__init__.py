@@ -1,7 +1,8 @@
 """What language-model backends share: the tensors of Triton's vLLM backend and their rules."""
 
 from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
-from penstock_backends.language_model.delivery import WINDOW, Delivery
+from penstock_backends.language_model.backend import LanguageModelBackend
+from penstock_backends.language_model.delivery import Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.face import check_face, complete_face
 from penstock_backends.language_model.parameters import (
@@ -14,15 +15,17 @@ from penstock_backends.language_model.request import (
     WantedOutputs,
     read_request,
 )
+from penstock_backends.language_model.statistics import EngineStatistics
 from penstock_backends.language_model.stop_strings import StopStrings
 
 __all__ = [
-    "WINDOW",
     "Answer",
     "Candidate",
     "Delivery",
     "Detokenizer",
+    "EngineStatistics",
     "GenerationRequest",
+    "LanguageModelBackend",
     "Logprobs",
     "Reader",
     "StopStrings",

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.backend import InstanceContext, Outcome
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.errors import BackendNotInstalledError, InferenceError, ModelLoadError
+from penstock.core.errors import BackendNotInstalledError, ModelLoadError
 from penstock.core.request import InferenceRequest
-from penstock.core.window import Window
 from penstock_backends.language_model import (
-    WINDOW,
     Answer,
     Delivery,
     Detokenizer,
     GenerationRequest,
+    LanguageModelBackend,
     check_face,
     complete_face,
     read_request,
@@ -32,12 +31,8 @@ from penstock_backends.openvino_genai.sequence import TokenSequence
 from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
 
-class OpenVinoGenAiBackend(Backend):
+class OpenVinoGenAiBackend(LanguageModelBackend):
     """A language model on the CPU. It speaks the tensors of Triton's vLLM backend."""
-
-    host: ClassVar[Host] = "process"
-    serial: ClassVar[bool] = False
-    window: ClassVar[Window] = WINDOW
 
     @classmethod
     async def complete_config(
@@ -69,9 +64,6 @@ class OpenVinoGenAiBackend(Backend):
             max_waiting=settings.max_num_waiting,
         )
 
-    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        return [self._begin(request) for request in requests]
-
     async def healthy(self) -> bool:
         return self._engine.failure is None
 
@@ -82,29 +74,24 @@ class OpenVinoGenAiBackend(Backend):
         if hasattr(self, "_engine"):  # loading may have failed
             self._engine.close()
 
-    def _begin(self, request: InferenceRequest) -> Outcome:
-        try:
-            return self._generate(read_request(request))
-        except InferenceError as error:
-            return error
-
-    def _generate(self, request: GenerationRequest) -> Outcome:
+    def generate(self, request: InferenceRequest) -> Outcome:
+        generation = read_request(request)
         sampling = read_sampling(
-            request.parameters or {},
+            generation.parameters or {},
             vocabulary=self._vocabulary,
             max_num_seqs=self._settings.max_num_seqs,
             top_k_cap=self._settings.top_k_cap,
         )
-        check_prompt_size(len(request.prompt), self._longest_token, self._settings)
-        prompt: Sequence[int] = self._tokenizer.encode(request.prompt).ids
+        check_prompt_size(len(generation.prompt), self._longest_token, self._settings)
+        prompt: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
         length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
         sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
         sequences: list[TokenSequence] = []
-        answer = Answer(request, len(prompt), sampling.n)
+        answer = Answer(generation, len(prompt), sampling.n)
         on_close = partial(self._engine.cancel, sequences)
-        delivery = Delivery(answer, on_close, merge=request.merge)
+        delivery = Delivery(answer, on_close, merge=generation.merge)
         sequences.extend(
-            self._sequence(delivery, request, prompt, sampling, index)
+            self._sequence(delivery, generation, prompt, sampling, index)
             for index in range(sampling.n)
         )
         self._engine.submit(sequences)

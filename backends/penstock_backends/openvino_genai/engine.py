@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from penstock.core.errors import InferenceError, InternalError, RejectedError, UnavailableError
-from penstock_backends.language_model import Delivery
+from penstock_backends.language_model import Delivery, EngineStatistics
 from penstock_backends.openvino_genai.pipeline import Output, Pipeline, reason
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
@@ -17,18 +16,6 @@ logger = logging.getLogger(__name__)
 _BREATHS = 2
 """Turns that the event loop gets between two steps. In the first, what the last step produced is
 written out and what has arrived is read; in the second, the requests that arrived begin."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the engine has done since it started."""
-
-    requests: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
 
 
 class Engine:
@@ -47,7 +34,8 @@ class Engine:
         self._running: dict[TokenSequence, None] = {}
         self._scheduled = False
         self.failure: str | None = None
-        self.counters = Counters()
+        self.statistics = EngineStatistics()
+        self._steps = 0
 
     def submit(self, sequences: Sequence[TokenSequence]) -> None:
         """Take the sequences of one request; raises when they cannot be taken now."""
@@ -57,12 +45,12 @@ class Engine:
         if len(sequences) > room:
             raise RejectedError(f"the engine's queue is full: {len(self._waiting)} are waiting")
         self._waiting.update(dict.fromkeys(sequences))
-        self.counters.requests += 1
+        self.statistics.requests += 1
         self._schedule()
 
     def cancel(self, sequences: Iterable[TokenSequence]) -> None:
         """Give up sequences of a request whose reader has left."""
-        self.counters.cancelled += 1
+        self.statistics.cancelled += 1
         self._drop(sequences)
         self._schedule()
 
@@ -75,20 +63,12 @@ class Engine:
 
     def metrics(self) -> Mapping[str, float]:
         """What the engine is doing and has done, by metric name."""
-        counters = self.counters
+        statistics = self.statistics
+        statistics.running, statistics.waiting = len(self._running), len(self._waiting)
+        # The pipeline goes on showing the usage of its last step when nothing is live.
         live = bool(self._running) or self._pipeline.busy
-        return {
-            "penstock_llm_running_requests": len(self._running),
-            "penstock_llm_waiting_requests": len(self._waiting),
-            # The pipeline goes on showing the usage of its last step when nothing is live.
-            "penstock_llm_kv_cache_usage": self._pipeline.cache_usage if live else 0.0,
-            "penstock_llm_requests_total": counters.requests,
-            "penstock_llm_cancelled_requests_total": counters.cancelled,
-            "penstock_llm_failed_requests_total": counters.failed,
-            "penstock_llm_prompt_tokens_total": counters.prompt_tokens,
-            "penstock_llm_generation_tokens_total": counters.generation_tokens,
-            "penstock_llm_engine_steps_total": counters.steps,
-        }
+        statistics.cache_usage = self._pipeline.cache_usage if live else 0.0
+        return {**statistics.metrics(), "penstock_llm_engine_steps_total": self._steps}
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -112,7 +92,7 @@ class Engine:
             self._admit()
             if self._pipeline.busy:
                 self._pipeline.step()
-                self.counters.steps += 1
+                self._steps += 1
                 self._collect()
         except Exception as error:  # the engine's own, of any kind; it does not recover
             self._break(error)
@@ -132,7 +112,7 @@ class Engine:
                 self._fail(sequence.delivery, InternalError(reason(error)))
                 continue
             self._running[sequence] = None
-            self.counters.prompt_tokens += len(sequence.prompt)
+            self.statistics.prompt_tokens += len(sequence.prompt)
 
     def _collect(self) -> None:
         """Pass on what the step gave: one response per request, however many candidates."""
@@ -150,7 +130,7 @@ class Engine:
             self._fail(sequence.delivery, UnavailableError("the engine ran out of KV cache"))
             return
         try:
-            self.counters.generation_tokens += sequence.accept(output)
+            self.statistics.generation_tokens += sequence.accept(output)
         except Exception as error:  # a tokenizer that cannot decode what the model says
             logger.exception("cannot decode the engine's tokens")
             self._fail(sequence.delivery, InternalError(reason(error)))
@@ -177,7 +157,7 @@ class Engine:
 
     def _fail(self, delivery: Delivery, error: InferenceError) -> None:
         """End a request with an error, and all its sequences with it."""
-        self.counters.failed += 1
+        self.statistics.failed += 1
         self._drop(sequence for sequence in self._live() if sequence.delivery is delivery)
         delivery.fail(error)
 
@@ -187,7 +167,7 @@ class Engine:
         live = self._live()
         self._drop(live)
         for delivery in dict.fromkeys(sequence.delivery for sequence in live):
-            self.counters.failed += 1
+            self.statistics.failed += 1
             delivery.fail(UnavailableError(why))
 
     def _break(self, error: Exception) -> None:

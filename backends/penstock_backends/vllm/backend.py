@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from penstock.core.backend import Backend, Host, InstanceContext, Outcome
+from penstock.core.backend import InstanceContext, Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, InvalidRequestError, ModelLoadError
 from penstock.core.relay import deliver
@@ -16,9 +16,9 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.window import Window
 from penstock_backends.language_model import (
-    WINDOW,
     Answer,
     GenerationRequest,
+    LanguageModelBackend,
     check_face,
     complete_face,
     read_request,
@@ -35,12 +35,8 @@ _ENDLESS = Window(responses=1 << 30, size=1 << 60)
 """A request has no more responses than tokens, and their number is limited."""
 
 
-class VllmBackend(Backend):
+class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
-
-    host: ClassVar[Host] = "process"
-    serial: ClassVar[bool] = False
-    window: ClassVar[Window] = WINDOW
 
     @classmethod
     async def complete_config(
@@ -66,9 +62,6 @@ class VllmBackend(Backend):
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but cannot generate: {error}") from error
 
-    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        return [self._begin(request) for request in requests]
-
     async def healthy(self) -> bool:
         return not self._engine.failed
 
@@ -79,27 +72,22 @@ class VllmBackend(Backend):
         if hasattr(self, "_engine"):  # loading may have failed
             self._engine.stop()
 
-    def _begin(self, request: InferenceRequest) -> Outcome:
-        try:
-            generation = read_request(request)
-            if not generation.prompt:
-                raise InvalidRequestError(
-                    "the prompt is empty: input 'text_input' must hold some text"
-                )
-            sampling, adapter = read_sampling(
-                _asked(generation),
-                stream=generation.stream,
-                logprobs=self._engine.logprobs,
-            )
-            prompt: dict[str, Any] = {"prompt": generation.prompt}
-            images = read_images(request)
-            if images:
-                prompt["multi_modal_data"] = {"image": images}
-            answer = Answer(generation, 0, sampling.n)
-            responses = self._generate(answer, prompt, sampling, self._adapters.find(adapter))
-            return responses if generation.merge else self._unmerged(responses)
-        except InferenceError as error:
-            return error
+    def generate(self, request: InferenceRequest) -> Outcome:
+        generation = read_request(request)
+        if not generation.prompt:
+            raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
+        sampling, adapter = read_sampling(
+            _asked(generation),
+            stream=generation.stream,
+            logprobs=self._engine.logprobs,
+        )
+        prompt: dict[str, Any] = {"prompt": generation.prompt}
+        images = read_images(request)
+        if images:
+            prompt["multi_modal_data"] = {"image": images}
+        answer = Answer(generation, 0, sampling.n)
+        responses = self._generate(answer, prompt, sampling, self._adapters.find(adapter))
+        return responses if generation.merge else self._unmerged(responses)
 
     async def _generate(
         self, answer: Answer, prompt: Any, sampling: Any, adapter: Any

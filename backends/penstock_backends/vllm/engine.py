@@ -21,7 +21,7 @@ from penstock.core.errors import (
 )
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
-from penstock_backends.vllm.statistics import EngineStatistics, logger_factory
+from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Engine:
 
     def __init__(self, arguments: EngineArguments) -> None:
         """Start it, which takes from seconds to minutes and blocks."""
-        self.statistics = EngineStatistics()
+        self.statistics = VllmStatistics()
         self._numbers = itertools.count(1)
         before = descendants(os.getpid())
         try:
@@ -114,7 +114,7 @@ def _has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
-def _start(arguments: EngineArguments, statistics: EngineStatistics) -> Any:
+def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
     try:
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
+from penstock_backends.language_model import EngineStatistics
 
-@dataclass(slots=True)
-class EngineStatistics:
-    """The engine's latest numbers; counters since it started."""
 
-    running: int = 0
-    waiting: int = 0
-    cache_usage: float = 0.0
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    requests: int = 0
-    cancelled: int = 0
-    failed: int = 0
-
-    def metrics(self) -> Mapping[str, float]:
-        """By metric name; the same names as those of the other engine."""
-        return {
-            "penstock_llm_running_requests": self.running,
-            "penstock_llm_waiting_requests": self.waiting,
-            "penstock_llm_kv_cache_usage": self.cache_usage,
-            "penstock_llm_requests_total": self.requests,
-            "penstock_llm_cancelled_requests_total": self.cancelled,
-            "penstock_llm_failed_requests_total": self.failed,
-            "penstock_llm_prompt_tokens_total": self.prompt_tokens,
-            "penstock_llm_generation_tokens_total": self.generation_tokens,
-        }
+class VllmStatistics(EngineStatistics):
+    """The engine's latest numbers."""
 
     def record(self, scheduler: Any, iteration: Any) -> None:
         """Take over what vLLM reports of one step; either part may be missing."""
@@ -44,7 +22,7 @@ class EngineStatistics:
             self.generation_tokens += iteration.num_generation_tokens
 
 
-def logger_factory(statistics: EngineStatistics) -> Callable[[Any, int], Any]:
+def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
     """A factory of vLLM's stat loggers that writes into `statistics`."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 

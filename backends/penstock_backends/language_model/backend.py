@@ -1,0 +1,34 @@
+"""`LanguageModelBackend`: what backends have in common whose engines batch in flight."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from penstock.core.backend import Backend, Host, Outcome
+from penstock.core.errors import InferenceError
+from penstock.core.request import InferenceRequest
+from penstock.core.window import Window
+from penstock_backends.language_model.delivery import WINDOW
+
+
+class LanguageModelBackend(Backend):
+    """Hands every request to its engine at once, which is in a process of its own."""
+
+    host: ClassVar[Host] = "process"
+    serial: ClassVar[bool] = False
+    window: ClassVar[Window] = WINDOW
+
+    @abstractmethod
+    def generate(self, request: InferenceRequest) -> Outcome:
+        """Begin to answer one request; raises `InferenceError` to refuse it."""
+
+    async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
+        return [self._outcome(request) for request in requests]
+
+    def _outcome(self, request: InferenceRequest) -> Outcome:
+        try:
+            return self.generate(request)
+        except InferenceError as error:
+            return error
