@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from penstock.caching import CacheStatistics, ResponseCache
 from penstock.core.exposition import Family, MetricKind, Series, render
 from penstock.core.measurement import Measurement
-from penstock.core.statistics import FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
-from penstock.telemetry.labels import model_labels
 from penstock.telemetry.latency_metrics import latency_families
 from penstock.telemetry.machine import MachineUsage
+from penstock.telemetry.model_metrics import load_times, model_families
 from penstock.telemetry.queue_metrics import queue_families
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
@@ -65,137 +63,14 @@ class MetricsPage:
         return render([*found, *queue_families(models), *flow_families(models)])
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
-        yield from _model_families(models, self._latencies.counter_latencies)
+        yield from model_families(models, self._latencies.counter_latencies)
         if self._machine is not None:
             yield from _machine_families(self._machine)
         if self._cache is not None:
             yield from _cache_families(self._cache.statistics)
         yield from _engine_families(self._gauges())
-        yield _load_times(models)
+        yield load_times(models)
         yield from latency_families(models, self._latencies.summary_quantiles)
-
-
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """A number that every model has."""
-
-    name: str
-    help: str
-    value: Callable[[Statistics], int]
-    kind: MetricKind = MetricKind.COUNTER
-
-    def family(self, models: Iterable[ModelStatistics]) -> Family:
-        series = tuple(
-            Series(model_labels(model), self.value(model.statistics)) for model in models
-        )
-        return Family(self.name, self.help, self.kind, series)
-
-
-_SUCCESS = _Counted(
-    "nv_inference_request_success",
-    "Number of successful inference requests, all batch sizes",
-    lambda counted: counted.success.count,
-)
-_PER_MODEL = (
-    _Counted(
-        "nv_inference_count",
-        "Number of inferences performed (does not include cached requests)",
-        lambda counted: counted.inference_count,
-    ),
-    _Counted(
-        "nv_inference_exec_count",
-        "Number of model executions performed (does not include cached requests)",
-        lambda counted: counted.execution_count,
-    ),
-    _Counted(
-        "nv_inference_request_duration_us",
-        "Cumulative inference request duration in microseconds (includes cached requests)",
-        lambda counted: counted.success.ns // 1000,
-    ),
-    _Counted(
-        "nv_inference_queue_duration_us",
-        "Cumulative inference queuing duration in microseconds (includes cached requests)",
-        lambda counted: counted.queue.ns // 1000,
-    ),
-    _Counted(
-        "nv_inference_compute_input_duration_us",
-        "Cumulative compute input duration in microseconds (does not include cached requests)",
-        lambda counted: counted.compute_input.ns // 1000,
-    ),
-    _Counted(
-        "nv_inference_compute_infer_duration_us",
-        "Cumulative compute inference duration in microseconds (does not include cached requests)",
-        lambda counted: counted.compute_infer.ns // 1000,
-    ),
-    _Counted(
-        "nv_inference_compute_output_duration_us",
-        "Cumulative inference compute output duration in microseconds"
-        " (does not include cached requests)",
-        lambda counted: counted.compute_output.ns // 1000,
-    ),
-)
-_PER_CACHED_MODEL = (
-    _Counted(
-        "nv_cache_num_hits_per_model",
-        "Number of cache hits per model",
-        lambda counted: counted.cache_hit.count,
-    ),
-    _Counted(
-        "nv_cache_hit_duration_per_model",
-        "Total cache hit duration per model, in microseconds",
-        lambda counted: counted.cache_hit.ns // 1000,
-    ),
-    _Counted(
-        "nv_cache_num_misses_per_model",
-        "Number of cache misses per model",
-        lambda counted: counted.cache_miss.count,
-    ),
-    _Counted(
-        "nv_cache_miss_duration_per_model",
-        "Total cache miss (insert+lookup) duration per model, in microseconds",
-        lambda counted: counted.cache_miss.ns // 1000,
-    ),
-)
-_PENDING = _Counted(
-    "nv_inference_pending_request_count",
-    "Instantaneous number of pending requests awaiting execution per-model.",
-    lambda counted: counted.pending,
-    MetricKind.GAUGE,
-)
-
-
-def _model_families(models: list[ModelStatistics], durations: bool) -> Iterator[Family]:
-    """Counters of models, those of durations only if they are wanted (ME-18)."""
-    yield _SUCCESS.family(models)
-    yield _failures(models)
-    for counted in _PER_MODEL:
-        if durations or "_duration_" not in counted.name:
-            yield counted.family(models)
-    cached = [model for model in models if model.statistics.cached]
-    for counted in _PER_CACHED_MODEL:
-        if durations or "_duration_" not in counted.name:
-            yield counted.family(cached)
-    yield _PENDING.family(models)
-
-
-def _failures(models: list[ModelStatistics]) -> Family:
-    """Failures by reason; every reason is there from the start, at 0 (ME-04)."""
-    series = tuple(
-        Series(
-            model_labels(model, ("reason", reason.value)),
-            model.statistics.failures[reason],
-        )
-        for model in models
-        for reason in sorted(FailureReason)
-    )
-    help_text = "Number of failed inference requests, all batch sizes"
-    return Family("nv_inference_request_failure", help_text, MetricKind.COUNTER, series)
-
-
-def _load_times(models: Iterable[ModelStatistics]) -> Family:
-    """How long the last load of each version took (ME-13)."""
-    series = tuple(Series(model_labels(model), model.load_seconds) for model in models)
-    return _gauge("nv_model_load_duration_secs", "Model load time in seconds", *series)
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:
