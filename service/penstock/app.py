@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
@@ -49,23 +47,19 @@ from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.settings import (
     CacheSettings,
     DeviceSettings,
-    LogSettings,
     ModelControlMode,
     RateLimitSettings,
     RepositorySettings,
     Settings,
     TraceSettings,
 )
+from penstock.startup import StartError, check_ports, check_repository, open_log
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage, OwnNames
 from penstock.telemetry.tables import table
 
 logger = logging.getLogger(__name__)
-
-
-class StartError(Exception):
-    """The server cannot start; the text is the last line that it prints."""
 
 
 class ExitTimeoutError(Exception):
@@ -76,9 +70,9 @@ def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; the process's exit status."""
     tune_allocator()
     try:
-        _open_log(settings.logging)
-        _check_repository(settings.repository)
-        _check_ports(settings)
+        open_log(settings.logging)
+        check_repository(settings.repository)
+        check_ports(settings)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 runner.run(serve(settings))
@@ -101,35 +95,6 @@ def _end_process(reason: BaseException | None) -> NoReturn:
     for output in (sys.stdout, sys.stderr):
         output.flush()
     os._exit(status)
-
-
-def _open_log(settings: LogSettings) -> None:
-    try:
-        server_log.configure(settings)
-    except OSError as error:
-        raise StartError(f"cannot open the log file: {error}") from error
-
-
-def _check_repository(settings: RepositorySettings) -> None:
-    for path in settings.paths:
-        if not Path(path).exists():
-            raise StartError(f"creating server: Internal - failed to stat file {path}")
-
-
-def _check_ports(settings: Settings) -> None:
-    """Find a taken port before models are loaded rather than after."""
-    http, grpc, metrics = settings.http, settings.grpc, settings.metrics
-    for part, reuse in ((grpc, grpc.reuse_port), (http, http.reuse_port), (metrics, False)):
-        if not part.enabled or not part.port or reuse or part.address.startswith("ipv6:"):
-            continue
-        try:
-            with socket.create_server((part.address, part.port)):
-                pass
-        except OSError as error:
-            text = f"Socket '{part.address}:{part.port}' already in use "
-            if error.errno != errno.EADDRINUSE:
-                text = f"cannot listen on {part.address}:{part.port}: {error.strerror}"
-            raise StartError(text) from error
 
 
 async def serve(settings: Settings) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 _SHORT = 0.01
 """Seconds below which the loop's own timers are too coarse."""
-_TICK = 0.001
-"""What they resolve; asked for less, uvloop runs a timer in the next turn, again and again."""
+TICK = 0.001
+"""Seconds that they resolve; asked for less, uvloop runs a timer in every turn, again and again."""
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -43,7 +43,7 @@ class LoopClock:
             fd = _timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
             if fd >= 0:
                 return _ShortTimer(self._loop, fd, delay, callback)
-        return self._loop.call_later(max(delay, _TICK), callback)
+        return self._loop.call_later(max(delay, TICK), callback)
 
 
 class _ShortTimer:

@@ -24,9 +24,7 @@ from penstock.scheduling.sequences.preparation import Preparation
 from penstock.scheduling.sequences.seats import Seat, Seats
 from penstock.scheduling.sequences.strategy import Step, Strategy
 from penstock.scheduling.sequences.table import SequenceTable
-
-_TICK = 0.001
-"""What the timers of event loops resolve, in seconds."""
+from penstock.scheduling.timing import TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +249,7 @@ class SequenceBatcher:
         if self._timer is not None:
             self._timer.cancel()
         self._reap_at = when
-        self._timer = self._loop.call_at(max(when, self._loop.time() + _TICK), self._reap)
+        self._timer = self._loop.call_at(max(when, self._loop.time() + TICK), self._reap)
 
     def _reap(self) -> None:
         """End idle sequences (S-09), and those that waited too long for a slot (S-08)."""

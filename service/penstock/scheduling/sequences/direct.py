@@ -14,9 +14,7 @@ from penstock.scheduling.sequences.instance import RowedInstance
 from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
 from penstock.scheduling.sequences.strategy import Source, Step
 from penstock.scheduling.sequences.table import SequenceTable
-
-_TICK = 0.001
-"""What the timers of event loops resolve, in seconds; asked for less, uvloop spins."""
+from penstock.scheduling.timing import TICK
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class DirectStrategy:
         due = self._policy.due(len(ready), min(s.waiting[0].since for s in ready))
         if due > now:
             self._stop_waiting()
-            self._wake = self._loop.call_at(max(due, now + _TICK), self._woken)
+            self._wake = self._loop.call_at(max(due, now + TICK), self._woken)
             return
         self._instance.rows = {}
         for sequence in self._alike(ready):

@@ -1,0 +1,45 @@
+"""What is found out before anything is opened; each raises `StartError`."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from pathlib import Path
+
+from penstock.settings import LogSettings, RepositorySettings, Settings
+from penstock.telemetry import logging as server_log
+
+
+class StartError(Exception):
+    """The server cannot start; the text is the last line that it prints."""
+
+
+def open_log(settings: LogSettings) -> None:
+    """Write the log where the settings say."""
+    try:
+        server_log.configure(settings)
+    except OSError as error:
+        raise StartError(f"cannot open the log file: {error}") from error
+
+
+def check_repository(settings: RepositorySettings) -> None:
+    """Find a repository that does not exist."""
+    for path in settings.paths:
+        if not Path(path).exists():
+            raise StartError(f"creating server: Internal - failed to stat file {path}")
+
+
+def check_ports(settings: Settings) -> None:
+    """Find a taken port before models are loaded rather than after."""
+    http, grpc, metrics = settings.http, settings.grpc, settings.metrics
+    for part, reuse in ((grpc, grpc.reuse_port), (http, http.reuse_port), (metrics, False)):
+        if not part.enabled or not part.port or reuse or part.address.startswith("ipv6:"):
+            continue
+        try:
+            with socket.create_server((part.address, part.port)):
+                pass
+        except OSError as error:
+            text = f"Socket '{part.address}:{part.port}' already in use "
+            if error.errno != errno.EADDRINUSE:
+                text = f"cannot listen on {part.address}:{part.port}: {error.strerror}"
+            raise StartError(text) from error
