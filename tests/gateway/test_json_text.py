@@ -95,6 +95,21 @@ def test_integer_of_thousands_of_digits_is_refused() -> None:
         parse(b"[" + b"1" * 5000 + b"]")
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1E+400", "2" * 309 + ".0", "9" * 5000])
+@pytest.mark.parametrize(
+    "where", ["{}", '{{"é\\"1e999": {}}}', "[[0], [1, {}]]", '[{{"a": [{}]}}]']
+)
+def test_a_number_that_no_double_holds_is_refused_with_its_place(number: str, where: str) -> None:
+    text = where.format(number)
+    at = len(text[: text.rindex(number)].encode())
+    with pytest.raises(InternalError, match=rf"Number too big to be stored in double\. at {at}$"):
+        parse(text.encode())
+
+
+def test_infinity_by_its_name_is_a_number() -> None:
+    assert parse(b'[Infinity, -Infinity, "1e999", 1e308]') == [math.inf, -math.inf, "1e999", 1e308]
+
+
 def _nested(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 

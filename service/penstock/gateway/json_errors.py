@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from math import isinf
 
 from penstock.core.errors import InferenceError, InternalError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+_NUMBER = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"|-?Infinity|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)',
+    re.DOTALL,
+)
 _LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
 
+_TOO_BIG = "Number too big to be stored in double."
 _BAD_ESCAPE = "Invalid escape character in string."
 _NO_NAME = "Missing a name for object member."
 _REASONS = (
@@ -41,9 +47,13 @@ def surrogate_error(text: str, at: int) -> InferenceError:
 
 def number_too_big() -> InferenceError:
     """The error for a number that no double holds."""
-    return InternalError(
-        "failed to parse the request JSON buffer: Number too big to be stored in double."
-    )
+    return InternalError(f"failed to parse the request JSON buffer: {_TOO_BIG}")
+
+
+def overflow_error(text: str) -> InferenceError | None:
+    """The error for the first number of valid JSON that no double holds, if there is one."""
+    numbers = (token for token in _NUMBER.finditer(text) if token["number"])
+    return next((_error(text, _TOO_BIG, n.start()) for n in numbers if isinf(float(n[0]))), None)
 
 
 def skip_space(text: str, at: int) -> int:

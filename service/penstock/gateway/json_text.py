@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import inf, isinf
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.gateway.json_errors import (
     explain,
     number_too_big,
+    overflow_error,
     skip_space,
     surrogate_error,
     trailing_error,
@@ -60,6 +62,8 @@ def parse(data: bytes) -> Any:
         raise _too_deep()
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     value, end = _decode(text)
+    if _has_infinity(value) and (overflow := overflow_error(text[:end])):
+        raise overflow
     end = skip_space(text, end)
     if end < len(text) and text[end] != "\0":
         raise trailing_error(text, end)
@@ -74,9 +78,27 @@ def _decode(text: str) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         raise explain(text, error) from error
     except ValueError as error:  # an integer of more digits than Python converts
-        raise number_too_big() from error
+        raise overflow_error(text) or number_too_big() from error
     except RecursionError as error:  # brackets in strings hid how deep it is
         raise _too_deep() from error
+
+
+def _has_infinity(value: Any) -> bool:
+    """Whether a number is infinite, in lists of one kind: those of several kinds are no tensors."""
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        kind = type(value)
+        if kind is dict:
+            todo += value.values()
+        elif kind is list:
+            if value and type(value[0]) in (dict, list):
+                todo += value
+            elif inf in value or -inf in value:
+                return True
+        elif kind is float and isinf(value):
+            return True
+    return False
 
 
 def _too_deep() -> InferenceError:
