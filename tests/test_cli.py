@@ -215,6 +215,17 @@ def test_further_refusals(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.contract("GT-04")
+def test_the_number_of_handler_threads_is_checked_although_there_are_none() -> None:
+    for count in (2, 128):
+        flag = f"--grpc-infer-thread-count={count}"
+        assert settings_of(flag).grpc.infer_thread_count == count
+    assert settings_of().grpc.infer_thread_count == 2
+    for count in (1, 129):
+        with pytest.raises(UsageError, match="Must be in the range 2 to 128"):
+            settings_of(f"--grpc-infer-thread-count={count}")
+
+
 @pytest.mark.contract("CL-48")
 def test_settings_of_backends_are_grouped_by_name() -> None:
     settings = settings_of(

@@ -191,6 +191,7 @@ async def open_server(
         loader,
         load_threads=settings.repository.load_thread_count,
         load_retries=settings.repository.load_retry_count,
+        scratch=reaper.folder,
     )
     server = InferenceServer(
         ServerIdentity(settings.id, __version__),

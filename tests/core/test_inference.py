@@ -59,12 +59,37 @@ def test_the_stream_names_the_version_that_answers() -> None:
     assert make_inference().stream.model_version == "1"
 
 
+@pytest.mark.contract("V-19")
 def test_a_request_that_waits_is_pending_and_one_that_executes_is_not() -> None:
     statistics = Statistics()
     inference = make_inference(statistics=statistics)
     assert (statistics.pending, statistics.in_flight) == (1, 1)
     inference.started(time.monotonic_ns())
     assert (statistics.pending, statistics.in_flight) == (0, 1)
+
+
+@pytest.mark.contract("V-19")
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("end", ["end", "close"])
+def test_a_request_is_released_once_wherever_it_ends(begun: bool, end: str) -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    if begun:
+        inference.started(time.monotonic_ns())
+    getattr(inference.stream, end)()
+    getattr(inference.stream, end)()
+    assert (statistics.pending, statistics.in_flight) == (0, 0)
+
+
+@pytest.mark.contract("V-19")
+def test_a_request_that_wants_to_run_again_is_pending_again() -> None:
+    statistics = Statistics()
+    inference = make_inference(statistics=statistics)
+    inference.started(time.monotonic_ns())
+    inference.restarted()
+    assert (statistics.pending, statistics.in_flight) == (1, 1)
+    inference.stream.close()
+    assert (statistics.pending, statistics.in_flight) == (0, 0)
 
 
 def test_a_request_is_abandoned_when_its_reader_has_left() -> None:

@@ -139,6 +139,27 @@ async def test_close_leaves_nothing_open() -> None:
     assert descriptors() == before
 
 
+async def test_folder_goes_with_all_that_it_holds() -> None:
+    reaper = Reaper()
+    folder = reaper.folder()
+    (folder / "below").mkdir()
+    (folder / "below" / "file").write_text("x")
+    assert reaper.folder() == folder
+    reaper.close()
+    assert not folder.exists()
+
+
+async def test_folder_goes_although_the_reaper_was_killed_before() -> None:
+    reaper = Reaper()
+    folder = reaper.folder()
+    assert reaper.pid is not None
+    kill_and_wait(reaper.pid)
+    reaper.watch(1 << 22)
+    assert folder.exists()
+    reaper.close()
+    assert not folder.exists()
+
+
 async def test_reaper_that_knows_nothing_has_no_process() -> None:
     reaper = Reaper()
     assert reaper.pid is None

@@ -10,7 +10,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.statistics import encode_statistics
 
 
-@pytest.mark.contract("ST-01", "ST-02")
+@pytest.mark.contract("ST-01", "ST-02", "ST-05")
 def test_nothing_done_is_all_zeros() -> None:
     message = encode_statistics(ModelStatistics("m", "1", Statistics()))
     zero = pb.StatisticDuration()

@@ -1,7 +1,8 @@
 """The process behind `Reaper`: reads groups until its input ends, then kills what is left.
 
-A group comes as `+NUMBER` and goes as `-NUMBER`, as an argument or a line. Run by path; it
-imports as little as possible, since it lives as long as the server.
+A group comes as `+NUMBER` and goes as `-NUMBER`, as an argument or a line; a folder, which is
+removed with all that it holds, as `+PATH`. Run by path; it imports as little as possible, since
+it lives as long as the server.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from contextlib import suppress
 
 
 def _reap(lines: list[str]) -> None:
-    groups: set[int] = set()
+    left: set[str] = set()
     for line in lines:
-        (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
-    for group in groups:
+        (left.add if line[0] == "+" else left.discard)(line[1:])
+    folders = {name for name in left if name.startswith("/")}
+    for group in left - folders:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+            os.killpg(int(group), signal.SIGKILL)
+    if folders:
+        from shutil import rmtree
+
+        for folder in folders:
+            rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,19 @@
 
 One small process, `reap`, holds the end of a pipe. It is told the process group of every model
 process; when the pipe closes, because the server ended in whatever way, it kills the groups that
-are left, with the grandchildren that an engine may have started.
+are left, with the grandchildren that an engine may have started, and removes the server's folder.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from penstock.hosting import reap
 
@@ -23,6 +27,7 @@ class Reaper:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
+        self._folder: Path | None = None
 
     @property
     def pid(self) -> int | None:
@@ -43,8 +48,20 @@ class Reaper:
         if self._process is not None:
             self._tell(f"-{group}\n")
 
+    def folder(self) -> Path:
+        """A folder for files that must not outlive the server."""
+        if self._folder is None:
+            name = f"penstock-{os.getpid()}-{secrets.token_hex(4)}"
+            self._folder = Path(tempfile.gettempdir(), name)
+            if self._process is None:
+                self._start()
+            else:
+                self._tell(f"+{self._folder}\n")
+            self._folder.mkdir(mode=0o700)  # when somebody knows of it
+        return self._folder
+
     def close(self) -> None:
-        """Kill the groups that are left, and end."""
+        """Kill the groups that are left, remove the folder, and end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -58,6 +75,8 @@ class Reaper:
     def _start(self) -> None:
         # What it must know from its first moment is on its command line.
         known = [f"+{group}" for group in self._groups]
+        if self._folder is not None:
+            known.append(f"+{self._folder}")
         command = [sys.executable, "-I", "-S", reap.__file__, *known]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from penstock.core.changes import Changes
 from penstock.core.errors import InferenceError, InvalidRequestError
@@ -28,7 +29,8 @@ Overrides = Mapping[str, ModelOverride | None]
 class ModelLifecycle:
     """Loads, finds and unloads models. What serves goes on serving until its successor does.
 
-    Operations on related models come one after the other.
+    Operations on related models come one after the other (M-10 differs: the real server refuses
+    the later one). `scratch` names a folder for files that come with requests.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ModelLifecycle:
         *,
         load_threads: int = 4,
         load_retries: int = 0,
+        scratch: Callable[[], Path] | None = None,
     ) -> None:
         self._repository = repository
         self._loader = loader
@@ -47,6 +50,7 @@ class ModelLifecycle:
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
         self._load_retries = load_retries
+        self._scratch = scratch
         self._folders: dict[str, ScratchFolder] = {}
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
 
@@ -210,8 +214,11 @@ class ModelLifecycle:
         }
 
     async def _read(self, name: str, override: ModelOverride | None) -> ModelFiles | InferenceError:
+        scratch = None
+        if override is not None and override.files and self._scratch is not None:
+            scratch = self._scratch()
         try:
-            return await asyncio.to_thread(self._repository.read, name, override)
+            return await asyncio.to_thread(self._repository.read, name, override, scratch)
         except InferenceError as error:
             return error
 

@@ -46,10 +46,13 @@ class ModelOverride:
 
 
 class ScratchFolder:
-    """A folder of files that came with a request; it goes when nobody holds it any more."""
+    """A folder of files that came with a request; it goes when nobody holds it any more.
 
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-model-"))
+    It is made in `parent`, or where the system keeps such folders.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=parent))
         self._holders = 0
 
     def hold(self) -> None:

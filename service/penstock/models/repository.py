@@ -74,15 +74,18 @@ class ModelRepository:
         found = Counter(folder.name for path in self.paths for folder in _folders(path))
         return {name for name, count in found.items() if count > 1}
 
-    def read(self, name: str, override: ModelOverride | None = None) -> ModelFiles:
+    def read(
+        self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
+    ) -> ModelFiles:
         """What is there of one model. What is wrong is logged; the error says only that it is.
 
         The files of an `override` stand in for all of the model's, its configuration for its file.
+        They are written below `scratch`.
         """
         check_name(name)
         with _polling(name):
             if override is not None and override.files:
-                return _read_files(name, override)
+                return _read_files(name, override, scratch)
             path = self._find(name)
             if override is None or override.config is None:
                 config = self._read_config(path)
@@ -112,11 +115,11 @@ class ModelRepository:
         return None
 
 
-def _read_files(name: str, override: ModelOverride) -> ModelFiles:
+def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> ModelFiles:
     """A model whose files came with the request."""
     if override.config is None:
         raise ModelLoadError("Load parameter 'config' must be specified for model file override")
-    folder = ScratchFolder()
+    folder = ScratchFolder(scratch)
     try:
         override.write(folder.path)
         config = _polled(parse_override(override.config), name, folder.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ ALL = "version_policy { all { } }"
 class House:
     """A lifecycle over a repository on disk, with a loader that does as it is told."""
 
-    def __init__(self, path: Path, **options: int) -> None:
+    def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
         self.loader = FakeLoader()
         repository = ModelRepository([path])

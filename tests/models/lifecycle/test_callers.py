@@ -30,6 +30,7 @@ async def test_loads_of_different_models_go_side_by_side(house: House) -> None:
     await asyncio.gather(*loads)
 
 
+@pytest.mark.contract("M-10")
 async def test_an_unload_waits_for_the_load_before_it(house: House) -> None:
     house.loader.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
