@@ -16,6 +16,8 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceResponse
 from penstock.core.statistics import FailureReason
+from penstock.core.stream import ResponseStream
+from penstock.core.window import WINDOW
 from penstock.scheduling.ensemble import EnsembleScheduler
 from scheduling.ensembles import Asked, FakeModel, ask, plan, step, tensor, values
 
@@ -493,3 +495,44 @@ def test_a_stream_that_was_closed_by_the_reader_is_an_error_of_that_kind() -> No
     _, _, asked = _chain()
     asked.stream.close()
     assert isinstance(_failure(asked), RequestCancelledError)
+
+
+class Burst(FakeModel):
+    """Has `count` answers at once."""
+
+    def __init__(self, name: str, count: int) -> None:
+        super().__init__()
+        self._name, self._count = name, count
+
+    def infer(self, request: Any, within: Any = None) -> ResponseStream:
+        stream = super().infer(request, within)
+        for _ in range(self._count):
+            stream.send(InferenceResponse({self._name: ONE}))
+        stream.end()
+        return stream
+
+
+@pytest.mark.contract("E-11")
+def test_what_a_step_has_ready_at_once_goes_no_farther_ahead_of_the_reader() -> None:
+    text = FakeModel(answer=lambda request: {"U": request.inputs["T"]})
+    asked = ask(EnsembleScheduler(STREAM, [Burst("T", 1000), text]), {"A": ONE})
+    assert asked.stream.full
+    ahead = len(text.requests)
+    assert ahead <= WINDOW.responses
+    read = 0
+    while taken := asked.taken():
+        read += len(taken)
+        assert len(text.requests) - read <= ahead
+    assert (read, len(text.requests), asked.stream.exhausted) == (1000, 1000, True)
+
+
+@pytest.mark.contract("E-11")
+def test_answers_of_answers_go_no_farther_ahead_and_no_deeper() -> None:
+    graph = plan([step("a", "A", "B", decoupled=True), step("b", "B", "C", decoupled=True)], "C")
+    second = Burst("C", 100)
+    asked = ask(EnsembleScheduler(graph, [Burst("B", 100), second]), {"A": ONE})
+    assert len(second.requests) <= WINDOW.responses
+    read = 0
+    while taken := asked.taken():
+        read += len(taken)
+    assert (read, len(second.requests), asked.stream.exhausted) == (10_000, 100, True)

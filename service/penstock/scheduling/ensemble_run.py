@@ -30,6 +30,7 @@ class EnsembleRun:
         "_calls",
         "_demand",
         "_ensemble",
+        "_held_back",
         "_mark",
         "_open",
         "_request",
@@ -50,6 +51,7 @@ class EnsembleRun:
         self._calls: set[StepCall] = set()
         self._todo: deque[tuple[Strand, int]] = deque()
         self._calling = False
+        self._held_back = False  # an answer of a decoupled step waits for the calls to be made
         self._open = 0
         self._waiting = 0  # calls that have no place yet among those that may run at a time
 
@@ -77,6 +79,9 @@ class EnsembleRun:
     def accepts(self, call: StepCall) -> bool:
         """Whether an answer of a decoupled step may be taken: it waits until there is room."""
         assert call.turns is not None
+        if self._todo:
+            self._held_back = True
+            return False
         return not (self._sink.ended or self._waiting or self._sink.full or call.turns.full)
 
     def answered(self, call: StepCall, response: InferenceResponse, *, last: bool) -> None:
@@ -130,13 +135,22 @@ class EnsembleRun:
                 self._calling = False
 
     def _call_all(self) -> None:
-        limits, todo = self._ensemble.limits, self._todo
-        while todo and not self._sink.ended:
-            strand, number = todo.popleft()
-            if not limits or limits[number].enter(partial(self._admitted, strand, number)):
-                self._call(strand, number)
+        while not self._sink.ended:
+            if self._todo:
+                self._call_next()
+            elif self._held_back:
+                self._held_back = False
+                self._resume()
             else:
-                self._waiting += 1
+                return
+
+    def _call_next(self) -> None:
+        strand, number = self._todo.popleft()
+        limits = self._ensemble.limits
+        if not limits or limits[number].enter(partial(self._admitted, strand, number)):
+            self._call(strand, number)
+        else:
+            self._waiting += 1
 
     def _admitted(self, strand: Strand, number: int) -> bool:
         """It is the turn of a call that has waited for its place; false when nobody wants it."""
