@@ -71,6 +71,20 @@ def test_any_number_of_calls_may_wait_for_a_model_that_refuses_them() -> None:
     assert len(model.requests) == 2
 
 
+@pytest.mark.contract("E-11", "E-13")
+def test_requests_that_leave_while_they_wait_for_a_place_are_forgotten() -> None:
+    model = FakeModel()
+    scheduler = EnsembleScheduler(plan([step("m", "A", "B")], "B"), [model], 1)
+    first, *others = (ask(scheduler, {"A": ONE}) for _ in range(10))
+    for other in others[1:]:
+        other.stream.close()
+    assert scheduler._ensemble.limits[0].waiting == 1
+    model.reply(B=TWO)
+    assert len(model.requests) == 2
+    model.reply(B=TWO)
+    assert [first.taken(), others[0].taken()] == [[{"B": [2]}]] * 2
+
+
 # -- one answer ----------------------------------------------------------------------------------
 
 

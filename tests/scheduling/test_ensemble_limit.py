@@ -11,37 +11,32 @@ pytestmark = pytest.mark.contract("E-11")
 
 def test_calls_beyond_the_limit_wait_in_order() -> None:
     limit, started = StepLimit(1), list[str]()
-
-    def start(name: str) -> bool:
-        started.append(name)
-        return True
-
-    assert limit.enter(lambda: start("a"))
-    assert not limit.enter(lambda: start("b"))
-    assert not limit.enter(lambda: start("c"))
+    assert limit.enter(lambda: started.append("a"))
+    assert not limit.enter(lambda: started.append("b"))
+    assert not limit.enter(lambda: started.append("c"))
     limit.leave()
-    assert started == ["b"]
+    assert (started, limit.waiting) == (["b"], 1)
     limit.leave()
-    assert started == ["b", "c"]
+    assert (started, limit.waiting) == (["b", "c"], 0)
 
 
-def test_a_call_that_nobody_wants_any_more_takes_no_place() -> None:
-    limit, asked = StepLimit(1), list[str]()
+def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> None:
+    limit, started = StepLimit(1), list[str]()
 
-    def start(name: str, wanted: bool) -> bool:
-        asked.append(name)
-        return wanted
+    def gone() -> None:
+        started.append("gone")
 
-    limit.enter(lambda: True)
-    limit.enter(lambda: start("b", wanted=False))
-    limit.enter(lambda: start("c", wanted=True))
-    limit.enter(lambda: start("d", wanted=True))
+    limit.enter(lambda: None)
+    limit.enter(gone)
+    limit.enter(lambda: started.append("next"))
+    limit.forget(gone)
+    assert limit.waiting == 1
     limit.leave()
-    assert asked == ["b", "c"]
+    assert started == ["next"]
 
 
 def test_a_place_that_nobody_waits_for_is_free_again() -> None:
     limit = StepLimit(1)
-    limit.enter(lambda: True)
+    limit.enter(lambda: None)
     limit.leave()
-    assert limit.enter(lambda: True)
+    assert limit.enter(lambda: None)

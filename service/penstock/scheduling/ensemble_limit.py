@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 
@@ -11,22 +11,28 @@ class StepLimit:
 
     def __init__(self, limit: int) -> None:
         self._free = limit
-        self._waiting: deque[Callable[[], bool]] = deque()
+        self._waiting: OrderedDict[Callable[[], None], None] = OrderedDict()
         self._admitting = False
 
-    def enter(self, start: Callable[[], bool]) -> bool:
-        """Take a place if one is free; otherwise `start` is called when it is its turn.
+    @property
+    def waiting(self) -> int:
+        """Calls that have no place yet."""
+        return len(self._waiting)
 
-        `start` answers whether it takes the place: a call that nobody wants any more does not.
-        """
+    def enter(self, start: Callable[[], None]) -> bool:
+        """Take a place if one is free; otherwise `start` is called when it has got one."""
         if self._free and not self._waiting:
             self._free -= 1
             return True
-        self._waiting.append(start)
+        self._waiting[start] = None
         return False
 
+    def forget(self, start: Callable[[], None]) -> None:
+        """Nobody wants this call any more."""
+        self._waiting.pop(start, None)
+
     def leave(self) -> None:
-        """Give a place back, to the first who still wants it.
+        """Give a place back, to the first who waits for one.
 
         Who gets it may give it back at once, which is no reason to go deeper.
         """
@@ -37,7 +43,7 @@ class StepLimit:
         try:
             while self._free and self._waiting:
                 self._free -= 1
-                if not self._waiting.popleft()():
-                    self._free += 1
+                start, _ = self._waiting.popitem(last=False)
+                start()
         finally:
             self._admitting = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.errors import InferenceError, InvalidRequestError
@@ -53,7 +53,8 @@ class EnsembleRun:
         self._calling = False
         self._held_back = False  # an answer of a decoupled step waits for the calls to be made
         self._open = 0
-        self._waiting = 0  # calls that have no place yet among those that may run at a time
+        # Calls that have no place yet among those that may run at a time, and what starts them.
+        self._waiting: dict[tuple[Strand, int], Callable[[], None]] = {}
 
     def begin(self) -> None:
         """Call the first steps."""
@@ -147,19 +148,18 @@ class EnsembleRun:
     def _call_next(self) -> None:
         strand, number = self._todo.popleft()
         limits = self._ensemble.limits
-        if not limits or limits[number].enter(partial(self._admitted, strand, number)):
-            self._call(strand, number)
-        else:
-            self._waiting += 1
+        if limits:
+            start = partial(self._admitted, strand, number)
+            if not limits[number].enter(start):
+                self._waiting[strand, number] = start
+                return
+        self._call(strand, number)
 
-    def _admitted(self, strand: Strand, number: int) -> bool:
-        """It is the turn of a call that has waited for its place; false when nobody wants it."""
-        if self._sink.ended:
-            return False
-        self._waiting -= 1
+    def _admitted(self, strand: Strand, number: int) -> None:
+        """A call that has waited for its place has got it."""
+        del self._waiting[strand, number]
         self._call(strand, number)
         self._resume()
-        return True
 
     def _call(self, strand: Strand, number: int) -> None:
         asked, ensemble = self._request, self._ensemble
@@ -235,9 +235,13 @@ class EnsembleRun:
 
     def _stop(self) -> None:
         """Nobody waits for an answer: cancel every call (contract E-13)."""
+        limits = self._ensemble.limits
         self._ensemble.runs.discard(self)
+        waiting, self._waiting = self._waiting, {}
+        for (_, number), start in waiting.items():
+            limits[number].forget(start)
         calls, self._calls = self._calls, set()
         for call in calls:
             call.close()
-            if self._ensemble.limits:
-                self._ensemble.limits[call.number].leave()
+            if limits:
+                limits[call.number].leave()
