@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from http2.peer import HEAD, Server, error_of, opened, request, resets_of
 from penstock.http2 import frames
@@ -28,6 +30,48 @@ def test_request_reaches_its_stream_whole_in_any_pieces() -> None:
         server.receive(bytes([byte]))
     assert bytes(server.opened[1].data) == b"hello world"
     assert server.opened[1].ended == 1
+
+
+FRAMES = st.lists(
+    st.tuples(
+        st.sampled_from([1, 3]),
+        st.binary(max_size=40),
+        st.sampled_from([None, None, None, 0, 3]),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+
+
+@given(FRAMES, st.integers(1, 200))
+def test_frames_that_follow_each_other_are_as_good_as_one(
+    pieces: list[tuple[int, bytes, int | None, bool]], size: int
+) -> None:
+    sent = request(1, ends=False) + request(3, ends=False)
+    for stream_id, payload, padding, ping in pieces:
+        sent += data(stream_id, payload, padding=padding)
+        sent += frames.ping(b"12345678") if ping else b""
+    sent += data(1, b"", ends=True) + data(3, b"x", ends=True)
+    server = opened(Limits(stream_window=300, connection_window=70_000))
+    for at in range(0, len(sent), size):
+        server.receive(sent[at : at + size])
+    for stream_id, last in ((1, b""), (3, b"x")):
+        stream = server.opened[stream_id]
+        expected = b"".join(payload for number, payload, *_ in pieces if number == stream_id)
+        assert (bytes(stream.data), stream.ended) == (expected + last, 1)
+    assert not server.connection.closing
+
+
+def test_frames_of_one_read_are_counted_all_together() -> None:
+    server = opened(Limits(stream_window=20, connection_window=70_000))
+    server.receive(request(1, ends=False))
+    server.receive(request(3, (b"content-length", b"8"), ends=False))
+    server.opened[1].greedy = False
+    server.receive(data(1, bytes(9)) * 3)
+    assert resets_of(server) == [(1, ErrorCode.FLOW_CONTROL_ERROR)]
+    server.receive(data(3, bytes(3)) * 3)
+    assert resets_of(server) == [(3, ErrorCode.PROTOCOL_ERROR)]
+    assert not server.connection.closing
 
 
 def test_padding_is_no_data_and_given_back() -> None:

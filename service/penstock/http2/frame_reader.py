@@ -174,12 +174,10 @@ class FrameReader:
         """A DATA frame begins: hand it on if it is all here, else see to its pieces."""
         if size > self._max_frame_size:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "frame larger than allowed")
+        if not flags and 0 < size <= end - start:
+            return self._run(stream_id, size, view, start, end)
         self._begin(flags, size)
-        try:
-            stream = self._handler.on_data_begin(flags, stream_id, size)
-        except StreamError as error:
-            self._handler.on_stream_error(error)
-            stream = None
+        stream = self._reader_of(flags, stream_id, size)
         if stream is None:
             self._padded = False
             return start
@@ -195,6 +193,35 @@ class FrameReader:
             stream.on_data(view[start : start + size])
         self._end(stream)
         return start + size
+
+    def _reader_of(self, flags: int, stream_id: int, size: int) -> Stream | None:
+        """The stream that gets a frame's content, if one does."""
+        try:
+            return self._handler.on_data_begin(flags, stream_id, size)
+        except StreamError as error:
+            self._handler.on_stream_error(error)
+            return None
+
+    def _run(self, stream_id: int, size: int, view: memoryview, start: int, end: int) -> int:
+        """Whole DATA frames of one stream, one right after the other; where they end."""
+        at = start + size
+        pieces, total, most = [view[start:at]], size, self._max_frame_size
+        while end - at >= HEADER_SIZE:
+            high, low, kind, flags, number = HEADER.unpack_from(view, at)
+            size = high << 16 | low
+            stop = at + HEADER_SIZE + size
+            same = number == stream_id and kind == _DATA and not flags
+            if not same or not 0 < size <= most or stop > end:
+                break
+            pieces.append(view[at + HEADER_SIZE : stop])
+            total += size
+            at = stop
+        stream = self._reader_of(0, stream_id, total)
+        if stream is not None:
+            stream.on_pieces(pieces, total)
+            self._ends = False
+            self._end(stream)
+        return at
 
     def _payload(self, view: memoryview, at: int, end: int) -> int:
         """Take a piece of a payload; where it ends."""

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from penstock.http2.stream import Buffer
 
 PREFIX = struct.Struct(">BL")
 PREFIX_SIZE = 5
 
-_FIRST_PIECE = 1 << 20
+_FIRST_PIECE = 4 << 20
+"""Bytes to reserve for a message of which nothing has come yet; the system gives them as used."""
 
 
 class MessageSizeError(Exception):
     """A message is larger than allowed."""
+
+
+def _reserve(size: int) -> memoryview:
+    """Memory that nobody has to clear first, since all of it will be written."""
+    return np.empty(size, np.uint8).data
 
 
 class MessageReader:
@@ -28,7 +36,7 @@ class MessageReader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = bytearray()
-        self._memory: bytearray | None = None
+        self._memory: memoryview | None = None
         self._filled = self._size = self._flag = 0
 
     @property
@@ -60,8 +68,8 @@ class MessageReader:
         """Where the next bytes of the message in the making belong."""
         if self._memory is None:
             return None
-        self._grow()
-        return memoryview(self._memory)[self._filled :]
+        self._room(min(self._filled + 1, self._size))
+        return self._memory[self._filled :]
 
     def filled(self, size: int) -> tuple[int, Buffer] | None:
         """So many bytes were read into `memory()`; the message if that completes it."""
@@ -84,27 +92,30 @@ class MessageReader:
     def _begin(self, flag: int, size: int) -> None:
         self._check(size)
         self._flag, self._size, self._filled = flag, size, 0
-        self._memory = bytearray(min(size, _FIRST_PIECE))
+        self._memory = _reserve(min(size, _FIRST_PIECE))
 
     def _fill(self, data: memoryview, at: int, end: int, done: list[tuple[int, Buffer]]) -> int:
-        memory = self._memory
-        assert memory is not None
         stop = min(end, at + self._size - self._filled)
         filled = self._filled + stop - at
-        while filled > len(memory):
-            self._grow(filled)
+        memory = self._room(filled)
         memory[self._filled : filled] = data[at:stop]
         self._filled = filled
         if filled == self._size:
             done.append(self._finish())
         return stop
 
-    def _grow(self, needed: int = 0) -> None:
-        """Have room for more of the message, at most twice of what there is."""
+    def _room(self, needed: int) -> memoryview:
+        """The memory of the message, with room for so many bytes; doubled as often as it takes."""
         memory = self._memory
         assert memory is not None
-        if self._filled == len(memory) or needed > len(memory):
-            memory += bytes(min(len(memory), self._size - len(memory)))
+        size = len(memory)
+        if needed > size:
+            while needed > size:
+                size = min(2 * size, self._size)
+            grown = self._memory = _reserve(size)
+            grown[: self._filled] = memory[: self._filled]
+            memory = grown
+        return memory
 
     def _finish(self) -> tuple[int, Buffer]:
         memory, self._memory = self._memory, None

@@ -18,8 +18,10 @@ _BURST = 1 << 20
 _FULL = 4 * _BURST
 _ENOUGH = 64 << 10
 """Bytes to gather before a stream that could go on at once lets others run."""
-_WORTH_KEEPING = 32 << 10
+_WORTH_KEEPING = 8 << 10
 """Parts as large as this are cheaper to write by themselves than to join."""
+_WORTH_SPLITTING = 32 << 10
+"""Bytes in all from which it is worth to look for such parts."""
 _DEFAULT_WINDOW = 65_535
 _SHORT = frames.SMALLEST_MAX_FRAME
 """Bytes of a header block that always fits into one frame."""
@@ -29,8 +31,11 @@ class Outbox:
     """The sending half of a connection: frames in order, flow control, streams taking turns.
 
     `paused` says that the socket takes no more, `sent` counts the bytes of streams that were
-    taken. `ended` is called with a stream whose last frame is out.
+    taken. `ended` is called with a stream whose last frame is out. `splits` says that the socket
+    takes parts without copying them.
     """
+
+    splits = True
 
     def __init__(self, limits: Limits, ended: Callable[[Stream], None]) -> None:
         self.paused = False
@@ -63,10 +68,10 @@ class Outbox:
     def take(self) -> list[Buffer]:
         """Everything that is ready to be written; small parts are joined, large ones are not."""
         ready, self._ready = self._ready, []
-        small = self._size + self._control < _WORTH_KEEPING
+        splits = self.splits and self._size + self._control >= _WORTH_SPLITTING
         self.sent += self._size
         self._size = self._control = 0
-        return [b"".join(ready)] if small else _joined(ready)
+        return _joined(ready) if splits else [b"".join(ready)]
 
     # -- connection -------------------------------------------------------------------------
 
@@ -214,23 +219,31 @@ class Outbox:
             self.pump()
 
     def _send_waiting(self, stream: Stream) -> None:
-        """One frame of what waits."""
-        size = min(stream.waiting_size, stream.window, self.window, self.max_frame)
-        stream.window -= size
-        self.window -= size
-        self._size += size
-        self._ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, stream.id))
-        stream.waiting_size -= size
+        """A frame of what waits; more of them as long as no other stream waits for its turn."""
         waiting = stream.waiting
         assert waiting is not None
-        while size:
-            part = waiting.popleft()
-            if len(part) > size:
-                view = memoryview(part)
-                waiting.appendleft(view[size:])
-                part = view[:size]
-            self._ready.append(part)
-            size -= len(part)
+        most = self.max_frame if self._blocked else max(_BURST - self._size, self.max_frame)
+        left = min(stream.waiting_size, stream.window, self.window, most)
+        stream.window -= left
+        self.window -= left
+        self._size += left
+        stream.waiting_size -= left
+        ready, number = self._ready, stream.id
+        view, at, end = memoryview(b""), 0, 0
+        while left:
+            size = min(left, self.max_frame)
+            left -= size
+            ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, number))
+            while size:
+                if at == end:
+                    view = memoryview(waiting.popleft())
+                    at, end = 0, len(view)
+                step = min(size, end - at)
+                ready.append(view[at : at + step])
+                at += step
+                size -= step
+        if at < end:
+            waiting.appendleft(view[at:])
 
     def _end(self, stream: Stream, trailers: bytes) -> None:
         if trailers:
@@ -256,13 +269,15 @@ class Outbox:
 
 
 def _joined(parts: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer parts: what lies between large ones is one."""
     joined: list[Buffer] = []
-    small: list[Buffer] = []
-    for part in parts:
-        if len(part) < _WORTH_KEEPING:
-            small.append(part)
-            continue
-        joined += [b"".join(small), part]
-        small.clear()
-    joined.append(b"".join(small))
-    return [part for part in joined if len(part)]
+    begin = 0
+    for end, part in enumerate(parts):
+        if len(part) >= _WORTH_KEEPING:
+            if begin < end:
+                joined.append(parts[begin] if end - begin == 1 else b"".join(parts[begin:end]))
+            joined.append(part)
+            begin = end + 1
+    if begin < len(parts):
+        joined.append(b"".join(parts[begin:]))
+    return joined

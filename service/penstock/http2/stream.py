@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.http2.errors import ErrorCode
@@ -46,6 +47,11 @@ class Stream:
 
     def on_data(self, data: memoryview) -> None:
         """Bytes of the request, which are valid only now. `consumed` gives them back."""
+
+    def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
+        """As `on_data`, for bytes that came in several frames; `size` is their number."""
+        for piece in pieces:
+            self.on_data(piece)
 
     def on_end(self) -> None:
         """The request is complete."""

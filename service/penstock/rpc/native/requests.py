@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -83,6 +84,12 @@ class UnaryCall(ReadingCall):
                 return
         if not self.finished:
             self._keep(self._take(data))
+        self.connection.consumed(self, size)
+
+    def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
+        for piece in pieces:
+            if not self.finished:
+                self._keep(self._take(piece))
         self.connection.consumed(self, size)
 
     def on_filled(self, size: int) -> None:

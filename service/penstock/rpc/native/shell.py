@@ -31,6 +31,7 @@ class Shell(asyncio.BufferedProtocol):
             endpoint.limits, endpoint.routes.read, self._open_stream, endpoint.strikes()
         )
         self.outbox = self.connection.outbox
+        self.outbox.splits = not endpoint.encrypted  # each part would become a record of TLS
         self.peer = ""
         self.keepalives = 0
         self._transport: asyncio.Transport | None = None
