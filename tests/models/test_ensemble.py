@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fakes import FakeBackend, InstallBackend, Script, make_request
+from penstock.caching.local import LocalCache
 from penstock.core.device_tensor import DeviceTensor
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
@@ -109,6 +110,22 @@ async def test_a_tensor_stays_on_the_device_between_models_that_share_it(
     assert inputs[1] is inputs[2] is not None
     assert allowed == [frozenset(("OUT",)), frozenset(("OUT",)), frozenset()]
     assert answer == [[0]]
+
+
+async def test_a_model_behind_a_cache_shares_no_device(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    install_backend("sharing", type("Scripted", (Sharing,), {"script": Script()}))
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    found = []
+    for more in ("", "response_cache { enable: true }"):
+        (tmp_path / "m" / "config.pbtxt").write_text(f'backend: "sharing" {more} {_TENSORS}')
+        loader = ModelLoader(lambda _: {}, Reaper(), cache=LocalCache(10_000))
+        lifecycle = ModelLifecycle(ModelRepository([tmp_path]), loader)
+        await lifecycle.load("m")
+        found.append(lifecycle.find("m", 1).takes_device_tensors)
+        await lifecycle.close()
+    assert found == [True, False]
 
 
 async def test_a_tensor_that_others_take_as_well_comes_to_the_host(

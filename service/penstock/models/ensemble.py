@@ -99,7 +99,7 @@ def ensemble_plan(
 ) -> EnsemblePlan:
     """The steps of an ensemble, with the changes of shape between models that batch and others.
 
-    Tensors that only models in `sharing` take may stay on a device.
+    Between models in `sharing` tensors may stay on a device.
     """
     assert config.ensemble_scheduling is not None
     steps = config.ensemble_scheduling.step
@@ -115,7 +115,7 @@ def ensemble_plan(
     host = {output.name for output in config.output}
     for step in steps:
         if step.model_name not in sharing:
-            host.update(step.input_map.values())
+            host.update(step.input_map.values(), step.output_map.values())
     return EnsemblePlan(
         config.name,
         tuple(_step(step, parts[step.model_name], batched, host) for step in steps),

@@ -99,8 +99,11 @@ class ModelLoader:
         model = self._model(
             files, config, version, labels, instances, scheduler, statistics, origin
         )
-        on_thread = _host(backend, config) == "thread"
-        model.takes_device_tensors = on_thread and backend.takes_device_tensors
+        model.takes_device_tensors = (
+            backend.takes_device_tensors
+            and _host(backend, config) == "thread"
+            and not statistics.cached  # which looks at bytes
+        )
         return model
 
     async def unchanged(self, model: Model, files: ModelFiles, version: int) -> bool:
