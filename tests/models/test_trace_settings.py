@@ -121,6 +121,7 @@ def test_clearing_for_all_goes_back_to_the_start(control: TraceControl) -> None:
     [
         (TraceSettings(), "trace file name is not given"),
         (TraceSettings(file="f", rate=0), "sample rate must be non-zero"),
+        (TraceSettings(rate=0), "sample rate must be non-zero"),
     ],
 )
 def test_tracing_that_could_not_be_done_is_refused(start: TraceSettings, reason: str) -> None:

@@ -189,11 +189,13 @@ class InferenceServer:
         return self._find(name, version).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
-        """Counters of one version, of one model, or of all (empty name)."""
-        models = self._lifecycle.served(name).values() if name else self._lifecycle.models()
+        """Counters of one version, of one model, or of all: without a name no version counts."""
         number = parse_version(version)
+        if not name:
+            return tuple(self.snapshot())
+        models = self._lifecycle.served(name).values()
         found = tuple(model.snapshot for model in models if not version or model.version == number)
-        if name and not self._lifecycle.served(name):
+        if not models:
             raise InvalidRequestError(f"requested model '{name}' is not available")
         if version and not found:
             raise InvalidRequestError(

@@ -46,10 +46,10 @@ class TraceSettings:
     def check(self) -> None:
         """Raise when nothing could be traced although it shall be (T-20)."""
         reason = ""
-        if self.levels and not self.file:
-            reason = "trace file name is not given"
-        elif self.levels and not self.rate:
+        if self.levels and not self.rate:
             reason = "sample rate must be non-zero"
+        elif self.levels and not self.file:
+            reason = "trace file name is not given"
         if reason:
             raise InvalidRequestError(f"Attempting to set invalid trace setting :{reason}")
 

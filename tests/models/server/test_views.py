@@ -58,6 +58,7 @@ async def test_a_model_shows_its_configuration(house: House) -> None:
     ("name", "version", "expected"),
     [
         ("", "", [("m", "1"), ("two", "1"), ("two", "3")]),
+        ("", "7", [("m", "1"), ("two", "1"), ("two", "3")]),
         ("two", "", [("two", "1"), ("two", "3")]),
         ("two", "3", [("two", "3")]),
     ],
