@@ -314,6 +314,7 @@ async def test_a_load_that_is_given_up_ends_the_instances_that_have_started(
     assert (loading.cancelled(), house.script.finalized) == (True, 2)
 
 
+@pytest.mark.contract("I-12")
 async def test_instances_start_side_by_side(house: House) -> None:
     class Patient(FakeBackend):
         async def initialize(self, context: InstanceContext) -> None:
@@ -322,6 +323,28 @@ async def test_instances_start_side_by_side(house: House) -> None:
 
     model = await asyncio.wait_for(house.load(THREE, Patient), 5)
     await model.stop()
+
+
+@pytest.mark.contract("I-12")
+async def test_instances_start_one_after_the_other_where_the_environment_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting: list[int] = []
+
+    class Alone(FakeBackend):
+        async def initialize(self, context: InstanceContext) -> None:
+            await super().initialize(context)
+            starting.append(len(starting))
+            count = len(starting)
+            await turns()
+            assert len(starting) == count
+            if count == 3:
+                raise ValueError("no third one")
+
+    monkeypatch.setenv("TRITON_PARALLEL_INSTANCE_LOADING", "0")
+    with pytest.raises(ValueError, match="no third one"):
+        await house.load(THREE, Alone)
+    assert (starting, house.script.finalized) == ([0, 1, 2], 2)
 
 
 # -- instances -----------------------------------------------------------------------------------

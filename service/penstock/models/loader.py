@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from penstock.models.process_spec import process_spec
 from penstock.models.repository import ModelFiles
 from penstock.models.resizing import Resizing, matched
 from penstock.models.sequences import sequence_batcher
+from penstock.models.starting import start_all
 from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.validation.composition import composed
@@ -95,7 +95,7 @@ class ModelLoader:
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
-        await _start(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
+        await start_all(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
         model = self._model(
             files, config, version, labels, instances, scheduler, statistics, origin
         )
@@ -137,7 +137,7 @@ class ModelLoader:
         kept, added, removed = matched(wanted, model.instances)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         rows, statistics = config.max_batch_size, model.statistics
-        await _start(added, lambda i: warm_up(i, samples, rows, statistics))
+        await start_all(added, lambda i: warm_up(i, samples, rows, statistics))
         return Resizing(model, config, origin, kept, added, removed)
 
     def _instances(
@@ -245,29 +245,6 @@ class ModelLoader:
 def _host(backend: type[Backend], config: ModelConfig) -> str:
     """Where the model wants its instances to live."""
     return config.parameter("penstock.host") or backend.host
-
-
-async def _start(
-    instances: list[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
-) -> None:
-    """Start all at once; when one fails, or the load is given up, the others are ended again."""
-    started: list[ModelInstance] = []
-
-    async def start(instance: ModelInstance) -> None:
-        await instance.start()
-        started.append(instance)
-        await prepare(instance)
-
-    try:
-        results = await asyncio.gather(*map(start, instances), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-    except BaseException:
-        for instance in started:  # also those that have died since, and would be restarted
-            with suppress(Exception):  # the first failure is what counts
-                await instance.stop()
-        raise
 
 
 def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
