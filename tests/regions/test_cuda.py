@@ -99,11 +99,11 @@ def test_failing_copies_are_errors_of_their_request() -> None:
 
 def test_region_is_in_use_while_a_slice_is() -> None:
     region, idle = opened(FakeCuda()), []
-    region.on_idle = lambda: idle.append(1)
+    region.uses.on_idle = lambda: idle.append(1)
     place = region.slice(0, 8)
-    assert region.in_use
+    assert region.uses
     del place
-    assert (region.in_use, idle) == (False, [1])
+    assert (bool(region.uses), idle) == (False, [1])
 
 
 # -- the real package ------------------------------------------------------------------------------

@@ -138,14 +138,14 @@ def test_output_is_not_written_to_memory_that_was_cut_off_meanwhile(memory: Posi
 
 def test_region_is_in_use_while_anything_looks_at_it(memory: PosixMemory) -> None:
     region, idle = opened(memory), []
-    region.on_idle = lambda: idle.append(1)
+    region.uses.on_idle = lambda: idle.append(1)
     place = region.slice(0, 64)
     array = np.frombuffer(place.read(), np.int32)[4:8]
     del place
-    assert region.in_use
+    assert region.uses
     assert not idle
     del array
-    assert not region.in_use
+    assert not region.uses
     assert idle == [1]
 
 

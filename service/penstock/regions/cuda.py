@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib
 import logging
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import Region, RegionSlice
 from penstock.core.tensor import Buffer
+from penstock.regions.uses import Uses
 
 logger = logging.getLogger(__name__)
 
@@ -96,21 +96,14 @@ class CudaRegion(Region):
     ) -> None:
         super().__init__(number, name, byte_size)
         self.device = device
-        self.on_idle: Callable[[], None] | None = None
+        self.uses = Uses()
         self._cuda = cuda
         self._address = address
-        self._uses: dict[int, weakref.ref[RegionSlice]] = {}
-        self._numbers = 0
-
-    @property
-    def in_use(self) -> bool:
-        """Whether anybody holds a slice and has not released it."""
-        return bool(self._uses)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        number = self._numbers = self._numbers + 1
-        found = _CudaSlice(self, offset, size, partial(self._released, number))
-        self._uses[number] = weakref.ref(found, lambda _: self._released(number))
+        number = self.uses.number()
+        found = _CudaSlice(self, offset, size, partial(self.uses.end, number))
+        self.uses.begin(number, found)
         return found
 
     def close(self) -> None:
@@ -136,10 +129,6 @@ class CudaRegion(Region):
 
     def _failed(self, what: str, error: CudaError) -> InternalError:
         return InternalError(f"failed to {what} CUDA shared memory region '{self.name}': {error}")
-
-    def _released(self, number: int) -> None:
-        if self._uses.pop(number, None) is not None and not self._uses and self.on_idle is not None:
-            self.on_idle()
 
 
 class _CudaSlice(RegionSlice):

@@ -127,12 +127,12 @@ class Regions:
 
     def _add(self, region: SystemRegion | CudaRegion) -> None:
         entry = self._entries[region.name] = _Entry(region)
-        region.on_idle = lambda: self._remove_idle(entry)
+        region.uses.on_idle = lambda: self._remove_idle(entry)
 
     def _remove_idle(self, entry: _Entry) -> None:
         """Drop what is unregistered once nobody uses it; may come from any thread (G-16)."""
         name = entry.region.name
-        if not entry.unregistered or entry.region.in_use or self._entries.get(name) is not entry:
+        if not entry.unregistered or entry.region.uses or self._entries.get(name) is not entry:
             return
         del self._entries[name]
         _close(entry.region)
@@ -143,7 +143,7 @@ class Regions:
 
 def _close(region: SystemRegion | CudaRegion) -> None:
     """Let go of a region; whoever it was lent to hears of it when it is gone."""
-    region.on_idle = None  # which refers to it
+    region.uses.on_idle = None  # which refers to it
     region.close()
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-import weakref
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
+from penstock.regions.uses import Uses
 
 _RESERVED = "triton_python_backend_shm_region_"
 """How keys begin that no client may register (contract X-07, SEC-06)."""
 
 
 class SystemRegion(Region):
-    """`byte_size` bytes of a shared memory object, from `offset` on.
-
-    `on_idle` is called, in whichever thread, when the last slice is no longer in use.
-    """
+    """`byte_size` bytes of a shared memory object, from `offset` on."""
 
     def __init__(
         self, number: int, name: str, key: str, descriptor: int, offset: int, byte_size: int
@@ -30,11 +26,9 @@ class SystemRegion(Region):
         super().__init__(number, name, byte_size)
         self.key = key
         self.offset = offset
-        self.on_idle: Callable[[], None] | None = None
+        self.uses = Uses()
         self._memory: mmap.mmap | None = mmap.mmap(descriptor, byte_size, offset=offset)
         self._descriptor = descriptor
-        self._uses: dict[int, weakref.ref[object]] = {}
-        self._numbers = 0
 
     @property
     def file(self) -> SharedFile | None:
@@ -42,20 +36,15 @@ class SystemRegion(Region):
             return None
         return SharedFile(self._descriptor, self.offset, self.byte_size)
 
-    @property
-    def in_use(self) -> bool:
-        """Whether anybody holds a slice, or what was read from one, and has not released it."""
-        return bool(self._uses)
-
     def slice(self, offset: int, size: int) -> RegionSlice:
         """Raises `InvalidRequestError` when the client has cut the memory off meanwhile."""
         self._check()
         assert self._memory is not None
         block = np.frombuffer(self._memory, np.uint8, size, offset)
-        number = self._numbers = self._numbers + 1
+        number = self.uses.number()
         # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
-        self._uses[number] = weakref.ref(block, lambda _: self._released(number))
-        return HostSlice(self, offset, block.data, partial(self._released, number), self._check)
+        self.uses.begin(number, block)
+        return HostSlice(self, offset, block.data, partial(self.uses.end, number), self._check)
 
     def close(self) -> None:
         """The mapping goes with the last view of it."""
@@ -71,10 +60,6 @@ class SystemRegion(Region):
             raise InvalidRequestError(
                 f"shared memory region '{self.name}' is larger than what is left of its memory"
             )
-
-    def _released(self, number: int) -> None:
-        if self._uses.pop(number, None) is not None and not self._uses and self.on_idle is not None:
-            self.on_idle()
 
 
 def open_system_region(
