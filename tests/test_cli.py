@@ -261,8 +261,10 @@ def test_compound_values() -> None:
     )
 
 
-@pytest.mark.contract("CL-35")
+@pytest.mark.contract("CL-35", "ME-01")
 def test_metrics_listen_where_http_does_unless_told_otherwise() -> None:
+    assert (settings_of().metrics.enabled, settings_of().metrics.port) == (True, 8002)
+    assert not settings_of("--allow-metrics=false").metrics.enabled
     assert settings_of("--http-address=127.0.0.1").metrics.address == "127.0.0.1"
     assert settings_of("--metrics-address=::1").metrics.address == "::1"
 

@@ -16,7 +16,7 @@ async def _ask(method: str, path: str) -> httpx.Response:
         return await client.request(method, f"http://127.0.0.1:{port}{path}")
 
 
-@pytest.mark.contract("H-23")
+@pytest.mark.contract("H-23", "ME-01")
 @pytest.mark.parametrize(
     ("path", "text"),
     [

@@ -208,6 +208,17 @@ def test_outputs_are_always_raw(datatype: DataType) -> None:
     assert list(reply.raw_output_contents) == [b"12345678"]
 
 
+@pytest.mark.contract("GP-14")
+def test_what_chooses_the_form_of_outputs_over_http_means_nothing() -> None:
+    request = message(("x", "UINT8", [1]), raw=(b"1",))
+    request.parameters["binary_data_output"].bool_param = False
+    request.outputs.add(name="y").parameters["binary_data"].bool_param = False
+    decoded = decode_request(received(request), deadline=None)
+    assert decoded.requested_outputs == ("y",)
+    response = InferenceResponse({"y": Tensor(DataType.UINT8, (1,), b"1")})
+    assert list(encode_response(decoded, "1", response).raw_output_contents) == [b"1"]
+
+
 def test_outputs_keep_the_models_order() -> None:
     outputs = {name: Tensor(DataType.UINT8, (1,), name.encode()) for name in "cab"}
     reply = encoded(InferenceResponse(outputs), "b", "c")
