@@ -14,6 +14,7 @@ from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.placement import Placement
 from penstock.core.tensor import Buffer
+from penstock.hosting import event_loop
 from penstock.hosting.frames import encode
 from penstock.hosting.messages import Kind
 from penstock.model import Model
@@ -88,11 +89,11 @@ class Worker:
             self._stub.send(Kind.FAILED, (code, printable(text)))
             return True
         if native is not None:
-            asyncio.run(native.serve())
+            event_loop.run(native.serve())
             return False
         self._stub.send(Kind.READY, None)
         if self._model.asynchronous:
-            asyncio.run(self._serve_coroutines())
+            event_loop.run(self._serve_coroutines())
             return False
         return True
 

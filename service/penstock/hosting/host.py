@@ -25,6 +25,7 @@ from penstock.core.relay import as_inference_error, outcomes_of
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
 from penstock.core.window import Window
+from penstock.hosting import event_loop
 from penstock.hosting.host_log import LinkHandler
 from penstock.hosting.lending import Borrower
 from penstock.hosting.link import Link
@@ -47,7 +48,7 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     connection.set_inheritable(False)  # or an engine's children would keep it open
     borrower = Borrower()
     memory = SharedMemory(out=outputs, into=inputs, borrower=borrower)
-    asyncio.run(_serve(connection, Host(memory, borrower)))
+    event_loop.run(_serve(connection, Host(memory, borrower)))
 
 
 async def _serve(connection: socket.socket, host: Host) -> None:
