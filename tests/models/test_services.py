@@ -37,6 +37,7 @@ async def test_a_model_loads_another_with_a_configuration_and_files(tmp_path: Pa
     assert await house.services.control("ready", ["made", "2"])
     await house.services.control("unload", ["made", False])
     assert not await house.services.control("ready", ["made", ""])
+    await house.lifecycle.close()
 
 
 @pytest.mark.contract("X-20", "M-01")
