@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import NotFoundError, UnsupportedError
+from penstock.core.inference import Inference
 from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.core.window import WINDOW
@@ -28,6 +30,7 @@ class FakeServices:
 
     def __init__(self) -> None:
         self.streams: dict[str, ResponseStream] = {}
+        self.requests: list[InferenceRequest] = []
         self.closed: list[str] = []
         self.owners: list[str] = []
         self.over: list[str] = []
@@ -38,6 +41,7 @@ class FakeServices:
             raise NotFoundError("Request for unknown model: 'nope' is not found")
         stream = ResponseStream()
         stream.connect(lambda: self.closed.append(request.id))
+        self.requests.append(request)
         self.streams[request.id] = stream
         return stream
 
@@ -64,13 +68,16 @@ class FakeServices:
 class Process:
     """The model process's side, by hand."""
 
-    def __init__(self, pid: int = 1) -> None:
+    def __init__(self, pid: int = 1, *, decoupled: bool = False) -> None:
+        self.batch: list[Inference] = []
         self.services = FakeServices()
         self.said: list[Said] = []
         memory = SharedMemory(out=create(1 << 24), into=create(1 << 24))
         self._exchange = memory.exchange
         memory.open(lambda _: None)
-        self.calls = ServedCalls(self.services, "m_0_0", pid, memory, self._hear)
+        self.calls = ServedCalls(
+            self.services, "m_0_0", pid, memory, self._hear, lambda: self.batch, decoupled=decoupled
+        )
 
     def call(self, id: str, model: str = "once", *, decoupled: bool = False) -> None:
         """Make a request; its number is the length of its id."""
@@ -104,6 +111,26 @@ def response(number: int, *, final: bool = False) -> InferenceResponse:
 async def turn() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+# -- for whom -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("deadlines", "decoupled", "expected"),
+    [((5.0, 7.0), False, 7.0), ((5.0, None), False, None), ((5.0,), True, None), ((), False, None)],
+    ids=["the last", "somebody waits", "decoupled", "nobody"],
+)
+async def test_request_has_the_time_of_those_that_it_is_made_for(
+    deadlines: tuple[float | None, ...], decoupled: bool, expected: float | None
+) -> None:
+    process = Process(decoupled=decoupled)
+    process.batch += [
+        Inference(InferenceRequest("m", deadline=deadline), 1, Statistics())
+        for deadline in deadlines
+    ]
+    process.call("a")
+    assert process.services.requests[0].deadline == expected
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -139,6 +139,7 @@ class Connection:
                 memory,
                 self._send,
                 lambda: executing.current,
+                decoupled=self._context.config.decoupled,
             )
             self._handlers |= self._calls.handlers
 

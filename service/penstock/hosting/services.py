@@ -40,7 +40,11 @@ class ModelServices(Protocol):
 
 
 class ServedCalls:
-    """The requests of one model process that the server is answering."""
+    """The requests of one model process that the server is answering.
+
+    `executing` tells the batch for which it makes them; what a `decoupled` model asks for may
+    belong to requests whose execution is over.
+    """
 
     def __init__(
         self,
@@ -50,10 +54,13 @@ class ServedCalls:
         memory: SharedMemory,
         send: Send,
         executing: Callable[[], Sequence[Inference]] = tuple,
+        *,
+        decoupled: bool = False,
     ) -> None:
         self._services = services
         self._instance = instance
         self._executing = executing
+        self._decoupled = decoupled
         self._owner = f"{instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
@@ -86,12 +93,16 @@ class ServedCalls:
         self._calls.open(number).connect(stream)
 
     def _traced(self, request: InferenceRequest) -> InferenceRequest:
-        """The request with those who wait for its answer: its maker, and who waits for that."""
+        """The request with those who wait for its answer: its maker, and who waits for that.
+
+        With their deadline too: after the last of the batch nobody wants the answer.
+        """
         batch = self._executing()
         if not batch:
             return request
         former = (name for inference in batch for name in inference.request.callers)
-        return replace(request, callers=(*dict.fromkeys(former), self._instance))
+        deadline = None if self._decoupled else _latest(batch)
+        return replace(request, callers=(*dict.fromkeys(former), self._instance), deadline=deadline)
 
     def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
@@ -132,3 +143,10 @@ class ServedCalls:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _latest(batch: Sequence[Inference]) -> float | None:
+    """When nobody waits for the batch any more; `None` if somebody waits for ever."""
+    deadlines = [inference.request.deadline for inference in batch]
+    known = [deadline for deadline in deadlines if deadline is not None]
+    return max(known) if len(known) == len(deadlines) else None
