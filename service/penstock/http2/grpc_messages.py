@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -63,6 +64,18 @@ class MessageReader:
             else:
                 at = self._read_prefix(data, at, end, done)
         return done
+
+    def take_all(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
+        """As `take`, for bytes in pieces; `size` is the number of all."""
+        if self._memory is None or self._filled + size > self._size:
+            return [message for piece in pieces for message in self.take(piece)]
+        memory, at = self._room(self._filled + size), self._filled
+        for piece in pieces:
+            end = at + len(piece)
+            memory[at:end] = piece
+            at = end
+        self._filled = at
+        return [self._finish()] if at == self._size else []
 
     def memory(self) -> memoryview | None:
         """Where the next bytes of the message in the making belong."""

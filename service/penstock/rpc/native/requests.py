@@ -31,12 +31,12 @@ class ReadingCall(Call):
     def memory(self) -> memoryview | None:
         return None if self._reader is None or self.finished else self._reader.memory()
 
-    def _take(self, data: memoryview) -> list[tuple[int, Buffer]]:
+    def _take(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         reader = self._reader
         if reader is None:
             reader = self._reader = MessageReader(self.connection.limits.max_message_size)
         try:
-            return reader.take(data)
+            return reader.take_all(pieces, size)
         except MessageSizeError as error:
             self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
             return []
@@ -83,13 +83,12 @@ class UnaryCall(ReadingCall):
                 self.connection.consumed(self, size)
                 return
         if not self.finished:
-            self._keep(self._take(data))
+            self._keep(self._take((data,), size))
         self.connection.consumed(self, size)
 
     def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
-        for piece in pieces:
-            if not self.finished:
-                self._keep(self._take(piece))
+        if not self.finished:
+            self._keep(self._take(pieces, size))
         self.connection.consumed(self, size)
 
     def on_filled(self, size: int) -> None:
@@ -144,7 +143,7 @@ class StreamCall(ReadingCall):
         self.run(self._method.handler(self, self))
 
     def on_data(self, data: memoryview) -> None:
-        self._came(len(data), [] if self.finished else self._take(data))
+        self._came(len(data), [] if self.finished else self._take((data,), len(data)))
 
     def on_filled(self, size: int) -> None:
         assert self._reader is not None
