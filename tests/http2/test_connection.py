@@ -132,6 +132,21 @@ def test_blocked_streams_take_turns() -> None:
     assert turns in ([1, 3, 1, 3], [3, 1, 3, 1])
 
 
+def test_end_of_a_stream_waits_for_no_window() -> None:
+    server = opened(settings=[(4, 1 << 20)])
+    server.receive(request(1) + request(3))
+    outbox, (first, second) = server.connection.outbox, server.opened.values()
+    outbox.body(second, [b"all of it"], 9)
+    outbox.body(first, [bytes(70_000)], 70_000)  # more than the connection's window
+    server.write()
+    outbox.paused = True
+    outbox.finish(second, b"\x88")
+    outbox.paused = False
+    outbox.pump()
+    server.write()
+    assert [*server.connection.streams] == [1]
+
+
 def test_early_answer_tells_the_client_to_stop() -> None:
     server = opened()
     server.receive(request(1, ends=False))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.infer_message import InferMessage, InferReader, parse_infer
+from penstock.rpc.wire import varint
 
 LARGE = 1 << 14
 
@@ -163,6 +164,18 @@ def _with(**fields: Any) -> pb.ModelInferRequest:
 
 def _tensor(**fields: Any) -> Any:
     return pb.ModelInferRequest.InferInputTensor(datatype="UINT8", shape=[3], **fields)
+
+
+@pytest.mark.parametrize("size", [4, LARGE])
+def test_number_of_a_field_may_take_two_bytes(size: int) -> None:
+    """Nobody knows field 16, whose tag taken for one byte makes raw contents of what it holds."""
+    inner = data(pb.ModelInferRequest(raw_input_contents=[bytes(size)]))
+    unknown = b"\x82\x01" + varint(len(inner)) + inner
+    sent = data(pb.ModelInferRequest(model_name="m", inputs=alike(b"").inputs)) + unknown
+    reader = InferReader()
+    for _ in range(3):
+        read = reader.read(sent)
+        assert (read.head.model_name, [*read.raw], read.form) == ("m", [], None)
 
 
 ONE = pb.InferParameter(int64_param=1)

@@ -46,10 +46,7 @@ class FrameHandler(Protocol):
 
 
 class FrameReader:
-    """Hands frames on: DATA as its bytes come, all others whole.
-
-    `gate`, while set, is asked about each frame before it is handed on, by type and stream.
-    """
+    """Hands frames on: DATA as its bytes come, all others whole."""
 
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
         self.stopped = False

@@ -50,6 +50,7 @@ class Outbox:
         self._control = 0
         self._blocked: dict[Stream, None] = {}
         self._starved: dict[Stream, None] = {}
+        self._ending: dict[Stream, bytes] = {}
 
     def __bool__(self) -> bool:
         """Whether there is something to write."""
@@ -161,12 +162,12 @@ class Outbox:
     def finish(self, stream: Stream, trailers: bytes) -> None:
         """The trailers of a response, or all of it if nothing went before, and its end."""
         stream.finished = True
-        if stream.waiting_size or self.congested:
+        if stream.waiting_size:
             stream.trailers = trailers
-            if not stream.waiting_size or stream.window > 0:
-                self._blocked[stream] = None
-            return
-        self._end(stream, trailers)
+        elif self.congested:
+            self._ending[stream] = trailers
+        else:
+            self._end(stream, trailers)
 
     def drop(self, stream: Stream) -> None:
         """Send nothing more of a stream."""
@@ -174,6 +175,7 @@ class Outbox:
         stream.waiting_size = 0
         self._blocked.pop(stream, None)
         self._starved.pop(stream, None)
+        self._ending.pop(stream, None)
 
     def writable(self, stream: Stream) -> bool:
         """Whether more of a stream would go out at once."""
@@ -186,7 +188,10 @@ class Outbox:
 
     def pump(self) -> None:
         """Send what waited, as far as windows and socket allow; streams take turns."""
-        blocked = self._blocked
+        ending, blocked = self._ending, self._blocked
+        while ending and not self.congested:  # which takes no window
+            stream = next(iter(ending))
+            self._end(stream, ending.pop(stream))
         while blocked and not self.congested:
             stream = next(iter(blocked))
             if stream.waiting_size and self.window <= 0:

@@ -11,6 +11,8 @@ from penstock.rpc.request_form import RequestForm
 
 _RAW = 0x3A  # field 7, raw_input_contents, length-delimited
 _LENGTH_DELIMITED = 2
+_ONE_BYTE = 0x80
+"""Tags from here on go on in the next byte."""
 _LARGE = 8 << 10
 """Bytes of a message from which copying its tensors costs more than finding them."""
 _MOST = 256
@@ -95,7 +97,7 @@ class InferReader:
 def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
     """The size of all before the raw contents, and where each of these begins and ends.
 
-    `None` where they are not last of all.
+    `None` where they are not last of all, or where a field has a number that no field of ours has.
     """
     view = memoryview(data)
     at, end = 0, len(view)
@@ -103,7 +105,9 @@ def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
     while at < end:
         start, tag = at, view[at]
         length = _length(view, at + 1)
-        if length is None or tag & 7 != _LENGTH_DELIMITED or (spans and tag != _RAW):
+        if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
+            return None
+        if spans and tag != _RAW:
             return None
         size, at = length
         if at + size > end:
