@@ -52,13 +52,15 @@ class UnaryAnswer:
         self._responses += stream.take()
         if not stream.exhausted:
             return
-        self._end()
         try:
             response = the_only(self._responses, stream.error)
+            # Which writes what the client wants in its own memory, and so is before the end.
             reply = self._encoder.encode(self._request, stream.model_version, response)
         except Exception as error:  # the response may be unfit to be encoded
+            self._end()
             self._to.raised(error)
         else:
+            self._end()
             self._to.returned(reply)
 
     def _end(self) -> None:
