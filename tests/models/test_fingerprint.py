@@ -53,3 +53,9 @@ def test_links_are_what_they_point_to_and_may_go_in_circles_or_nowhere(folder: P
     before = fingerprint(folder)
     (folder / "missing").write_text("here")
     assert {Path(path).name for path, _, _ in fingerprint(folder) - before} >= {"nowhere"}
+
+
+def test_a_link_to_itself_does_not_count(folder: Path) -> None:
+    before = fingerprint(folder)
+    (folder / "itself").symlink_to(folder / "itself")
+    assert fingerprint(folder) == before
