@@ -160,6 +160,15 @@ async def test_folder_goes_although_the_reaper_was_killed_before() -> None:
     assert not folder.exists()
 
 
+async def test_folder_that_somebody_has_removed_is_made_again() -> None:
+    reaper = Reaper()
+    reaper.folder().rmdir()
+    folder = reaper.folder()
+    assert folder.exists()
+    reaper.close()
+    assert not folder.exists()
+
+
 async def test_reaper_that_knows_nothing_has_no_process() -> None:
     reaper = Reaper()
     assert reaper.pid is None

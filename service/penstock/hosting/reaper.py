@@ -53,11 +53,11 @@ class Reaper:
         if self._folder is None:
             name = f"penstock-{os.getpid()}-{secrets.token_hex(4)}"
             self._folder = Path(tempfile.gettempdir(), name)
-            if self._process is None:
-                self._start()
-            else:
+            if self._process is not None:
                 self._tell(f"+{self._folder}\n")
-            self._folder.mkdir(mode=0o700)  # when somebody knows of it
+        if self._process is None:
+            self._start()
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # when somebody knows of it
         return self._folder
 
     def close(self) -> None:
