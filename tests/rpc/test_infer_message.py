@@ -209,3 +209,12 @@ def test_only_so_many_forms_are_kept() -> None:
         for _ in range(3):
             reader.read(data(alike(bytes(size))))
     assert sum(map(len, reader._forms.values())) <= 256
+
+
+def test_only_so_many_forms_of_one_length_are_kept() -> None:
+    """A message is compared with all of them."""
+    reader = InferReader()
+    for number in range(100):
+        for _ in range(3):
+            reader.read(data(alike(b"abc", output=f"{number:02}")))
+    assert [len(forms) for forms in reader._forms.values()] == [16]

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.request_form import RequestForm
+from penstock.rpc.request_form import LARGE, RequestForm
 
 _RAW = 0x3A  # field 7, raw_input_contents, length-delimited
 _LENGTH_DELIMITED = 2
 _ONE_BYTE = 0x80
 """Tags from here on go on in the next byte."""
-_LARGE = 8 << 10
-"""Bytes of a message from which copying its tensors costs more than finding them."""
 _MOST = 256
 """Forms that are kept, and lengths of messages that came before."""
+_ALIKE = 16
+"""Forms of one length that are kept: a message is compared with each of them."""
 _LONGEST = 1024
 """Bytes of a head that is worth keeping."""
 
@@ -37,7 +37,7 @@ def parse_infer(data: Buffer) -> InferMessage:
 
     Raises protobuf's `DecodeError`.
     """
-    if len(data) >= _LARGE and (found := _split(data)) is not None:
+    if len(data) >= LARGE and (found := _split(data)) is not None:
         size, spans = found
         view = memoryview(data)
         head = pb.ModelInferRequest.FromString(bytes(view[:size]))
@@ -80,7 +80,8 @@ class InferReader:
         self._seen.add(size)
 
     def _remember(self, data: Buffer) -> None:
-        found = _split(data)
+        alike = self._forms.get(len(data), ())
+        found = _split(data) if len(alike) < _ALIKE else None
         if found is None or found[0] > _LONGEST:
             return
         size, spans = found

@@ -10,7 +10,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 
 DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 
-_LARGE = 8 << 10
+LARGE = 8 << 10
 """Bytes of a message from which a copy of its tensors costs more than a view."""
 
 
@@ -54,7 +54,7 @@ class RequestForm:
         for begin, end, literal in self._literals:
             if message[begin:end] != literal:
                 return None
-        if len(message) >= _LARGE:
+        if len(message) >= LARGE:
             message = memoryview(message)
         return [message[begin:end] for begin, end in self._spans]
 
