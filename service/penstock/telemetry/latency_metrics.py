@@ -9,6 +9,7 @@ from penstock.core.exposition import Family, MetricKind, Series
 from penstock.core.latencies import SummarizedDuration
 from penstock.core.measurement import Quantile
 from penstock.core.statistics import Duration, Statistics
+from penstock.models.measured import FIRST_RESPONSE
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
@@ -74,7 +75,7 @@ def latency_families(
     for summarized in _SUMMARIES:
         yield _summaries(summarized, models, [q.quantile for q in quantiles])
     yield Family(
-        "nv_inference_first_response_histogram_ms",
+        FIRST_RESPONSE,
         "Duration from request to first response in milliseconds",
         MetricKind.HISTOGRAM,
         tuple(

@@ -1,4 +1,4 @@
-"""Counters of models: how many requests, how they ended, and where their time went (area S)."""
+"""Counters of models: how many requests, how they ended, and where their time went."""
 
 from __future__ import annotations
 
