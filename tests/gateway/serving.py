@@ -20,7 +20,8 @@ from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
-from penstock.models.server import InferenceServer, ServedModel, ServerIdentity
+from penstock.models.served_model import ServedModel
+from penstock.models.server import InferenceServer, ServerIdentity
 from penstock.models.views import (
     ModelIndexEntry,
     ModelMetadata,

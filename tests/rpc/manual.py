@@ -12,7 +12,8 @@ from penstock.core.errors import InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.server import InferenceServer, ServedModel
+from penstock.models.served_model import ServedModel
+from penstock.models.server import InferenceServer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
 from penstock.rpc.infer_message import InferMessage, parse_infer

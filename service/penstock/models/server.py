@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
 
 from penstock.core.changes import Changes
 from penstock.core.config import ModelConfig
@@ -24,9 +23,10 @@ from penstock.models.exit import ExitLog
 from penstock.models.index import model_index
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.log_control import LogControl, LogValues, checked
-from penstock.models.model import NO_NEW_REQUESTS, Model
+from penstock.models.model import Model
 from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
+from penstock.models.served_model import FinishingModel, ServedModel
 from penstock.models.states import State
 from penstock.models.trace_settings import Texts, TraceControl
 from penstock.models.views import (
@@ -47,30 +47,6 @@ class ServerIdentity:
 
     name: str
     version: str
-
-
-class ServedModel(Protocol):
-    """A model version, as far as those see it who only send requests."""
-
-    @property
-    def decoupled(self) -> bool:
-        """Whether requests may get any number of responses."""
-
-    def infer(self, request: InferenceRequest) -> ResponseStream:
-        """Admit a request; its responses come on the stream, which the caller closes."""
-
-
-class _Finishing:
-    """A model of a server that exits: requests may continue sequences only."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.decoupled = model.decoupled
-
-    def infer(self, request: InferenceRequest) -> ResponseStream:
-        if request.sequence_start or not request.correlation_id:
-            raise UnavailableError(NO_NEW_REQUESTS)
-        return self._model.infer(request)
 
 
 class InferenceServer:
@@ -114,7 +90,7 @@ class InferenceServer:
         While the server exits, that is one whose sequences may end, and none begin (S-22).
         """
         if self._exiting and name in self._unfinished:
-            return _Finishing(self._lifecycle.find(name, parse_version(version)))
+            return FinishingModel(self._lifecycle.find(name, parse_version(version)))
         return self._find(name, version)
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
