@@ -238,6 +238,20 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
         writer.close()
 
 
+@pytest.mark.parametrize("sent", [[], [b"\0\0\0"], [b"\0\0\0\0\x09half"]])
+async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[bytes]) -> None:
+    async with open_native([Handlers().service()], LOCAL, Countdown(0)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        client.initiate_connection()
+        client.send_headers(1, [*_head("/s/echo"), ("grpc-timeout", "50m")])
+        for data in sent:
+            client.send_data(1, data)
+        answer = await _until(client, reader, writer, h2.events.ResponseReceived)
+        assert dict(answer.headers)[b"grpc-status"] == b"4"
+        writer.close()
+
+
 async def test_old_connection_is_asked_to_leave_and_closed() -> None:
     keepalive = KeepaliveSettings(max_connection_age_ms=100)
     settings = GrpcSettings(address="127.0.0.1", port=0, keepalive=keepalive)

@@ -154,6 +154,7 @@ class Call(Stream):
 
     def on_reset(self, code: ErrorCode) -> None:
         self._left()
+        self._stop_timer()
         if self._packing is not None:
             self._packing.cancel()
         if self._task is not None and not self._task.done():
@@ -171,10 +172,14 @@ class Call(Stream):
     def _expired(self) -> None:
         self.abort(StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._shell.endpoint.tasks.discard(task)
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._shell.endpoint.tasks.discard(task)
+        self._stop_timer()
         if task.cancelled():
             self.raised(asyncio.CancelledError())
         elif (error := task.exception()) is not None:

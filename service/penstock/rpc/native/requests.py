@@ -72,6 +72,16 @@ class UnaryCall(ReadingCall):
     _message: tuple[int, Buffer] | None = None
     _count = 0
 
+    def on_open(self) -> None:
+        if self.deadline is not None:
+            self._shell.begun.append(self)
+
+    def await_rest(self) -> None:
+        """What came is dealt with; what is missing of the request has to come in time."""
+        if not (self.remote_ended or self.closed):
+            assert self.deadline is not None
+            self._timer = self._shell.loop.call_at(self.deadline, self._expired)
+
     def on_data(self, data: memoryview) -> None:
         size = len(data)
         if self._reader is None and self._message is None and size >= PREFIX_SIZE:
@@ -98,6 +108,7 @@ class UnaryCall(ReadingCall):
         self.connection.consumed(self, size)
 
     def on_end(self) -> None:
+        self._stop_timer()
         if self.finished:
             return
         complete = self._reader is None or self._reader.empty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
@@ -12,6 +12,9 @@ from penstock.http2.keepalive import Lifetime, Step
 from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.peer import peer_name
 from penstock.rpc.native.route import Route
+
+if TYPE_CHECKING:
+    from penstock.rpc.native.requests import UnaryCall
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a peer to read the last of what we send
@@ -34,6 +37,7 @@ class Shell(asyncio.BufferedProtocol):
         self.outbox.splits = not endpoint.encrypted  # each part would become a record of TLS
         self.peer = ""
         self.keepalives = 0
+        self.begun: list[UnaryCall] = []  # in this pass, with a deadline
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._direct = False
@@ -79,6 +83,10 @@ class Shell(asyncio.BufferedProtocol):
             done = connection.receive(scratch[:size])
             self._rest = bytes(scratch[done:size]) if done < size else b""
         self._passing = False
+        if self.begun:
+            begun, self.begun = self.begun, []
+            for call in begun:
+                call.await_rest()
         self._flush()
         reader = connection.reader
         self._lifetime.heard(
