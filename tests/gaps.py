@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -28,13 +29,16 @@ class Gaps:
 
 @asynccontextmanager
 async def measured() -> AsyncIterator[Gaps]:
-    """Watch the loop until the block ends."""
+    """Watch the loop until the block ends, in which nobody collects garbage."""
+    gc.collect()
+    gc.disable()
     gaps = Gaps()
     watching = asyncio.ensure_future(gaps.watch())
     try:
         yield gaps
         gaps.look()
     finally:
+        gc.enable()
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
