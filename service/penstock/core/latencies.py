@@ -65,14 +65,14 @@ class SummarizedStatistics(Statistics):
         )
 
     def succeeded(
-        self, all_in_all: int, waited: int, compute_input: int, compute_infer: int, output: int
+        self, total: int, queue: int, compute_input: int, compute_infer: int, compute_output: int
     ) -> None:
         """A request was executed and answered: nanoseconds in all, and at its stations."""
-        self.waited(waited)
-        self.success.add(all_in_all)
+        self.waited(queue)
+        self.success.add(total)
         self.compute_input.add(compute_input)
         self.compute_infer.add(compute_infer)
-        self.compute_output.add(output)
+        self.compute_output.add(compute_output)
 
     def waited(self, ns: int) -> None:
         """A request that was executed had waited so long."""

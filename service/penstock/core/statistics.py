@@ -128,16 +128,16 @@ class Statistics:
         self.queue_times[_CLASSES[(ns // 1000).bit_length()]] += 1
 
     def succeeded(
-        self, all_in_all: int, waited: int, compute_input: int, compute_infer: int, output: int
+        self, total: int, queue: int, compute_input: int, compute_infer: int, compute_output: int
     ) -> None:
         """A request was executed and answered: nanoseconds in all, and at its stations."""
-        self.waited(waited)
+        self.waited(queue)
         # Without a call each, since this is done for every request.
         for duration, ns in (
-            (self.success, all_in_all),
+            (self.success, total),
             (self.compute_input, compute_input),
             (self.compute_infer, compute_infer),
-            (self.compute_output, output),
+            (self.compute_output, compute_output),
         ):
             duration.count += 1
             duration.ns += ns

@@ -100,7 +100,7 @@ _PENDING = _Counted(
 )
 
 
-def model_families(models: list[ModelStatistics], durations: bool) -> Iterator[Family]:
+def model_families(models: list[ModelStatistics], *, durations: bool) -> Iterator[Family]:
     """Counters of models, those of durations only if they are wanted (ME-18)."""
     yield _SUCCESS.family(models)
     yield _failures(models)
