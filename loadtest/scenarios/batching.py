@@ -16,6 +16,7 @@ from loadtest.scenarios.unary import measured
 from penstock.core.tensor import Tensor
 from penstock.demo import write_demo
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.scheduling.gathering import GATHER
 
 _SENTENCE = "The quick brown fox jumps over the lazy dog near the quiet river bank"
 
@@ -51,11 +52,9 @@ def _without_batching(model: Path) -> None:
     (single / "1").mkdir(parents=True)
     for path in (model / "1").iterdir():
         (single / "1" / path.name).symlink_to(path)
-    config = (model / "config.pbtxt").read_text()
-    kept, _, rest = config.partition("dynamic_batching")
-    (single / "config.pbtxt").write_text(
-        kept.replace('"minilm"', '"minilm_single"') + rest.partition("}")[2]
-    )
+    lines = (model / "config.pbtxt").read_text().replace('"minilm"', '"minilm_single"').splitlines()
+    kept = [line for line in lines if "dynamic_batching" not in line and GATHER not in line]
+    (single / "config.pbtxt").write_text("\n".join(kept))
 
 
 def _message(directory: Path, model: str) -> str:

@@ -14,6 +14,7 @@ from penstock.core.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.compatibility import length
+from penstock.scheduling.gathering import Gathering
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.queue import BatchQueue, Entry
 from penstock.scheduling.response_order import ResponseOrder
@@ -38,6 +39,7 @@ class DynamicBatcher:
         self._signature = settings.signature
         self._counts_lengths = settings.policy.max_elements > 0 or bool(settings.policy.buckets)
         self._order = ResponseOrder() if settings.preserve_ordering else None
+        self._gathering = Gathering(settings.gather) if settings.gather else None
         self._pool = InstancePool(instances, self._dispatch)
         self._loop = asyncio.get_running_loop()
         self._clock = LoopClock(self._loop)
@@ -104,12 +106,29 @@ class DynamicBatcher:
         if self._held_below and self._holds():
             return inf
         while len(self._queue) and (instance := self._pool.idle()) is not None:
-            due = self._queue.due()
+            due = self._due(now)
             if due > now:
                 self.forming = True
                 return due
-            self._pool.run(instance, self._taken(now))
+            self._run(instance, now)
         return inf
+
+    def _due(self, now: float) -> float:
+        """When the next batch leaves."""
+        due = self._queue.due()
+        if self._gathering is None or due == -inf:  # it is complete
+            return due
+        return max(due, self._gathering.due(now, len(self._queue)))
+
+    def _run(self, instance: Instance, now: float) -> None:
+        batch = self._taken(now)
+        done = None
+        if self._gathering is not None:
+            done = partial(self._executed, self._gathering, now, len(batch))
+        self._pool.run(instance, batch, done)
+
+    def _executed(self, gathering: Gathering, begun: float, requests: int) -> None:
+        gathering.executed(begun, self._clock.now(), requests, len(self._queue))
 
     def _taken(self, now: float) -> list[Inference]:
         batch = self._queue.pop(now)

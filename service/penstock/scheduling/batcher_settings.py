@@ -9,6 +9,7 @@ from penstock.core.config import DynamicBatching, ModelConfig
 from penstock.core.request import InferenceRequest
 from penstock.scheduling.compatibility import Signature, signature_for
 from penstock.scheduling.forming import BatchPolicy
+from penstock.scheduling.gathering import gather_share
 from penstock.scheduling.length_batching import LengthBatching
 from penstock.scheduling.priority import PriorityLevels
 
@@ -20,12 +21,16 @@ def signature(request: InferenceRequest) -> Hashable:
 
 @dataclass(frozen=True, slots=True)
 class BatcherSettings:
-    """Sizes and delay, queue policies, what may share a batch, and the order of responses."""
+    """Sizes and delay, queue policies, what may share a batch, and the order of responses.
+
+    `gather` is the share of an execution's time that the next batch waits for more (`Gathering`).
+    """
 
     policy: BatchPolicy
     levels: PriorityLevels = field(default_factory=PriorityLevels)
     signature: Signature = signature
     preserve_ordering: bool = False
+    gather: float = 0.0
 
     @classmethod
     def of(cls, config: ModelConfig) -> BatcherSettings:
@@ -41,4 +46,4 @@ class BatcherSettings:
             buckets=lengths.buckets,
         )
         levels, ordered = PriorityLevels.of(batching), batching.preserve_ordering
-        return cls(policy, levels, signature_for(config), ordered)
+        return cls(policy, levels, signature_for(config), ordered, gather_share(config))

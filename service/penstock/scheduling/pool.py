@@ -49,22 +49,32 @@ class InstancePool:
         """Whether this instance can take a batch now."""
         return instance not in self._busy and instance.available
 
-    def run(self, instance: Instance, batch: Sequence[Inference]) -> None:
-        """Start an execution, now. A caller that leaves cannot break it off."""
+    def run(
+        self,
+        instance: Instance,
+        batch: Sequence[Inference],
+        done: Callable[[], None] | None = None,
+    ) -> None:
+        """Start an execution, now; `done` is called at its end.
+
+        A caller that leaves cannot break it off.
+        """
         if instance.serial:
             self._busy.add(instance)
         self._running += 1
         self._starting = True
         try:
-            instance.execute(batch, partial(self._done, instance))
+            instance.execute(batch, partial(self._done, instance, done))
         except Exception as error:  # what a request holds may be unfit to travel
             for inference in batch:
                 inference.fail(as_inference_error(error))
-            self._done(instance)
+            self._done(instance, done)
         finally:
             self._starting = False
 
-    def _done(self, instance: Instance) -> None:
+    def _done(self, instance: Instance, done: Callable[[], None] | None) -> None:
+        if done is not None:
+            done()
         self._busy.discard(instance)
         self._running -= 1
         if not self._running and self._drained is not None:
