@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.infer_message import InferMessage, InferReader, parse_infer
+from penstock.rpc.request_form import RequestForm
 from penstock.rpc.wire import varint
 
 LARGE = 1 << 14
@@ -203,18 +204,63 @@ def test_other_requests_are_decoded_each_time(message: pb.ModelInferRequest) -> 
     assert all(reader.read(data(message)).form is None for _ in range(4))
 
 
+def kept(reader: InferReader) -> int:
+    """How many forms a reader keeps."""
+    return sum(
+        len(forms)
+        for lengths in reader._forms.values()
+        for beginnings in lengths.values()
+        for forms in beginnings.values()
+    )
+
+
 def test_only_so_many_forms_are_kept() -> None:
     reader = InferReader()
     for size in range(1000):
         for _ in range(3):
             reader.read(data(alike(bytes(size))))
-    assert sum(map(len, reader._forms.values())) <= 256
+    assert kept(reader) <= 256
 
 
-def test_only_so_many_forms_of_one_length_are_kept() -> None:
-    """A message is compared with all of them."""
+def named(number: int) -> pb.ModelInferRequest:
+    message = alike(b"abc")
+    message.model_name = f"model {number:04}"
+    return message
+
+
+def test_form_is_found_among_many_of_its_length_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, compared = InferReader(), list[RequestForm]()
+    requests = [data(named(number)) for number in range(200)]
+    for sent in requests * 2:
+        reader.read(sent)
+    contents = RequestForm.contents
+
+    def counted(form: RequestForm, message: bytes) -> Any:
+        compared.append(form)
+        return contents(form, message)
+
+    monkeypatch.setattr(RequestForm, "contents", counted)
+    forms = [reader.read(sent).form for sent in requests]
+    assert len({*forms} - {None}) == 200
+    assert compared == forms
+
+
+def test_forms_that_differ_in_their_last_tensors_are_no_burden() -> None:
+    """Their beginnings and lengths are equal; so many are compared, and the others are parsed."""
     reader = InferReader()
-    for number in range(100):
-        for _ in range(3):
-            reader.read(data(alike(b"abc", output=f"{number:02}")))
-    assert [len(forms) for forms in reader._forms.values()] == [16]
+    for first in range(100):
+        sent = alike(b"a", bytes(first), bytes(100 - first), bytes(100))
+        assert all(same(reader.read(data(sent)), sent) for _ in range(3))
+    assert 2 <= kept(reader) <= 3 * 8
+
+
+def test_requests_of_more_forms_than_are_kept_take_them_by_and_by() -> None:
+    reader = InferReader()
+    early, late = ([data(named(k + n)) for k in range(256)] for n in (0, 5000))
+    for sent in [*early, *early, *late]:
+        reader.read(sent)
+    assert reader.read(late[0]).form is None
+    assert reader.read(early[1]).form is not None
+    for sent in late * 20:
+        reader.read(sent)
+    assert reader.read(late[0]).form is not None

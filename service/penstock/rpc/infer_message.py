@@ -19,6 +19,10 @@ _ALIKE = 16
 """Forms of one length that are kept: a message is compared with each of them."""
 _LONGEST = 1024
 """Bytes of a head that is worth keeping."""
+_ALIKE = 8
+"""Forms that messages of one length and beginning are compared with, and such beginnings' sizes."""
+_PATIENCE = 16 * _MOST
+"""Requests of other forms until all that are kept are forgotten for them."""
 
 
 class InferMessage(NamedTuple):
@@ -55,17 +59,20 @@ class InferReader:
     """
 
     def __init__(self) -> None:
-        self._forms: dict[int, list[RequestForm]] = {}
-        self._count = 0
+        # By the length of a message, that of its beginning, and the beginning itself.
+        self._forms: dict[int, dict[int, dict[bytes, list[RequestForm]]]] = {}
+        self._count = self._others = 0
         self._seen: set[int] = set()
 
     def read(self, data: Buffer) -> InferMessage:
         """As `parse_infer`."""
         size = len(data)
-        for form in self._forms.get(size, ()):
-            raw = form.contents(data)
-            if raw is not None:
-                return InferMessage(form.head, raw, form)
+        if size in self._forms:
+            for length, forms in self._forms[size].items():
+                for form in forms.get(bytes(data[:length]), ()):
+                    raw = form.contents(data)
+                    if raw is not None:
+                        return InferMessage(form.head, raw, form)
         message = parse_infer(data)
         if RequestForm.fits(message.head):
             if size in self._seen:
@@ -80,19 +87,35 @@ class InferReader:
         self._seen.add(size)
 
     def _remember(self, data: Buffer) -> None:
-        alike = self._forms.get(len(data), ())
-        found = _split(data) if len(alike) < _ALIKE else None
+        if self._count >= _MOST and not self._make_room():
+            return
+        found = _split(data)
         if found is None or found[0] > _LONGEST:
             return
         size, spans = found
         head = pb.ModelInferRequest.FromString(bytes(data[:size]))
-        if len(spans) != len(head.inputs):
+        if len(spans) == len(head.inputs):
+            self._keep(len(data), RequestForm(head, data, spans))
+
+    def _make_room(self) -> bool:
+        """Forget all forms, but not before many requests have come that are of none of them."""
+        self._others += 1
+        if self._others < _PATIENCE:
+            return False
+        self._forms.clear()
+        self._count = self._others = 0
+        return True
+
+    def _keep(self, size: int, form: RequestForm) -> None:
+        """Keep a form, unless so many are like it that to look for one would take long."""
+        beginnings = self._forms.setdefault(size, {})
+        length = len(form.beginning)
+        if length not in beginnings and len(beginnings) >= _ALIKE:
             return
-        if self._count >= _MOST:
-            self._forms.clear()
-            self._count = 0
-        self._count += 1
-        self._forms.setdefault(len(data), []).append(RequestForm(head, data, spans))
+        alike = beginnings.setdefault(length, {}).setdefault(form.beginning, [])
+        if len(alike) < _ALIKE:
+            alike.append(form)
+            self._count += 1
 
 
 def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer, DataType, Tensor
@@ -17,10 +18,11 @@ LARGE = 8 << 10
 class RequestForm:
     """The head of such requests, decoded, and where their messages have the contents.
 
-    `spans` are where the raw contents begin and end in a message, one an input.
+    `spans` are where the raw contents begin and end in a message, one an input; `beginning` is
+    what stands before the first.
     """
 
-    __slots__ = ("_inputs", "_literals", "_outputs", "_spans", "head")
+    __slots__ = ("_inputs", "_literals", "_outputs", "_spans", "beginning", "head")
 
     def __init__(
         self, head: pb.ModelInferRequest, message: Buffer, spans: Sequence[tuple[int, int]]
@@ -32,10 +34,9 @@ class RequestForm:
         ]
         self._outputs = tuple(output.name for output in head.outputs)
         self._spans = tuple(spans)
-        ends = (0, *(end for _, end in spans))
-        begins = [begin for begin, _ in spans]
+        self.beginning = bytes(message[: spans[0][0]])
         self._literals = [
-            (at, begin, bytes(message[at:begin])) for at, begin in zip(ends, begins, strict=False)
+            (end, begin, bytes(message[end:begin])) for (_, end), (begin, _) in pairwise(spans)
         ]
 
     @staticmethod
@@ -50,7 +51,7 @@ class RequestForm:
         return not any(output.parameters for output in head.outputs)
 
     def contents(self, message: Buffer) -> list[Buffer] | None:
-        """The raw contents of a message of the right length, if it is of this form."""
+        """The raw contents of a message of this length and beginning, if it is of this form."""
         for begin, end, literal in self._literals:
             if message[begin:end] != literal:
                 return None
