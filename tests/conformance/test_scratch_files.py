@@ -71,7 +71,8 @@ def _pid(client: Any) -> int | None:
 
 
 def _left(scratch: Path) -> list[str]:
-    return [path.name for path in scratch.rglob("*")]
+    """Files and folders, some of which may go while they are listed."""
+    return [name for _, folders, files in os.walk(scratch) for name in (*folders, *files)]
 
 
 @pytest.mark.contract("X-18")

@@ -15,8 +15,6 @@ _ONE_BYTE = 0x80
 """Tags from here on go on in the next byte."""
 _MOST = 256
 """Forms that are kept, and lengths of messages that came before."""
-_ALIKE = 16
-"""Forms of one length that are kept: a message is compared with each of them."""
 _LONGEST = 1024
 """Bytes of a head that is worth keeping."""
 _ALIKE = 8
