@@ -121,6 +121,14 @@ async def _ask(client: Client, case: dict[str, Any]) -> Any:
 
 
 async def _ask_stream(client: Client, case: dict[str, Any]) -> Any:
+    """Asks again where the client was still writing when the status came, and so missed it."""
+    answer = await _ask_stream_once(client, case)
+    while answer[1] == "Internal error from Core":
+        answer = await _ask_stream_once(client, case)
+    return answer
+
+
+async def _ask_stream_once(client: Client, case: dict[str, Any]) -> Any:
     messages = [_message(request, pb.ModelInferRequest) for request in case["requests"]]
     seen: list[Any] = []
     try:
