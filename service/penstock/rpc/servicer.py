@@ -74,6 +74,7 @@ class InferenceServicer:
             pb.ModelInferResponse,
             waiting_for(self.ModelInfer),
             parse=self._reader.read,
+            eager=True,
             start=self.ModelInfer,
         )
         stream = Method(
