@@ -20,7 +20,7 @@ class _PunctualServer(FakeServer):
 
     def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
         assert request.deadline is not None
-        late = DeadlineExceededError("Deadline exceeded")
+        late = DeadlineExceededError("Deadline Exceeded")
         asyncio.get_running_loop().call_at(request.deadline, stream.abort, late)
 
 
@@ -28,7 +28,7 @@ async def test_request_that_takes_longer_than_its_client_waits_is_cancelled() ->
     async with connected(_PunctualServer()) as client:
         answer = await client.post(_INFER, json=_BODY, headers={"request-timeout": "0.05"})
     assert answer.status_code == 504
-    assert answer.json() == {"error": "Deadline exceeded"}
+    assert answer.json() == {"error": "Deadline Exceeded"}
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan", "inf", ""])

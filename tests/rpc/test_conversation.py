@@ -320,7 +320,7 @@ async def test_call_whose_time_is_up_ends_with_that_status(at_once: bool) -> Non
     await talk.say(ask("many", "a"), ask("many", "b"))
     await talk.answer("a", number(1))
     for stream in talk.server.streams.values():
-        stream.abort(DeadlineExceededError("Deadline exceeded"))
+        stream.abort(DeadlineExceededError("Deadline Exceeded"))
     with pytest.raises(DeadlineExceededError):
         await asyncio.wait_for(talk.task, PATIENCE)
     assert numbers(talk.responses) == [("a", 1)]

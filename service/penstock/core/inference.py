@@ -155,8 +155,11 @@ class Inference:
         self._alarm = deadlines.watch(self, self.request.deadline)
 
     def expire(self) -> None:
-        """The deadline has passed: stop the work, wherever it is."""
-        self.stream.abort(DeadlineExceededError("Deadline exceeded"))
+        """The deadline has passed: stop the work, wherever it is.
+
+        The text is that of gRPC itself, whose client may find the end of the time first.
+        """
+        self.stream.abort(DeadlineExceededError("Deadline Exceeded"))
 
     @property
     def phase(self) -> Phase:
