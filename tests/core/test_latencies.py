@@ -31,8 +31,8 @@ def test_a_bucket_counts_what_is_not_above_its_bound() -> None:
     histogram = Histogram([10, 20])
     for number in (10, 10.5, 20, 21):
         histogram.observe(number)
-    assert histogram.buckets == ((10, 1), (20, 3), (float("inf"), 4))
     assert histogram.total == 61.5
+    assert histogram.buckets == ((10, 1), (20, 3), (float("inf"), 4))
 
 
 @pytest.mark.contract("DC-06")

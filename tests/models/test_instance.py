@@ -283,11 +283,12 @@ async def test_a_stream_that_breaks_is_one_failure_of_the_backend() -> None:
 
 async def test_an_instance_is_available_between_start_and_stop() -> None:
     instance = _instance(Script().backend)
-    assert not instance.available
+    available = [instance.available]
     await instance.start()
-    assert instance.available
+    available.append(instance.available)
     await instance.stop()
-    assert not instance.available
+    available.append(instance.available)
+    assert available == [False, True, False]
 
 
 async def test_a_backend_that_refuses_to_load_is_not_available() -> None:

@@ -371,7 +371,7 @@ async def test_deadline_of_a_waiting_request_passes() -> None:
     model = make_model(instance)
     running = model.infer(make_request("a"))
     waiting = model.infer(make_request("b", deadline=0.5))
-    with pytest.raises(DeadlineExceededError, match="^Deadline Exceeded$"):
+    with pytest.raises(DeadlineExceededError, match=r"^Deadline Exceeded$"):
         await anext(waiting)
     assert asyncio.get_running_loop().time() < 0.6
     instance.release()

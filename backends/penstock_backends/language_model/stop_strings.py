@@ -31,7 +31,7 @@ class StopStrings:
         seen = self._held + text
         if armed:
             end = self._find(seen, fresh)
-            if self.found is not None:
+            if end is not None:
                 self._held = ""
                 return seen[:end]
         keep = self._partial(seen)
@@ -43,10 +43,10 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _find(self, seen: str, fresh: int) -> int:
+    def _find(self, seen: str, fresh: int) -> int | None:
         """Where to cut `seen`, when a stop string ends behind the first `fresh` characters."""
         first = len(seen) + 1
-        cut = first
+        cut = None
         for stop in self._stops:
             at = seen.find(stop, max(0, fresh - len(stop) + 1))
             end = at + len(stop)

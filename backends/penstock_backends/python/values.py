@@ -90,7 +90,7 @@ class InferenceResponse:
     def __init__(
         self,
         output_tensors: Sequence[Tensor] = (),
-        error: TritonError | None = None,
+        error: object = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         for tensor in output_tensors:
