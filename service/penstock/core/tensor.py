@@ -98,7 +98,9 @@ _ITEMSIZE = {t: 0 if t in _VARYING else dtype.itemsize for t, dtype in _NUMPY.it
 _COPY_UP_TO = 4096
 """Bytes of an array up to which a copy is cheaper than a view."""
 _FROM_CONFIG = {t.config_name: t for t in DataType if t is not DataType.INVALID}
-_FROM_NUMPY = {dtype: t for t, dtype in _NUMPY.items() if t not in (*_VARYING, DataType.BF16)}
+_FROM_NUMPY = {
+    dtype: t for t, dtype in _NUMPY.items() if t not in _VARYING and t is not DataType.BF16
+}
 
 
 class CutLengthError(InvalidRequestError):
@@ -113,7 +115,8 @@ class Tensor:
     """A tensor; never changed after it was made.
 
     `buffer` holds the elements in row-major order, little-endian; BYTES elements are each preceded
-    by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one.
+    by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one, and
+    `array` is what it gives where there is no buffer yet.
     `shared` says where the buffer is in memory that a client shares, if it is there.
     """
 
@@ -123,14 +126,15 @@ class Tensor:
         self,
         datatype: DataType,
         shape: Sequence[int],
-        buffer: Buffer,
+        buffer: Buffer | None,
         shared: RegionSlice | None = None,
+        array: Array | None = None,
     ) -> None:
         self.datatype = datatype
         self.shape = tuple(shape)
         self.shared = shared
-        self._buffer: Buffer | None = buffer
-        self._array: Array | None = None
+        self._buffer = buffer
+        self._array = array
 
     @classmethod
     def from_numpy(cls, array: Array, datatype: DataType | None = None) -> Tensor:
@@ -141,13 +145,7 @@ class Tensor:
         datatype = datatype or DataType.from_numpy(array.dtype)
         if datatype is DataType.BYTES:
             return cls(datatype, array.shape, encode_elements(map(_as_bytes, array.flat)))
-        tensor = cls.__new__(cls)
-        tensor.datatype = datatype
-        tensor.shape = array.shape
-        tensor.shared = None
-        tensor._array = array
-        tensor._buffer = None
-        return tensor
+        return cls(datatype, array.shape, None, array=array)
 
     @classmethod
     def from_strings(
@@ -186,13 +184,9 @@ class Tensor:
 
     def reshaped(self, shape: Sequence[int]) -> Tensor:
         """The same elements in another shape, not copied."""
-        tensor = Tensor.__new__(Tensor)
-        tensor.datatype = self.datatype
-        tensor.shape = tuple(shape)
-        tensor.shared = self.shared
-        tensor._buffer = self._buffer
-        tensor._array = None if self._array is None else self._array.reshape(tensor.shape)
-        return tensor
+        shape = tuple(shape)
+        array = None if self._array is None else self._array.reshape(shape)
+        return Tensor(self.datatype, shape, self._buffer, self.shared, array)
 
     def elements(self) -> list[bytes]:
         """The elements of a BYTES tensor, flat."""

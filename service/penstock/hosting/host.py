@@ -73,7 +73,7 @@ class Host:
         self._replies: Outlets
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
         self._name = ""
         self._vitals: Vitals
@@ -204,7 +204,7 @@ class Host:
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(function, *args))
+        return await loop.run_in_executor(self._executor, partial(function, *args))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._own(asyncio.get_running_loop().create_task(work))

@@ -56,7 +56,9 @@ class ProcessInstance:
     def alive(self) -> bool:
         return self._connection is not None
 
-    available = alive
+    @property
+    def available(self) -> bool:
+        return self._connection is not None
 
     @property
     def memory(self) -> object | None:

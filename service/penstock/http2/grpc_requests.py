@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.http2.compression import IDENTITY
 from penstock.http2.grpc_metadata import Metadata, read_metadata, read_timeout
@@ -18,11 +18,13 @@ class CallHead:
     """The beginning of a call. Shared by all calls whose header blocks are equal.
 
     `refusal` is the reason why this is a call that cannot be served; `http_status` is set when it
-    is no gRPC at all.
+    is no gRPC at all. `metadata_fields` are all metadata, in order; of `metadata`, which are
+    those that are text, the last of equal keys wins.
     """
 
     path: str
-    fields: tuple[Field, ...] = ()
+    metadata_fields: Metadata = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     encoding: bytes = IDENTITY
     accepted: frozenset[bytes] = frozenset()
@@ -30,16 +32,6 @@ class CallHead:
     http_status: int = 0
     head_only: bool = False
     refusal: str = ""
-
-    @cached_property
-    def metadata_fields(self) -> Metadata:
-        """All metadata, in order."""
-        return read_metadata(self.fields)
-
-    @cached_property
-    def metadata(self) -> dict[str, str]:
-        """Text metadata; the last of equal keys wins."""
-        return {key: value for key, value in self.metadata_fields if isinstance(value, str)}
 
 
 def read_call(fields: tuple[Field, ...] | None) -> CallHead:
@@ -56,10 +48,11 @@ def read_call(fields: tuple[Field, ...] | None) -> CallHead:
         return _no_grpc(request, path, 405)
     try:
         timeout = named.get(b"grpc-timeout")
-        read_metadata(request.fields)
+        metadata = read_metadata(request.fields)
         return CallHead(
             path,
-            request.fields,
+            metadata,
+            {key: value for key, value in metadata if isinstance(value, str)},
             None if timeout is None else read_timeout(timeout),
             named.get(b"grpc-encoding", IDENTITY),
             _accepted(named.get(b"grpc-accept-encoding", b"")),

@@ -35,7 +35,7 @@ class ThreadInstance:
         self.on_lost: Callable[[], None] | None = None
         self.lost = False  # a thread of the server does not die
         self._backend = backend()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=context.name)
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._executing: set[asyncio.Task[None]] = set()
         self._streaming: set[Inference] = set()
@@ -46,7 +46,9 @@ class ThreadInstance:
     def alive(self) -> bool:
         return self._ready
 
-    available = alive
+    @property
+    def available(self) -> bool:
+        return self._ready
 
     @property
     def memory(self) -> object | None:
@@ -64,7 +66,7 @@ class ThreadInstance:
                 await self._run(self._context.placement.apply)
             await self._backend.initialize(self._context)
         except BaseException:
-            self._thread.shutdown(wait=False)
+            self._executor.shutdown(wait=False)
             raise
         self._ready = True
 
@@ -138,7 +140,7 @@ class ThreadInstance:
         try:
             await self._backend.finalize()
         finally:
-            self._thread.shutdown(wait=False)
+            self._executor.shutdown(wait=False)
 
     def _answer(self, inference: Inference, outcome: Outcome) -> None:
         inference.from_backend = True
@@ -152,7 +154,7 @@ class ThreadInstance:
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(function, *args))
+        return await loop.run_in_executor(self._executor, partial(function, *args))
 
 
 def _begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -37,7 +37,10 @@ class UnaryAnswer:
         """
         self._stream = stream
         stream.watch(self._look)
-        return None if self._stream is None else self._leave
+        return self._leave if self._follows() else None
+
+    def _follows(self) -> bool:
+        return self._stream is not None
 
     def _leave(self) -> None:
         stream = self._stream

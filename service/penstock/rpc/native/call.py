@@ -16,7 +16,7 @@ from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
-from penstock.rpc.context import Metadata, Method, Reply, Starter, StatusError, serialized
+from penstock.rpc.context import Metadata, Reply, Starter, StatusError, serialized
 from penstock.rpc.native.packing import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route
 from penstock.rpc.status import StatusCode, sendable, status_code
@@ -24,6 +24,7 @@ from penstock.settings import CompressionLevel
 
 if TYPE_CHECKING:
     from penstock.rpc.native.shell import Shell
+    from penstock.rpc.native.tally import CallTally
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Call(Stream):
     _writer: asyncio.Future[None] | None = None
     _packing: Packing | None = None
     _leave: Callable[[], None] | None = None
+    tally: CallTally | None = None
 
     def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
         connection = self.connection = shell.connection
@@ -53,7 +55,7 @@ class Call(Stream):
         self.receive_left = connection.limits.stream_window
         self._shell = shell
         self._head = head = route.head
-        self._method = cast(Method, route.method)
+        self._method = route.method
         if head.timeout is not None:
             self.deadline = connection.now + head.timeout
         if head.content_length is not None:
@@ -155,6 +157,8 @@ class Call(Stream):
     def on_reset(self, code: ErrorCode) -> None:
         self._left()
         self._stop_timer()
+        if self.tally is not None:
+            self.tally.reset()
         if self._packing is not None:
             self._packing.cancel()
         if self._task is not None and not self._task.done():
@@ -208,6 +212,8 @@ class Call(Stream):
         except Exception as error:  # what a method returns may not be fit to be sent
             self.raised(error)
             return
+        if self.tally is not None:
+            self.tally.ended(succeeded=True)
         if response is not None and not self.answered:
             self._outbox.respond(self, beginning, parts, size, end)
         else:
@@ -259,6 +265,8 @@ class Call(Stream):
             [*self._trailing, *extra],
             only=not self.answered,
         )
+        if self.tally is not None:
+            self.tally.ended(succeeded=False)
         self._outbox.finish(self, end)
         self._shell.wake()
 
@@ -272,6 +280,8 @@ class Call(Stream):
 
     def _send_packed(self, parts: list[Buffer], compressed: bool) -> None:
         size = sum(map(len, parts))
+        if self.tally is not None:
+            self.tally.sent()
         self._send([PREFIX.pack(compressed, size), *parts], PREFIX_SIZE + size)
 
     def _drained(self, failure: Exception | None) -> None:
@@ -298,6 +308,8 @@ class Call(Stream):
             raise InvalidRequestError(
                 f"Response has byte size {size} which exceeds gRPC's byte size limit {LARGEST}."
             )
+        if self.tally is not None:
+            self.tally.sent()
         if self._packing is None or not self._packing.wanted:
             return [PREFIX.pack(0, size), *parts], PREFIX_SIZE + size
         packed = self._packing.pack(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.http2 import grpc_responses as responses
 from penstock.rpc.context import StatusError
 from penstock.rpc.native.call import Call
+from penstock.rpc.native.route import NO_METHOD
 from penstock.rpc.status import StatusCode
 
 
@@ -17,7 +18,7 @@ class Refused(Call):
             self.fail(StatusError(StatusCode.RESOURCE_EXHAUSTED, head.refusal))
         elif head.refusal:
             self.fail(StatusError(StatusCode.INTERNAL, head.refusal))
-        elif self._method is None:
+        elif self._method is NO_METHOD:
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, ""))
         else:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"

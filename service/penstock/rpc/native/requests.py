@@ -44,6 +44,8 @@ class ReadingCall(Call):
     def _request(self, flag: int, data: Buffer) -> Any:
         """The request of a message that is not compressed any more; raises what ends the call."""
         self.request_compressed = bool(flag)
+        if self.tally is not None:
+            self.tally.received()
         method = self._method
         try:
             return (method.parse or method.request.FromString)(data)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 from penstock.http2.grpc_requests import CallHead
-from penstock.http2.stream import Stream
-from penstock.rpc.context import Method
+from penstock.rpc.context import Method, RpcContext
 
 if TYPE_CHECKING:
+    from penstock.rpc.native.call import Call
     from penstock.rpc.native.shell import Shell
+
+
+async def _nothing(_: Any, __: RpcContext) -> None:
+    raise NotImplementedError("a call without a method is not run")
+
+
+NO_METHOD = Method("", Message, Message, _nothing)
+"""Stands where a route has no method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Shared by all calls whose header blocks are equal. `method` is `None` if there is none."""
+    """Shared by all calls whose header blocks are equal."""
 
     head: CallHead
-    method: Method | None
-    call: Callable[[Shell, int, Route], Stream]
+    method: Method
+    call: Callable[[Shell, int, Route], Call]

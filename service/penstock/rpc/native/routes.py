@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from penstock.http2.compression import ENCODINGS
 from penstock.http2.grpc_requests import CallHead, read_call
 from penstock.http2.hpack import Field
-from penstock.http2.stream import Stream
 from penstock.rpc.context import Method, Service
+from penstock.rpc.native.call import Call
 from penstock.rpc.native.refusals import NotGrpc, Refused
 from penstock.rpc.native.requests import StreamCall, UnaryCall
-from penstock.rpc.native.route import Route
+from penstock.rpc.native.route import NO_METHOD, Route
 
 _READABLE = frozenset(ENCODINGS)
 
@@ -29,13 +29,13 @@ class Routes:
     def read(self, fields: tuple[Field, ...] | None) -> Route:
         """The route of a request; raises `MalformedError` for what is none."""
         head = read_call(fields)
-        method = self._methods.get(head.path)
+        method = self._methods.get(head.path, NO_METHOD)
         return Route(head, method, _call(head, method))
 
 
-def _call(head: CallHead, method: Method | None) -> Callable[..., Stream]:
+def _call(head: CallHead, method: Method) -> Callable[..., Call]:
     if head.http_status:
         return NotGrpc
-    if head.refusal or method is None or head.encoding not in _READABLE:
+    if head.refusal or method is NO_METHOD or head.encoding not in _READABLE:
         return Refused
     return StreamCall if method.client_streaming else UnaryCall

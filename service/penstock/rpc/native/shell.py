@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
@@ -14,6 +14,7 @@ from penstock.rpc.native.peer import peer_name
 from penstock.rpc.native.route import Route
 
 if TYPE_CHECKING:
+    from penstock.rpc.native.call import Call
     from penstock.rpc.native.requests import UnaryCall
 
 _KEEPALIVE = b"penstock"
@@ -46,7 +47,7 @@ class Shell(asyncio.BufferedProtocol):
         self._lifetime = Lifetime(endpoint.ages, self.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
-    def _open_stream(self, stream_id: int, route: Route) -> Any:
+    def _open_stream(self, stream_id: int, route: Route) -> Call:
         return route.call(self, stream_id, route)
 
     # -- what asyncio calls -------------------------------------------------------------------

@@ -1,22 +1,16 @@
-"""Counting calls and messages for channelz: shells and calls that count, used only where asked."""
+"""Counting calls and messages for channelz, only where it is asked for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from time import time_ns
-from typing import Any, cast
 
-from penstock.http2.errors import ErrorCode
-from penstock.http2.hpack import Field
-from penstock.http2.stream import Buffer, Stream
-from penstock.rpc.context import Reply, StatusError
 from penstock.rpc.native.call import Call
 from penstock.rpc.native.endpoint import Endpoint
-from penstock.rpc.native.refusals import NotGrpc, Refused
-from penstock.rpc.native.requests import ReadingCall, StreamCall, UnaryCall
+from penstock.rpc.native.refusals import NotGrpc
 from penstock.rpc.native.route import Route
 from penstock.rpc.native.shell import Shell
 
@@ -73,94 +67,48 @@ class TalliedShell(Shell):
         self.server.shells.pop(self.id, None)
         super().connection_lost(error)
 
-    def _open_stream(self, stream_id: int, route: Route) -> Any:
-        self.tally.streams_started += 1
-        self.tally.last_stream = time_ns()
-        return _TALLIED[route.call](self, stream_id, route)
+    def _open_stream(self, stream_id: int, route: Route) -> Call:
+        call = super()._open_stream(stream_id, route)
+        call.tally = CallTally(self.tally, None if isinstance(call, NotGrpc) else self.server)
+        return call
 
 
-class TalliedCall(Call):
-    """A call that counts itself once as begun and once as ended, and its messages."""
+class CallTally:
+    """What one call adds: itself once as begun and once as ended, and its messages.
 
-    _settled = False
+    A message counts as received when its method takes it. `server` is `None` for a stream that
+    is no call.
+    """
 
-    @property
-    def _counts(self) -> TalliedShell:
-        return cast(TalliedShell, self._shell)
+    __slots__ = ("_server", "_settled", "_socket")
 
-    def on_open(self) -> None:
-        server = self._counts.server
-        server.calls_started += 1
-        server.last_call = self._counts.tally.last_stream
-        super().on_open()
+    def __init__(self, socket: SocketTally, server: ServerTally | None) -> None:
+        self._socket = socket
+        self._server = server
+        self._settled = False
+        socket.streams_started += 1
+        socket.last_stream = time_ns()
+        if server is not None:
+            server.calls_started += 1
+            server.last_call = socket.last_stream
 
-    def on_reset(self, code: ErrorCode) -> None:
-        self._counts.tally.streams_failed += 1
-        self._settle(succeeded=False)
-        super().on_reset(code)
+    def received(self) -> None:
+        self._socket.messages_received += 1
+        self._socket.last_received = time_ns()
 
-    def fail(self, status: StatusError, *extra: Field) -> None:
-        self._settle(succeeded=False)
-        super().fail(status, *extra)
+    def sent(self) -> None:
+        self._socket.messages_sent += 1
+        self._socket.last_sent = time_ns()
 
-    def returned(self, response: Reply | None) -> None:
-        super().returned(response)  # which may end in `fail`
-        self._settle(succeeded=True)
-
-    def _settle(self, *, succeeded: bool) -> None:
+    def ended(self, *, succeeded: bool) -> None:
+        """The status is about to be sent."""
         if not self._settled:
             self._settled = True
-            self._counts.server.calls_succeeded += succeeded
-            self._counts.server.calls_failed += not succeeded
+            if self._server is not None:
+                self._server.calls_succeeded += succeeded
+                self._server.calls_failed += not succeeded
 
-    def _framed(self, message: Reply) -> tuple[list[Buffer], int]:
-        framed = super()._framed(message)
-        self._count_message()
-        return framed
-
-    def _send_packed(self, parts: list[Buffer], compressed: bool) -> None:
-        self._count_message()
-        super()._send_packed(parts, compressed)
-
-    def _count_message(self) -> None:
-        tally = self._counts.tally
-        tally.messages_sent += 1
-        tally.last_sent = time_ns()
-
-
-class TalliedReadingCall(TalliedCall, ReadingCall):
-    """A message counts as received when its method takes it."""
-
-    def _request(self, flag: int, data: Buffer) -> Any:
-        tally = self._counts.tally
-        tally.messages_received += 1
-        tally.last_received = time_ns()
-        return super()._request(flag, data)
-
-
-class _Unary(TalliedReadingCall, UnaryCall):
-    pass
-
-
-class _Streaming(TalliedReadingCall, StreamCall):
-    pass
-
-
-class _Refused(TalliedCall, Refused):
-    pass
-
-
-class _NotGrpc(NotGrpc):
-    """A stream, and no call."""
-
-    def on_reset(self, code: ErrorCode) -> None:
-        cast(TalliedShell, self._shell).tally.streams_failed += 1
-        super().on_reset(code)
-
-
-_TALLIED: dict[Callable[[Shell, int, Route], Stream], Callable[[Shell, int, Route], Stream]] = {
-    UnaryCall: _Unary,
-    StreamCall: _Streaming,
-    Refused: _Refused,
-    NotGrpc: _NotGrpc,
-}
+    def reset(self) -> None:
+        """One side has broken the stream off."""
+        self._socket.streams_failed += 1
+        self.ended(succeeded=False)
