@@ -26,7 +26,7 @@ from penstock.models.origin import Origin
 from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.views import Gauge, ModelStatistics, TensorMetadata
-from penstock.scheduling import Instance, Resizable, Scheduler, Sequential
+from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
 
 NO_NEW_REQUESTS = (
     "Server is stopping, scheduler for model has stopped accepting new inference requests"
@@ -206,9 +206,9 @@ class Model:
         return isinstance(self._batcher, Resizable)
 
     @property
-    def sequences(self) -> Sequential | None:
+    def sequences(self) -> SequenceScheduler | None:
         """Its sequences, where requests continue what others began."""
-        return self._batcher if isinstance(self._batcher, Sequential) else None
+        return self._batcher if isinstance(self._batcher, SequenceScheduler) else None
 
     def resize(
         self, config: ModelConfig, origin: Origin, instances: Sequence[ModelInstance]

@@ -12,7 +12,7 @@ from penstock.core.inference import Inference
 from penstock.core.statistics import Statistics
 from penstock.models.model import Model, ModelInstance
 from penstock.models.origin import Origin
-from penstock.scheduling import Sequential
+from penstock.scheduling import SequenceScheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Resizing:
         return self._remnant(self.added)
 
     def _remnant(
-        self, instances: Sequence[ModelInstance], sequences: Sequential | None = None
+        self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None = None
     ) -> Model | None:
         if not instances:
             return None
@@ -48,7 +48,9 @@ class Resizing:
 class _Remnant:
     """In the place of the scheduler of instances that get no requests any more."""
 
-    def __init__(self, instances: Sequence[ModelInstance], sequences: Sequential | None) -> None:
+    def __init__(
+        self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None
+    ) -> None:
         self._instances = instances
         self._sequences = sequences
 

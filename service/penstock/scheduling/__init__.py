@@ -40,7 +40,7 @@ class Resizable(Protocol):
 
 
 @runtime_checkable
-class Sequential(Protocol):
+class SequenceScheduler(Protocol):
     """A scheduler that knows sequences, of which later requests continue what earlier began."""
 
     @property

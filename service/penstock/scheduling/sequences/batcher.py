@@ -117,7 +117,7 @@ class SequenceBatcher:
         self._seats.replace(instances)
         self._notice_losses()
 
-    # -- Sequential ---------------------------------------------------------------------------
+    # -- SequenceScheduler --------------------------------------------------------------------
 
     @property
     def has_sequences(self) -> bool:
