@@ -63,7 +63,7 @@ class MetricsPage:
         return render([*found, *queue_families(models), *flow_families(models)])
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
-        yield from model_families(models, durations=self._latencies.counter_latencies)
+        yield from model_families(models, latencies=self._latencies.counter_latencies)
         if self._machine is not None:
             yield from _machine_families(self._machine)
         if self._cache is not None:

@@ -13,12 +13,13 @@ from penstock.telemetry.labels import model_labels
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A number that every model has."""
+    """A number that every model has; a `latency` adds up times and may not be wanted."""
 
     name: str
     help: str
     value: Callable[[Statistics], int]
     kind: MetricKind = MetricKind.COUNTER
+    latency: bool = False
 
     def family(self, models: Iterable[ModelStatistics]) -> Family:
         series = tuple(
@@ -47,27 +48,32 @@ _PER_MODEL = (
         "nv_inference_request_duration_us",
         "Cumulative inference request duration in microseconds (includes cached requests)",
         lambda counted: counted.success.ns // 1000,
+        latency=True,
     ),
     _Counted(
         "nv_inference_queue_duration_us",
         "Cumulative inference queuing duration in microseconds (includes cached requests)",
         lambda counted: counted.queue.ns // 1000,
+        latency=True,
     ),
     _Counted(
         "nv_inference_compute_input_duration_us",
         "Cumulative compute input duration in microseconds (does not include cached requests)",
         lambda counted: counted.compute_input.ns // 1000,
+        latency=True,
     ),
     _Counted(
         "nv_inference_compute_infer_duration_us",
         "Cumulative compute inference duration in microseconds (does not include cached requests)",
         lambda counted: counted.compute_infer.ns // 1000,
+        latency=True,
     ),
     _Counted(
         "nv_inference_compute_output_duration_us",
         "Cumulative inference compute output duration in microseconds"
         " (does not include cached requests)",
         lambda counted: counted.compute_output.ns // 1000,
+        latency=True,
     ),
 )
 _PER_CACHED_MODEL = (
@@ -80,6 +86,7 @@ _PER_CACHED_MODEL = (
         "nv_cache_hit_duration_per_model",
         "Total cache hit duration per model, in microseconds",
         lambda counted: counted.cache_hit.ns // 1000,
+        latency=True,
     ),
     _Counted(
         "nv_cache_num_misses_per_model",
@@ -90,6 +97,7 @@ _PER_CACHED_MODEL = (
         "nv_cache_miss_duration_per_model",
         "Total cache miss (insert+lookup) duration per model, in microseconds",
         lambda counted: counted.cache_miss.ns // 1000,
+        latency=True,
     ),
 )
 _PENDING = _Counted(
@@ -100,16 +108,16 @@ _PENDING = _Counted(
 )
 
 
-def model_families(models: list[ModelStatistics], *, durations: bool) -> Iterator[Family]:
-    """Counters of models, those of durations only if they are wanted (ME-18)."""
+def model_families(models: list[ModelStatistics], *, latencies: bool) -> Iterator[Family]:
+    """Counters of models, those of latencies only if they are wanted (ME-18)."""
     yield _SUCCESS.family(models)
     yield _failures(models)
     for counted in _PER_MODEL:
-        if durations or "_duration_" not in counted.name:
+        if latencies or not counted.latency:
             yield counted.family(models)
     cached = [model for model in models if model.statistics.cached]
     for counted in _PER_CACHED_MODEL:
-        if durations or "_duration_" not in counted.name:
+        if latencies or not counted.latency:
             yield counted.family(cached)
     yield _PENDING.family(models)
 
