@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from gateway.serving import FakeServer, SilentServer, connected
+from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, UnavailableError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
+from penstock.models.model import NO_NEW_REQUESTS
 from penstock.settings import HttpSettings
 
 _PATH = "/v2/models/numbers/infer"
@@ -182,6 +184,35 @@ async def test_refusal_of_the_core_is_the_answer(
     monkeypatch.setattr(server, "infer", refuse)
     answer = await client.post(_PATH, json=_request([1.0]))
     assert (answer.status_code, answer.json()) == (503, {"error": "queue is full"})
+
+
+@pytest.mark.contract("S-22")
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (json.dumps(_request([1.0])).encode(), {}),
+        (bytes(4), {"inference-header-content-length": "0"}),
+    ],
+)
+async def test_model_that_ends_its_sequences_refuses_raw_requests_as_it_does_others(
+    client: httpx.AsyncClient,
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    body: bytes,
+    headers: dict[str, str],
+) -> None:
+    """The server exits and shows no configurations any more; the model has the last word."""
+
+    async def exiting(name: str, version: str) -> ModelConfig:
+        raise UnavailableError("Server exiting")
+
+    def stopping(_: InferenceRequest) -> ResponseStream:
+        raise UnavailableError(NO_NEW_REQUESTS)
+
+    monkeypatch.setattr(server, "model_config", exiting)
+    monkeypatch.setattr(server, "infer", stopping)
+    answer = await client.post(_PATH, content=body, headers=headers)
+    assert (answer.status_code, answer.json()) == (503, {"error": NO_NEW_REQUESTS})
 
 
 @pytest.mark.contract("H-35")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
@@ -42,7 +43,8 @@ class InferEndpoint:
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
-        if self._server.find(target.model, target.version).decoupled:
+        model = self._server.find(target.model, target.version)
+        if model.decoupled:
             raise UnsupportedError(
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
@@ -53,7 +55,7 @@ class InferEndpoint:
         body = await read_decompressed(request, self._limit)
         length = header_length(request, body)
         try:
-            inference, form = await self._decode(request, target, body, length)
+            inference, form = self._decode(request, target, body, length, model.config)
         except InferenceError as error:
             return refusal(error, JSON)
         try:
@@ -74,14 +76,13 @@ class InferEndpoint:
         encoded = encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
-    async def _decode(
-        self, request: Request, target: Target, body: bytes, length: int
+    def _decode(
+        self, request: Request, target: Target, body: bytes, length: int, config: ModelConfig
     ) -> tuple[InferenceRequest, OutputForm]:
         model, version = target.model, target.version
         if length:
             regions = self._server.regions
             return decode_request(model, version, body, length, self._limit, regions)
-        config = await self._server.model_config(model, version)
         inference = decode_raw_request(model, version, body, config)
         if not body and request.headers.get("content-encoding", "identity") != "identity":
             raise InvalidRequestError("unable to decompress the request body")

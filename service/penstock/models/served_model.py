@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
@@ -12,6 +13,10 @@ from penstock.models.model import NO_NEW_REQUESTS, Model
 
 class ServedModel(Protocol):
     """A model version, as far as those see it who only send requests."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """What its requests have to be like."""
 
     @property
     def decoupled(self) -> bool:
@@ -26,6 +31,7 @@ class FinishingModel:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self.config = model.config
         self.decoupled = model.decoupled
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
