@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -23,6 +24,7 @@ PATIENCE = 10.0
 
 @dataclass(frozen=True)
 class _ManualModel:
+    config: ModelConfig
     decoupled: bool
     infer: Callable[[InferenceRequest], ResponseStream]
 
@@ -48,7 +50,7 @@ class ManualServer(InferenceServer):
     def find(self, name: str, version: str) -> ServedModel:
         if not name.startswith(("once", "many", "strict")):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
-        return _ManualModel(name.startswith("many"), self.infer)
+        return _ManualModel(ModelConfig(name=name), name.startswith("many"), self.infer)
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         if request.model_name == "strict":
