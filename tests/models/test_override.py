@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequestError, ModelLoadError
-from penstock.models.override import ModelOverride, ScratchFolder
+from penstock.models.override import ModelOverride
 
 
 @pytest.mark.contract("G-12")
@@ -44,13 +44,3 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelLoadError, match="must stay within model directory"):
         ModelOverride("", {name: b"evil"}).write(folder)
     assert list(tmp_path.iterdir()) == [folder]
-
-
-async def test_a_scratch_folder_goes_with_its_last_holder() -> None:
-    folder = ScratchFolder()
-    folder.hold()
-    folder.hold()
-    await folder.release()
-    assert folder.path.is_dir()
-    await folder.release()
-    assert not folder.path.exists()

@@ -10,20 +10,19 @@ from pathlib import Path
 from penstock.core.changes import Changes
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.catalog import ModelCatalog
-from penstock.models.dependencies import Dependencies, needs_of
+from penstock.models.dependencies import Dependencies
 from penstock.models.loader import ModelLoader
 from penstock.models.loading import Loading
 from penstock.models.model import Model
-from penstock.models.override import ModelOverride, ScratchFolder
+from penstock.models.override import ModelOverride
+from penstock.models.reading import Overrides, Polled, Reading, needs
 from penstock.models.repository import ModelFiles, ModelRepository
 from penstock.models.reservations import Reservations
 from penstock.models.retirement import Retirement
+from penstock.models.scratch import ScratchFolders
 from penstock.models.states import VersionStatus
 
 _ABORT_SECONDS = 5.0
-
-Polled = dict[str, ModelFiles | InferenceError]
-Overrides = Mapping[str, ModelOverride | None]
 
 
 class ModelLifecycle:
@@ -42,7 +41,6 @@ class ModelLifecycle:
         load_retries: int = 0,
         scratch: Callable[[], Path] | None = None,
     ) -> None:
-        self._repository = repository
         self._loader = loader
         self._catalog = ModelCatalog()
         self._dependencies = Dependencies()
@@ -50,8 +48,8 @@ class ModelLifecycle:
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
         self._load_retries = load_retries
-        self._scratch = scratch
-        self._folders: dict[str, ScratchFolder] = {}
+        self._folders = ScratchFolders(scratch)
+        self._reading = Reading(repository, self._folders, self.served)
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
 
     # -- looking up ---------------------------------------------------------------------------
@@ -165,7 +163,7 @@ class ModelLifecycle:
         for name in self._catalog.names():
             self._retirement.unload(name, self._catalog.versions(name))
         await self.settled()
-        await self._release(list(self._folders))
+        await self._folders.release(self._folders.names())
 
     async def abort(self) -> None:
         """Release everything now, whatever it is doing, within a few seconds."""
@@ -175,7 +173,7 @@ class ModelLifecycle:
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._stop_loading()
                 await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
-                await self._release(list(self._folders))
+                await self._folders.release(self._folders.names())
 
     def _live(self) -> set[Model]:
         return {*self.models(), *self._retirement.models()}
@@ -185,42 +183,16 @@ class ModelLifecycle:
     async def _load(self, overrides: Overrides) -> dict[str, InferenceError]:
         reserved, failures = set(overrides), None
         while failures is None:
-            async with self._reservations.hold(reserved):
-                polled = await self._poll(overrides)
-                related = _with_needs(polled) | self._dependencies.dependents(polled.keys())
+            async with (
+                self._reservations.hold(reserved),
+                self._reading.polled(overrides) as polled,
+            ):
+                above = self._dependencies.dependents(polled.keys())
+                related = polled.keys() | needs(polled, polled) | above
                 if related <= reserved:
                     failures = await self._bring_up(set(overrides), polled)
-                else:
-                    _discard(polled)
                 reserved |= related
         return failures
-
-    async def _poll(self, overrides: Overrides) -> Polled:
-        """What the repository holds of models, and of what they need.
-
-        What is needed and came with a request, or cannot be read any more, serves on as it is.
-        """
-        polled: Polled = {}
-        todo = set(overrides)
-        while todo:
-            found = await asyncio.gather(*(self._read(n, overrides.get(n)) for n in todo))
-            polled |= zip(todo, found, strict=True)
-            needs = (needs_of(files.config) for files in found if isinstance(files, ModelFiles))
-            todo = set().union(*needs) - polled.keys() - self._folders.keys()
-        return {
-            name: files
-            for name, files in polled.items()
-            if name in overrides or isinstance(files, ModelFiles) or not self.served(name)
-        }
-
-    async def _read(self, name: str, override: ModelOverride | None) -> ModelFiles | InferenceError:
-        scratch = None
-        if override is not None and override.files and self._scratch is not None:
-            scratch = self._scratch()
-        try:
-            return await asyncio.to_thread(self._repository.read, name, override, scratch)
-        except InferenceError as error:
-            return error
 
     async def _bring_up(self, names: set[str], polled: Polled) -> dict[str, InferenceError]:
         """Load what was polled; the failures of `names`."""
@@ -228,12 +200,12 @@ class ModelLifecycle:
         for name, files in polled.items():
             if isinstance(files, ModelFiles):
                 self._dependencies.put(files, explicit=name in names)
-                await self._keep(name, files.folder)
+                await self._folders.keep(name, files.folder)
             elif name in names:
                 unread[name] = files
             else:
                 self._dependencies.remove([name])
-                await self._release([name])
+                await self._folders.release([name])
         changed = polled.keys() - unread.keys()
         loading = self._loading()
         above = self._dependencies.dependents(changed)
@@ -267,35 +239,7 @@ class ModelLifecycle:
             checks.check(name)
         for name in names:
             self._retirement.unload(name, self._catalog.versions(name))
-        await self._release(names)
-
-    # -- files that came with a request -------------------------------------------------------
-
-    async def _keep(self, name: str, folder: ScratchFolder | None) -> None:
-        """Hold the folder that a model was loaded from, until it is loaded anew or unloaded."""
-        if folder is not None:
-            folder.hold()
-        await self._release([name])
-        if folder is not None:
-            self._folders[name] = folder
-
-    async def _release(self, names: Iterable[str]) -> None:
-        for name in names:
-            if folder := self._folders.pop(name, None):
-                await folder.release()
-
-
-def _discard(polled: Polled) -> None:
-    """Remove files that came with a request and are not used."""
-    for files in polled.values():
-        if isinstance(files, ModelFiles) and files.folder is not None:
-            files.folder.remove()
-
-
-def _with_needs(polled: Polled) -> set[str]:
-    """Models that were polled, and those that they need and that serve already."""
-    found = (files for files in polled.values() if isinstance(files, ModelFiles))
-    return polled.keys() | {need for files in found for need in needs_of(files.config)}
+        await self._folders.release(names)
 
 
 def _load_failed(name: str, why: str) -> InvalidRequestError:

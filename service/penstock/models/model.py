@@ -23,8 +23,8 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.models.admission import Admission
 from penstock.models.origin import Origin
-from penstock.models.override import ScratchFolder
 from penstock.models.reshape import request_reshape, response_reshape
+from penstock.models.scratch import ScratchFolder
 from penstock.models.views import Gauge, ModelStatistics, TensorMetadata
 from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
 

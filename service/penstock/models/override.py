@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os.path
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,31 +40,6 @@ class ModelOverride:
             path = _inside(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-
-
-class ScratchFolder:
-    """A folder of files that came with a request; it goes when nobody holds it any more.
-
-    It is made in `parent`, or where the system keeps such folders.
-    """
-
-    def __init__(self, parent: Path | None = None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=parent))
-        self._holders = 0
-
-    def hold(self) -> None:
-        """Keep the folder until `release`."""
-        self._holders += 1
-
-    async def release(self) -> None:
-        """Need the folder no more."""
-        self._holders -= 1
-        if not self._holders:
-            await asyncio.to_thread(self.remove)
-
-    def remove(self) -> None:
-        """Remove the folder, whoever holds it."""
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _inside(folder: Path, name: str) -> Path:

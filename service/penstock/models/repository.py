@@ -20,7 +20,8 @@ from penstock.core.errors import (
 )
 from penstock.models.config_file import parse_override, read_pbtxt
 from penstock.models.normalization import with_backend, with_defaults
-from penstock.models.override import ModelOverride, ScratchFolder
+from penstock.models.override import ModelOverride
+from penstock.models.scratch import ScratchFolder
 from penstock.models.validation import validate_polled
 
 logger = logging.getLogger(__name__)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -177,6 +179,35 @@ async def test_what_served_goes_on_when_a_reload_with_files_fails(
 async def test_closing_leaves_no_files(house: House, scratch: Path) -> None:
     await house.lifecycle.load("made", made(1))
     await house.lifecycle.close()
+    assert left(scratch) == []
+
+
+class _SlowFiles(dict[str, bytes]):
+    """Files that are written when the test lets them."""
+
+    def __init__(self) -> None:
+        super().__init__({"file:1/model": b"x"})
+        self.asked, self.gate = Event(), Event()
+
+    def items(self) -> Any:
+        self.asked.set()
+        assert self.gate.wait(5)
+        return super().items()
+
+
+async def test_a_load_that_is_cancelled_while_its_files_are_written_leaves_none(
+    house: House, scratch: Path
+) -> None:
+    """Neither those nor the files of a model that are there already."""
+    files = _SlowFiles()
+    overrides = {"slow": ModelOverride('{"backend": "fake"}', files), "made": made(1)}
+    load = asyncio.ensure_future(house.lifecycle.load_all(overrides))
+    await until(lambda: files.asked.is_set() and [*scratch.glob("*/1/model")])
+    closing = asyncio.ensure_future(house.lifecycle.close())
+    await turns()
+    files.gate.set()
+    await asyncio.wait([load, closing])
+    assert load.cancelled()
     assert left(scratch) == []
 
 
