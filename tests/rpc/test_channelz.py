@@ -16,13 +16,15 @@ import grpc
 import pytest
 
 from penstock.core.countdown import Countdown
+from penstock.core.request import InferenceResponse
+from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import channelz_pb2 as pb
 from penstock.protocol import grpc_service_pb2, reflection_pb2
 from penstock.rpc.channelz import NAME, page
 from penstock.rpc.context import StatusError
 from penstock.rpc.server import open_grpc
 from penstock.rpc.status import StatusCode
-from penstock.settings import Feature, GrpcSettings, KeepaliveSettings, Restriction
+from penstock.settings import CompressionLevel, Feature, GrpcSettings, KeepaliveSettings, Restriction
 from rpc.certificates import tls, write_certificates
 from rpc.manual import PATIENCE, ManualServer
 from rpc.serving import SERVICE, Client, channel_to
@@ -194,6 +196,31 @@ async def test_cancelled_stream_has_failed(server: Server) -> None:
     assert data.streams_failed - before.streams_failed == 1
     assert data.streams_started - before.streams_started == 1
     assert data.streams_succeeded == before.streams_succeeded
+
+
+async def test_call_that_is_left_while_its_response_is_compressed_has_failed() -> None:
+    """64 MiB, which takes some tenths of a second."""
+    model = Alive()
+    settings = GrpcSettings(
+        address="127.0.0.1",
+        port=0,
+        channelz=True,
+        response_compression=CompressionLevel.MEDIUM,
+    )
+    async with open_grpc(model, settings, Countdown(0)) as port, channel_to(port) as channel:
+        server = Server(port, channel, True)
+        before = await calm(server)
+        request = grpc_service_pb2.ModelInferRequest(model_name="once", id="large")
+        call = Client(channel).method("ModelInfer")(request)
+        async with asyncio.timeout(PATIENCE):
+            while "large" not in model.streams:
+                await asyncio.sleep(0.01)
+        large = Tensor(DataType.UINT8, (64 << 20,), bytes(range(256)) * (1 << 18))
+        model.streams["large"].send(InferenceResponse({"OUT": large}, final=True))
+        await asyncio.sleep(0)
+        call.cancel()
+        after = await calm(server)
+    assert after.calls_failed - before.calls_failed == 1
 
 
 async def test_keepalives_are_counted(local: GrpcSettings) -> None:
