@@ -16,7 +16,8 @@ import grpc
 import pytest
 
 from penstock.core.countdown import Countdown
-from penstock.core.request import InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import channelz_pb2 as pb
 from penstock.protocol import grpc_service_pb2, reflection_pb2
@@ -24,7 +25,13 @@ from penstock.rpc.channelz import NAME, page
 from penstock.rpc.context import StatusError
 from penstock.rpc.server import open_grpc
 from penstock.rpc.status import StatusCode
-from penstock.settings import CompressionLevel, Feature, GrpcSettings, KeepaliveSettings, Restriction
+from penstock.settings import (
+    CompressionLevel,
+    Feature,
+    GrpcSettings,
+    KeepaliveSettings,
+    Restriction,
+)
 from rpc.certificates import tls, write_certificates
 from rpc.manual import PATIENCE, ManualServer
 from rpc.serving import SERVICE, Client, channel_to
@@ -33,8 +40,16 @@ LOCALHOST = ip_address("127.0.0.1").packed
 
 
 class Alive(ManualServer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
     async def live(self) -> bool:
         return True
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        self.asked.set()
+        return super().infer(request)
 
 
 async def ask(channel: grpc.aio.Channel, name: str, **fields: Any) -> Any:
@@ -212,9 +227,7 @@ async def test_call_that_is_left_while_its_response_is_compressed_has_failed() -
         before = await calm(server)
         request = grpc_service_pb2.ModelInferRequest(model_name="once", id="large")
         call = Client(channel).method("ModelInfer")(request)
-        async with asyncio.timeout(PATIENCE):
-            while "large" not in model.streams:
-                await asyncio.sleep(0.01)
+        await asyncio.wait_for(model.asked.wait(), PATIENCE)
         large = Tensor(DataType.UINT8, (64 << 20,), bytes(range(256)) * (1 << 18))
         model.streams["large"].send(InferenceResponse({"OUT": large}, final=True))
         await asyncio.sleep(0)
