@@ -203,7 +203,7 @@ async def open_server(
         log=server_log.ServerLog(settings.logging),
         regions=Regions(allowed=settings.client_shared_memory),
     )
-    loader.services = LocalServices(server, lifecycle, custom)
+    loader.factory.services = LocalServices(server, lifecycle, custom)
     try:
         yield server
     finally:

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend, InstanceContext, find_backend
-from penstock.core.config import InstanceGroup, ModelConfig
-from penstock.core.errors import ConfigError
+from penstock.core.backend import Backend, find_backend
+from penstock.core.config import ModelConfig
 from penstock.core.measurement import Measurement
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
-from penstock.hosting.process import ProcessInstance
 from penstock.hosting.reaper import Reaper
-from penstock.hosting.services import ModelServices
-from penstock.models.contexts import instance_contexts
 from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.gpu_memory import check_gpu_memory
-from penstock.models.instance import ThreadInstance
-from penstock.models.labels import read_labels
-from penstock.models.limited_instance import LimitedInstance, turn_of
+from penstock.models.instances import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.measured import statistics_of
 from penstock.models.model import Model, ModelInstance
 from penstock.models.normalization import normalized
-from penstock.models.origin import Origin, origin_of
-from penstock.models.process_spec import process_spec
+from penstock.models.origin import origin_of
 from penstock.models.repository import ModelFiles
 from penstock.models.resizing import Resizing, matched
 from penstock.models.sequences import sequence_batcher
@@ -38,6 +31,7 @@ from penstock.models.starting import start_all
 from penstock.models.support import refuse_batch_tensors, refuse_unsupported
 from penstock.models.validation import validate
 from penstock.models.validation.composition import composed
+from penstock.models.version import ModelVersion
 from penstock.models.warmup import read_samples, warm_up
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batcher import DynamicBatcher
@@ -45,8 +39,6 @@ from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
-
-BackendSettingsOf = Callable[[str], Mapping[str, str]]
 
 
 class ModelLoader:
@@ -67,17 +59,13 @@ class ModelLoader:
         measurement: Measurement | None = None,
     ) -> None:
         self._settings_of = settings_of
-        self._reaper = reaper
         self._auto_complete = auto_complete
         self._gpus = gpus
         self._cache = cache
         self._max_pending = max_pending
-        self._limiter = limiter
-        self._placements = placements or {}
         self._gpu_limits = gpu_limits or {}
         self._measurement = measurement or Measurement()
-        self.services: ModelServices | None = None
-        """What models in processes may ask of the server; set by whoever serves them."""
+        self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
 
     async def load(self, files: ModelFiles, version: int) -> Model:
         """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
@@ -85,23 +73,18 @@ class ModelLoader:
         settings = self._settings_of(files.config.backend)
         backend = await asyncio.to_thread(find_backend, files.config.backend)
         config = await self._complete(backend, files, version, settings)
-        path = files.versions[version]
-        labels = await asyncio.to_thread(read_labels, config, files.path)
-        origin = await asyncio.to_thread(origin_of, files, version)
+        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
-        make = await self._maker(backend, config, path)
-        instances = self._instances(config, version, path, make)
+        instances = await self.factory.instances(backend, config, version, loaded.path)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
         await start_all(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
-        model = self._model(
-            files, config, version, labels, instances, scheduler, statistics, origin
-        )
+        model = self._model(loaded, instances, scheduler, statistics)
         model.takes_device_tensors = (
             backend.takes_device_tensors
-            and _host(backend, config) == "thread"
+            and host_of(backend, config) == "thread"
             and not statistics.cached  # which looks at bytes
         )
         return model
@@ -132,25 +115,12 @@ class ModelLoader:
         backend.check_config(config)
         path = files.versions[version]
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
-        make = await self._maker(backend, config, path)
-        wanted = self._instances(config, version, path, make)
+        wanted = await self.factory.instances(backend, config, version, path)
         kept, added, removed = matched(wanted, model.instances)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         rows, statistics = config.max_batch_size, model.statistics
         await start_all(added, lambda i: warm_up(i, samples, rows, statistics))
         return Resizing(model, config, origin, kept, added, removed)
-
-    def _instances(
-        self,
-        config: ModelConfig,
-        version: int,
-        path: Path,
-        make: Callable[[InstanceContext], ModelInstance],
-    ) -> list[ModelInstance]:
-        """Every instance that the configuration asks for, not started."""
-        settings = self._settings_of(config.backend)
-        contexts = instance_contexts(config, version, path, settings, self._placements)
-        return [self._limited(make(c), group, c.device_id) for group, c in contexts]
 
     async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
         """Load a version of an ensemble over the models that serve now."""
@@ -158,53 +128,43 @@ class ModelLoader:
         config = composed(normalized(files.config), parts)
         validate(config)
         refuse_unsupported(config)
-        labels = await asyncio.to_thread(read_labels, config, files.path)
-        origin = await asyncio.to_thread(origin_of, files, version)
+        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
         instances, scheduler = compose(config, find)
         statistics = statistics_of(config, self._measurement)
-        return self._model(files, config, version, labels, instances, scheduler, statistics, origin)
+        return self._model(loaded, instances, scheduler, statistics)
 
     def _model(
         self,
-        files: ModelFiles,
-        config: ModelConfig,
-        version: int,
-        labels: Mapping[str, Sequence[bytes]],
+        version: ModelVersion,
         instances: Sequence[ModelInstance],
         scheduler: Scheduler,
         statistics: Statistics,
-        origin: Origin | None = None,
     ) -> Model:
         """A model of its parts, behind the response cache if it is to be."""
-        batcher, scheduler = scheduler, self._cached(scheduler, config, version)
+        batcher, scheduler = scheduler, self._cached(scheduler, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
         return Model(
-            config,
-            version,
+            version.config,
+            version.number,
             instances,
             scheduler,
             statistics,
-            labels,
+            version.labels,
             max_pending=self._max_pending,
-            folder=files.folder,
-            origin=origin,
+            folder=version.files.folder,
+            origin=version.origin,
             batcher=batcher,
         )
 
-    def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
-        """The instance behind the rate limiter, where its group names what it must hold."""
-        if self._limiter is None or group.rate_limiter is None or instance.passive:
-            return instance
-        turn = turn_of(group.rate_limiter, device)
-        return LimitedInstance(instance, self._limiter, turn)
-
-    def _cached(self, scheduler: Scheduler, config: ModelConfig, version: int) -> Scheduler:
+    def _cached(self, scheduler: Scheduler, version: ModelVersion) -> Scheduler:
         """The scheduler behind the response cache, where the model wants it and there is one."""
-        if self._cache is None or config.response_cache is None or not config.response_cache.enable:
+        wanted = version.config.response_cache
+        if self._cache is None or wanted is None or not wanted.enable:
             return scheduler
         # Other servers have to make the same keys; alone, a model loaded anew starts afresh.
         salt = b"" if self._cache.shared else os.urandom(8)
-        return CachedScheduler(scheduler, self._cache, CacheKeys(config.name, version, salt))
+        keys = CacheKeys(version.config.name, version.number, salt)
+        return CachedScheduler(scheduler, self._cache, keys)
 
     async def _complete(
         self,
@@ -224,27 +184,6 @@ class ModelLoader:
         BatcherSettings.of(config)
         backend.check_config(config)
         return config
-
-    async def _maker(
-        self, backend: type[Backend], config: ModelConfig, path: Path
-    ) -> Callable[[InstanceContext], ModelInstance]:
-        """What makes an instance where the model wants its instances to live."""
-        host = _host(backend, config)
-        if host == "thread" and backend.host == "thread":
-            return lambda context: ThreadInstance(backend, context)
-        if host == "process":
-            settings = self._settings_of(config.backend)
-            interpreter = await backend.interpreter(config, path, settings)
-            spec = process_spec(backend, config, interpreter)
-            return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
-        raise ConfigError(
-            f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
-        )
-
-
-def _host(backend: type[Backend], config: ModelConfig) -> str:
-    """Where the model wants its instances to live."""
-    return config.parameter("penstock.host") or backend.host
 
 
 def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
