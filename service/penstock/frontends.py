@@ -1,0 +1,55 @@
+"""Opening the endpoints that clients talk to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from penstock.caching import ResponseCache
+from penstock.core.countdown import Countdown
+from penstock.core.custom_metrics import CustomMetrics
+from penstock.core.exposition import render
+from penstock.gateway.server import open_gateway, open_metrics
+from penstock.models.server import InferenceServer
+from penstock.rpc.server import open_grpc
+from penstock.settings import Settings
+from penstock.startup import StartError
+from penstock.telemetry.machine import MachineUsage
+from penstock.telemetry.metrics import MetricsPage
+
+
+@asynccontextmanager
+async def open_frontends(
+    server: InferenceServer,
+    settings: Settings,
+    custom: CustomMetrics,
+    countdown: Countdown,
+    cache: ResponseCache | None = None,
+) -> AsyncIterator[dict[str, int]]:
+    """Every endpoint that the settings ask for; yields their ports by name."""
+    ports: dict[str, int] = {}
+    async with AsyncExitStack() as stack:
+        try:
+            if settings.grpc.enabled:
+                grpc = open_grpc(server, settings.grpc, countdown)
+                ports["grpc"] = await stack.enter_async_context(grpc)
+            if settings.http.enabled:
+                http = open_gateway(server, settings.http, countdown)
+                ports["http"] = await stack.enter_async_context(http)
+            if settings.metrics.enabled:
+                page = _metrics_page(server, settings, custom, cache)
+                metrics = open_metrics(page, settings.metrics)
+                ports["metrics"] = await stack.enter_async_context(metrics)
+        except OSError as error:
+            raise StartError(str(error)) from error
+        yield ports
+
+
+def _metrics_page(
+    server: InferenceServer, settings: Settings, custom: CustomMetrics, cache: ResponseCache | None
+) -> Callable[[], str]:
+    """What makes the metrics page: the server's numbers, then those of the models' own."""
+    machine = MachineUsage() if settings.metrics.cpu else None
+    latencies = settings.metrics.latencies
+    page = MetricsPage(server.snapshot, server.gauges, machine, cache, latencies)
+    return lambda: page.text() + render(custom.snapshot())

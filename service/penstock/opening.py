@@ -1,0 +1,128 @@
+"""Opening the server without its frontends: cache, repository, models and facade."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from penstock import __version__
+from penstock.caching import ResponseCache
+from penstock.caching.opening import open_cache
+from penstock.core.countdown import Countdown
+from penstock.core.custom_metrics import CustomMetrics
+from penstock.core.errors import ConfigError
+from penstock.core.placement import Placement
+from penstock.hosting.reaper import Reaper
+from penstock.models import trace_settings
+from penstock.models.devices import visible_gpus
+from penstock.models.lifecycle import ModelLifecycle
+from penstock.models.loader import ModelLoader
+from penstock.models.repository import ModelRepository
+from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.services import LocalServices
+from penstock.models.trace_settings import TraceControl
+from penstock.regions.registry import Regions
+from penstock.scheduling.rate_limiter import Limit, RateLimiter
+from penstock.settings import (
+    CacheSettings,
+    DeviceSettings,
+    ModelControlMode,
+    RateLimitSettings,
+    RepositorySettings,
+    Settings,
+    TraceSettings,
+)
+from penstock.startup import StartError
+from penstock.telemetry.logging import ServerLog
+
+
+class ExitTimeoutError(Exception):
+    """Models could not be ended in time, and the threads of some may go on for ever."""
+
+
+@asynccontextmanager
+async def open_server(
+    settings: Settings,
+    custom: CustomMetrics,
+    countdown: Countdown,
+    cache: ResponseCache | None = None,
+) -> AsyncIterator[InferenceServer]:
+    """The core: repository, models and facade. On closing, everything is unloaded."""
+    repository = open_repository(settings.repository)
+    reaper = Reaper()
+    loader = ModelLoader(
+        settings.backends.of,
+        reaper,
+        auto_complete=settings.repository.auto_complete_config,
+        gpus=visible_gpus(),
+        cache=cache,
+        max_pending=settings.max_pending_requests,
+        limiter=_rate_limiter(settings.rate_limit),
+        placements=_placements(settings.devices),
+        gpu_limits=settings.devices.load_limits,
+        measurement=settings.metrics.latencies if settings.metrics.enabled else None,
+    )
+    lifecycle = ModelLifecycle(
+        repository,
+        loader,
+        load_threads=settings.repository.load_thread_count,
+        load_retries=settings.repository.load_retry_count,
+        scratch=reaper.folder,
+    )
+    server = InferenceServer(
+        ServerIdentity(settings.id, __version__),
+        repository,
+        lifecycle,
+        explicit_control=settings.repository.control_mode is ModelControlMode.EXPLICIT,
+        strict_readiness=settings.repository.strict_readiness,
+        trace=TraceControl(_trace_settings(settings.trace)),
+        log=ServerLog(settings.logging),
+        regions=Regions(allowed=settings.client_shared_memory),
+    )
+    loader.factory.services = LocalServices(server, lifecycle, custom)
+    try:
+        yield server
+    finally:
+        in_time = await server.stop(countdown)
+        reaper.close()
+        server.regions.close()
+        if not in_time:
+            raise ExitTimeoutError
+
+
+def open_repository(settings: RepositorySettings) -> ModelRepository:
+    return ModelRepository([Path(path) for path in settings.paths], settings.config_name)
+
+
+async def open_response_cache(
+    settings: CacheSettings, stack: AsyncExitStack
+) -> ResponseCache | None:
+    try:
+        return await stack.enter_async_context(open_cache(settings.config))
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _rate_limiter(settings: RateLimitSettings) -> RateLimiter | None:
+    if settings.mode == "off":
+        return None
+    return RateLimiter(Limit(r.name, r.count, r.device) for r in settings.resources)
+
+
+def _placements(settings: DeviceSettings) -> dict[str, Placement]:
+    try:
+        return {name: Placement.of(name, said) for name, said in settings.host_policies.items()}
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _trace_settings(settings: TraceSettings) -> trace_settings.TraceSettings:
+    """What the start says of traces."""
+    return trace_settings.TraceSettings(
+        levels=settings.levels,
+        rate=settings.rate,
+        count=settings.count,
+        log_frequency=settings.log_frequency,
+        file=settings.file,
+    )
