@@ -27,7 +27,6 @@ from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.settings import (
     CacheSettings,
     DeviceSettings,
-    ModelControlMode,
     RateLimitSettings,
     RepositorySettings,
     Settings,
@@ -74,7 +73,7 @@ async def open_server(
         ServerIdentity(settings.id, __version__),
         repository,
         lifecycle,
-        explicit_control=settings.repository.control_mode is ModelControlMode.EXPLICIT,
+        explicit_control=settings.repository.explicit,
         strict_readiness=settings.repository.strict_readiness,
         trace=TraceControl(_trace_settings(settings.trace)),
         log=ServerLog(settings.logging),

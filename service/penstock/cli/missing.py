@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.reading import default
-from penstock.settings import Settings, SettingsError
+from penstock.contradictions import SettingsError
+from penstock.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

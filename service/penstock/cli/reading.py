@@ -10,7 +10,8 @@ from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
 from penstock.cli.values import ValueRefused
-from penstock.settings import Settings, SettingsError
+from penstock.contradictions import SettingsError
+from penstock.settings import Settings
 
 Part = TypeVar("Part")
 Warn = Callable[[str], None]
