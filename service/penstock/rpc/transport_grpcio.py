@@ -1,4 +1,4 @@
-"""The RPC seam over `grpc.aio`; the only module that serves with grpc."""
+"""The RPC seam over `grpc.aio`."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from penstock.core.errors import InferenceError, InternalError
 from penstock.rpc.connections import Directory
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio_connections import GrpcioConnections
+from penstock.rpc.grpcio_listening import listen, options
 from penstock.rpc.status import StatusCode, sendable, status_code
-from penstock.settings import CompressionLevel, GrpcSettings, KeepaliveSettings, TlsSettings
+from penstock.settings import CompressionLevel, GrpcSettings
 
 logger = logging.getLogger(__name__)
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-_LARGEST_MESSAGE = 2**31 - 1
 
 _COMPRESSION = {
     CompressionLevel.NONE: grpc.Compression.NoCompression,
@@ -161,11 +161,11 @@ async def open_grpcio(
     if directory is not None:
         directory.connections = GrpcioConnections()
     server = grpc.aio.server(
-        options=[*_options(settings), ("grpc.enable_channelz", int(directory is not None))],
+        options=[*options(settings), ("grpc.enable_channelz", int(directory is not None))],
         compression=_COMPRESSION[settings.response_compression],
     )
     server.add_generic_rpc_handlers((*map(_handlers, services), _Unknown()))
-    port = _listen(server, settings)
+    port = listen(server, settings)
     await server.start()
     try:
         yield port
@@ -245,63 +245,3 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], failure: StatusErr
     if failure.details:
         trailing += (("grpc-status-details-bin", failure.details),)
     await context.abort(_CODES[failure.code.value], sendable(failure.message), trailing)
-
-
-def _listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:
-    address = f"{_host(settings.address)}:{settings.port}"
-    try:
-        if settings.tls.enabled:
-            port = server.add_secure_port(address, _credentials(settings.tls))
-        else:
-            port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise OSError(f"Socket '{settings.address}:{settings.port}' already in use ")
-    return port
-
-
-def _host(address: str) -> str:
-    """`ipv6:[::1]` is how the command line writes such addresses; gRPC wants just the host."""
-    return address.removeprefix("ipv6:")
-
-
-def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    root = _read(tls.root_certificate)
-    pairs = [(_read(tls.key) or b"", _read(tls.certificate) or b"")]
-    if tls.mutual and root is None:  # which the plain form takes for a mistake
-        fixed = grpc.ssl_server_certificate_configuration(pairs)
-        return grpc.dynamic_ssl_server_credentials(fixed, lambda: fixed, True)
-    return grpc.ssl_server_credentials(pairs, root, tls.mutual)
-
-
-def _read(path: str) -> bytes | None:
-    if not path:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _options(settings: GrpcSettings) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-        ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
-        ("grpc.so_reuseport", int(settings.reuse_port)),
-        *_keepalive(settings.keepalive),
-    ]
-
-
-def _keepalive(keepalive: KeepaliveSettings) -> Iterable[tuple[str, int]]:
-    yield "grpc.keepalive_time_ms", keepalive.time_ms
-    yield "grpc.keepalive_timeout_ms", keepalive.timeout_ms
-    yield "grpc.keepalive_permit_without_calls", int(keepalive.permit_without_calls)
-    yield "grpc.http2.max_pings_without_data", keepalive.max_pings_without_data
-    yield (
-        "grpc.http2.min_ping_interval_without_data_ms",
-        keepalive.min_recv_ping_interval_without_data_ms,
-    )
-    yield "grpc.http2.max_ping_strikes", keepalive.max_ping_strikes
-    if keepalive.max_connection_age_ms is not None:
-        yield "grpc.max_connection_age_ms", keepalive.max_connection_age_ms
-    if keepalive.max_connection_age_grace_ms is not None:
-        yield "grpc.max_connection_age_grace_ms", keepalive.max_connection_age_grace_ms

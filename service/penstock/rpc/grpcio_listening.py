@@ -1,0 +1,74 @@
+"""Where a server of grpc listens, and how it treats connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+import grpc.aio
+
+from penstock.settings import GrpcSettings, KeepaliveSettings, TlsSettings
+
+_LARGEST_MESSAGE = 2**31 - 1
+
+
+def listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:
+    """The port on which the server listens; raises `OSError`."""
+    address = f"{_host(settings.address)}:{settings.port}"
+    try:
+        if settings.tls.enabled:
+            port = server.add_secure_port(address, _credentials(settings.tls))
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise OSError(f"Socket '{settings.address}:{settings.port}' already in use ")
+    return port
+
+
+def _host(address: str) -> str:
+    """`ipv6:[::1]` is how the command line writes such addresses; gRPC wants just the host."""
+    return address.removeprefix("ipv6:")
+
+
+def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
+    root = _read(tls.root_certificate)
+    pairs = [(_read(tls.key) or b"", _read(tls.certificate) or b"")]
+    if tls.mutual and root is None:  # which the plain form takes for a mistake
+        fixed = grpc.ssl_server_certificate_configuration(pairs)
+        return grpc.dynamic_ssl_server_credentials(fixed, lambda: fixed, True)
+    return grpc.ssl_server_credentials(pairs, root, tls.mutual)
+
+
+def _read(path: str) -> bytes | None:
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def options(settings: GrpcSettings) -> list[tuple[str, int]]:
+    """The channel arguments that the settings stand for."""
+    return [
+        ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+        ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+        ("grpc.so_reuseport", int(settings.reuse_port)),
+        *_keepalive(settings.keepalive),
+    ]
+
+
+def _keepalive(keepalive: KeepaliveSettings) -> Iterable[tuple[str, int]]:
+    yield "grpc.keepalive_time_ms", keepalive.time_ms
+    yield "grpc.keepalive_timeout_ms", keepalive.timeout_ms
+    yield "grpc.keepalive_permit_without_calls", int(keepalive.permit_without_calls)
+    yield "grpc.http2.max_pings_without_data", keepalive.max_pings_without_data
+    yield (
+        "grpc.http2.min_ping_interval_without_data_ms",
+        keepalive.min_recv_ping_interval_without_data_ms,
+    )
+    yield "grpc.http2.max_ping_strikes", keepalive.max_ping_strikes
+    if keepalive.max_connection_age_ms is not None:
+        yield "grpc.max_connection_age_ms", keepalive.max_connection_age_ms
+    if keepalive.max_connection_age_grace_ms is not None:
+        yield "grpc.max_connection_age_grace_ms", keepalive.max_connection_age_grace_ms
