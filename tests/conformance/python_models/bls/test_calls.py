@@ -1,0 +1,154 @@
+"""Models that call other models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conformance.python_models.client import Client, floats, strings
+from conformance.python_models.shared_memory import shared_memory
+from serving import Served, wait_until
+
+# -- one answer -----------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("PY-13")
+@pytest.mark.parametrize("size", [1, 1 << 10, 1 << 18], ids=["small", "4 KiB", "1 MiB"])
+def test_model_answers_with_the_answer_of_another(client: Client, size: int) -> None:
+    x = np.arange(size, dtype=np.float32)
+    assert (client.infer("caller", {"X": x}, request_id="negate")["Y"] == -x).all()
+
+
+@pytest.mark.contract("PY-12")
+def test_called_model_sees_what_the_caller_said(client: Client) -> None:
+    seen = client.infer("caller", {"X": floats(1)}, request_id="negate").parameters["seen"]
+    assert seen == '["inner", 5, 3, 9000000, {"from": "caller"}]'
+
+
+@pytest.mark.contract("PY-19")
+@pytest.mark.parametrize(
+    ("model", "x", "told"),
+    [
+        ("negate", 13, "[3] unlucky"),
+        ("nobody", 1, "[2] Request for unknown model: 'nobody' is not found"),
+        ("repeat", 1, "Model 'repeat' is using the decoupled."),
+    ],
+)
+def test_refusal_of_the_called_model_is_an_error_with_its_code(
+    client: Client, model: str, x: float, told: str
+) -> None:
+    error = client.refusal("caller", {"X": floats(x)}, request_id=model)
+    assert error.code == "INTERNAL"
+    assert f"message: TritonModelException: {told}" in error.message.replace("[3] Model", "Model")
+
+
+@pytest.mark.contract("PY-13")
+@pytest.mark.parametrize("name", ["async", "threads"])
+def test_several_calls_are_in_flight_at_once(client: Client, repository: Path, name: str) -> None:
+    for path in (repository / "meeting").glob("*.here"):
+        path.unlink()
+    assert sorted(client.infer(name, {"X": floats(4)})["Y"].tolist()) == [4, 5]
+
+
+@pytest.mark.contract("PY-14")
+def test_model_may_call_only_while_it_executes(client: Client) -> None:
+    told = client.infer("at_the_wrong_time")["TEXT"][0]
+    assert told == b"BLS is only supported during the 'execute' function."
+
+
+def test_many_calls_of_one_execution_take_no_more_memory_than_a_few(
+    client: Client, server: Served
+) -> None:
+    before = shared_memory(server)
+    assert client.infer("often")["Y"].tolist() == [-30_000]
+    assert shared_memory(server) - before <= 4 << 20
+
+
+def test_call_that_a_coroutine_gives_up_is_cancelled(client: Client, repository: Path) -> None:
+    assert client.infer("no_patience", {"X": floats(4)})["Y"].tolist() == [-4]
+    (repository / "gated" / "gate").touch()
+    assert client.infer("gated", {"X": floats(5)})["Y"].tolist() == [5]
+
+
+def test_work_that_comes_while_a_coroutine_blocks_is_done(client: Client, repository: Path) -> None:
+    gated = repository / "gated"
+    blocked = client.stream("blocked_loop", {"X": floats(1)})
+    wait_until((gated / "later.begun").exists)
+    waiting = [client.stream("blocked_loop", {"X": floats(-n)}) for n in range(4)]
+    client.infer("negate")  # what was asked before it is in the model's hands now
+    (gated / "later").touch()
+    assert blocked.result()["Y"].tolist() == [1]
+    assert [order.result()["Y"][0] for order in waiting] == [0, -1, -2, -3]
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("PY-15")
+def test_responses_of_a_stream_come_one_by_one(client: Client) -> None:
+    x = np.arange(100, dtype=np.float32)
+    assert client.infer("sum", {"X": x})["Y"].tolist() == x.tolist()
+
+
+def test_error_in_a_stream_is_one_response_of_it(client: Client) -> None:
+    assert client.infer("sum", {"X": floats(1, -1, 2)})["Y"].tolist() == [1, -100, 2]
+
+
+def test_coroutine_iterates_over_a_stream(client: Client) -> None:
+    x = np.arange(100, dtype=np.float32)
+    assert client.infer("async_sum", {"X": x})["Y"].tolist() == x.tolist()
+
+
+@pytest.mark.contract("PY-15", "PY-29")
+@pytest.mark.parametrize(
+    ("name", "answer"), [("take_three", [0, 1, 2, 0]), ("leave_the_loop", [2])]
+)
+def test_model_learns_that_its_caller_wants_no_more(
+    client: Client, server: Served, repository: Path, name: str, answer: list[float]
+) -> None:
+    cancelled = repository / "repeat" / "cancelled"
+    cancelled.unlink(missing_ok=True)
+    assert client.infer(name)["Y"].tolist() == answer
+    wait_until(cancelled.exists)
+    assert client.infer("sum", {"X": floats(7)})["Y"].tolist() == [7]
+
+
+def test_responses_that_come_too_late_leave_no_shared_memory_behind(
+    client: Client, server: Served, repository: Path
+) -> None:
+    (repository / "repeat" / "two").unlink(missing_ok=True)
+    client.infer("take_none")
+    before = shared_memory(server)
+    client.infer("take_none")
+    assert shared_memory(server) - before <= 4 << 20
+
+
+def test_model_calls_the_language_model(client: Client) -> None:
+    answer = client.infer("language", {"PROMPT": strings("The file is"), "X": floats(0)})
+    parts = answer["TEXT"][0].split(b"|")
+    assert len(parts) >= 4
+    assert len(b"".join(parts).split()) >= 2
+
+
+# -- calling oneself ------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("PY-16")
+@pytest.mark.parametrize("name", ["self", "self_async"])
+def test_only_instance_that_calls_itself_is_refused(client: Client, name: str) -> None:
+    error = client.refusal(name, {"X": floats(1)})
+    assert f"model '{name}' calls itself while its only instance '{name}_0_0'" in error.message
+    assert client.infer(name, {"X": floats(0)})["Y"].tolist() == [0]
+
+
+def test_models_that_would_wait_for_each_other_are_refused(client: Client) -> None:
+    assert client.infer("ping", {"X": floats(1)})["Y"].tolist() == [1]
+    error = client.refusal("ping", {"X": floats(2)})
+    assert "its every instance is waiting for: ping_0_0 -> pong_0_0 -> ping" in error.message
+    assert client.infer("pong", {"X": floats(1)})["Y"].tolist() == [1]
+
+
+def test_model_with_more_instances_may_call_itself(client: Client) -> None:
+    assert client.infer("self_three", {"X": floats(2)})["Y"].tolist() == [2]
