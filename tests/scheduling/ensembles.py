@@ -102,6 +102,13 @@ class Asked:
         """What has come, without waiting."""
         return [values(response) for response in self.stream.take()]
 
+    @property
+    def failure(self) -> InferenceError:
+        """The error that the stream has ended with."""
+        assert self.stream.ended
+        assert self.stream.error is not None
+        return self.stream.error
+
 
 def ask(scheduler: EnsembleScheduler, inputs: Mapping[str, Tensor], **fields: Any) -> Asked:
     statistics = Statistics()
@@ -109,3 +116,7 @@ def ask(scheduler: EnsembleScheduler, inputs: Mapping[str, Tensor], **fields: An
     inference = Inference(request, 1, statistics, "1")
     scheduler.schedule(inference)
     return Asked(inference, statistics)
+
+
+CHAIN = plan([step("first", "A", "B"), step("second", "B", "C")], "C")
+"""One step, and then another."""
