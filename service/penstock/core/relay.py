@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import AsyncIterator, Sequence
 
@@ -51,7 +50,7 @@ def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None
     elif isinstance(outcome, ResponseStream):
         _forward(outcome, sink)
     elif hasattr(outcome, "__anext__"):
-        return _pump(outcome, sink)
+        return _Pump(outcome, sink).task
     else:
         sink.fail(_no_response(outcome))
     return None
@@ -90,34 +89,38 @@ def _end(sink: ResponseStream, error: InferenceError | None) -> None:
         sink.fail(error)
 
 
-def _pump(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> asyncio.Task[None]:
-    work = _run(source, sink)
-    task = asyncio.get_running_loop().create_task(work)
+class _Pump:
+    """Moves what comes from an iterator, in a task of its own."""
 
-    def cancel() -> None:
+    def __init__(self, source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
+        self._source = source
+        self._sink = sink
+        self._begun = False
+        self.task = asyncio.get_running_loop().create_task(self._run())
+        sink.connect(self._cancel)
+
+    def _cancel(self) -> None:
         # Work that has not begun sees for itself that the reader left, and closes the source;
         # cancelled, it would never begin.
-        if inspect.getcoroutinestate(work) != inspect.CORO_CREATED:
-            task.cancel()
+        if self._begun:
+            self.task.cancel()
 
-    sink.connect(cancel)
-    return task
-
-
-async def _run(source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
-    try:
-        while not sink.ended:
-            sink.send(_checked(await anext(source)))
-            await sink.room()
-    except StopAsyncIteration:
-        sink.end()
-    except asyncio.CancelledError:
-        sink.fail(RequestCancelledError("request was cancelled"))
-        raise
-    except Exception as error:  # a backend may raise anything
-        sink.fail(as_inference_error(error))
-    finally:
-        await _close(source)
+    async def _run(self) -> None:
+        self._begun = True
+        sink, source = self._sink, self._source
+        try:
+            while not sink.ended:
+                sink.send(_checked(await anext(source)))
+                await sink.room()
+        except StopAsyncIteration:
+            sink.end()
+        except asyncio.CancelledError:
+            sink.fail(RequestCancelledError("request was cancelled"))
+            raise
+        except Exception as error:  # a backend may raise anything
+            sink.fail(as_inference_error(error))
+        finally:
+            await _close(source)
 
 
 def _checked(response: InferenceResponse) -> InferenceResponse:
