@@ -16,7 +16,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc import conversation
+from penstock.rpc import open_answers
 from penstock.rpc.conversation import Conversation
 from penstock.rpc.infer_message import InferMessage
 from rpc.manual import (
@@ -459,7 +459,7 @@ async def test_flood_of_one_model_delays_no_other(talk: Talk) -> None:
 async def test_reading_stops_while_too_much_is_being_answered(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "MOST_OPEN", 3)
+    monkeypatch.setattr(open_answers, "MOST_OPEN", 3)
     await talk.say(*(ask("once", str(n)) for n in range(5)))
     assert len(talk.server.requests) == 3
     await talk.answer("0", number(0, final=True))
@@ -472,7 +472,7 @@ async def test_reading_stops_while_too_much_is_being_answered(
 async def test_reading_stops_while_large_requests_are_being_answered(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "MOST_BYTES", 1000)
+    monkeypatch.setattr(open_answers, "MOST_BYTES", 1000)
     large = ask("once", "large")
     large.inputs.add(name="IN", datatype="UINT8", shape=[1000])
     large.raw_input_contents.append(bytes(1000))

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import RegionSlice
-from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
+from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.regions.registry import NO_REGIONS, Regions
@@ -102,9 +102,7 @@ def mark_final(message: pb.ModelInferResponse, final: bool) -> None:
     message.parameters[FINAL].bool_param = final
 
 
-def _encode_parameters(
-    message: pb.ModelInferResponse, parameters: Mapping[str, ParameterValue]
-) -> None:
+def _encode_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, object]) -> None:
     for key, value in parameters.items():
         field = next((name for kind, name in _PARAMETER_FIELDS if isinstance(value, kind)), "")
         try:

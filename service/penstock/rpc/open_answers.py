@@ -1,0 +1,191 @@
+"""The requests of one `ModelStreamInfer` call that are being answered: who may speak, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from penstock.core.errors import DeadlineExceededError, InferenceError
+from penstock.core.header_forward import HeaderForward
+from penstock.models.server import InferenceServer
+from penstock.rpc.codec import decode_request
+from penstock.rpc.context import RpcContext
+from penstock.rpc.fair_queue import FairQueue
+from penstock.rpc.forward import forwarded
+from penstock.rpc.infer_message import InferMessage
+from penstock.rpc.parameters import wants_empty_final
+from penstock.rpc.stream_answer import StreamAnswer
+from penstock.rpc.stream_replies import refusal
+
+MOST_OPEN = 4096
+"""Requests of one stream that are being answered; while there are more, none is read."""
+
+MOST_BYTES = 64 << 20
+"""The same for the bytes of their tensors."""
+
+_FAIL_FAST = "triton_grpc_error"
+
+
+class OpenAnswers:
+    """Decides what is written next, and writes at once what nothing stands before.
+
+    Answers of models that answer once take turns in the order of their requests (GP-16); those of
+    decoupled models speak when they have something to say. `direct` is whether the transport
+    takes a message now, without waiting; `failure` is what the whole call is to end with.
+    """
+
+    def __init__(
+        self, server: InferenceServer, context: RpcContext, forward: HeaderForward | None
+    ) -> None:
+        self._server = server
+        self._forward = forward
+        self._context = context
+        self._deadline = context.deadline
+        self._fail_fast = context.metadata.get(_FAIL_FAST) == "true"
+        self._open: set[StreamAnswer] = set()
+        self._open_bytes = 0
+        self._ordered: deque[StreamAnswer] = deque()
+        self._ready: FairQueue[StreamAnswer] = FairQueue()
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self.direct = context.writes_at_once
+        self.failure: Exception | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is being answered that the client's next requests stay with it."""
+        return len(self._open) >= MOST_OPEN or self._open_bytes >= MOST_BYTES
+
+    @property
+    def queued(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self._ready)
+
+    # -- who waits ----------------------------------------------------------------------------
+
+    def room(self) -> asyncio.Future[None]:
+        """Done when an answer is complete."""
+        self._reader = asyncio.get_running_loop().create_future()
+        return self._reader
+
+    def word(self) -> asyncio.Future[None]:
+        """Done when there is something to write, or nothing to wait for any more."""
+        self._writer = asyncio.get_running_loop().create_future()
+        return self._writer
+
+    def wake_writer(self) -> None:
+        _wake(self._writer)
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def accept(self, received: InferMessage) -> None:
+        """Begin to answer a request."""
+        message = received.head
+        name = message.model_name
+        answer = StreamAnswer(name)
+        stream = None
+        try:
+            model = self._server.find(name, message.model_version)
+            headers = forwarded(self._forward, self._context)
+            regions = self._server.regions
+            request = decode_request(received, self._deadline, regions, headers)
+            answer.on_close = partial(regions.release, request)
+            stream = model.infer(request)
+            empty_final = wants_empty_final(message.parameters)
+            answer.ordered = not model.decoupled
+            answer.connect(request, stream, empty_final)
+        except InferenceError as error:
+            answer.refuse(refusal(message, error), error)
+        self._open.add(answer)
+        self._open_bytes += answer.size
+        if answer.ordered:
+            self._ordered.append(answer)
+        if stream is None:
+            self._offer(answer)
+        else:
+            stream.watch(partial(self._offer, answer))
+
+    def close(self) -> None:
+        """Nobody wants to hear what is left."""
+        for answer in self._open:
+            answer.close()
+
+    # -- responses ----------------------------------------------------------------------------
+
+    def turn(self) -> StreamAnswer:
+        """Who speaks next."""
+        return self._ready.pop()
+
+    def take(self, answer: StreamAnswer) -> bytes | None:
+        """The next message; what taking it brings from below waits until `said`.
+
+        Raises what the call is to end with.
+        """
+        answer.queued = True
+        message = answer.next()
+        answer.queued = False
+        if answer.error is not None and (self._fail_fast or self._late(answer.error)):
+            raise answer.error
+        return message
+
+    def said(self, answer: StreamAnswer) -> None:
+        """The message is written: it was the last word, or there is more."""
+        if answer.done:
+            self._close(answer)
+        elif answer.ready and not answer.queued:
+            self._queue(answer)
+
+    def _offer(self, answer: StreamAnswer) -> None:
+        """An answer may have something to say: it gets its turn, unless others come first."""
+        if answer.queued or answer.done or self.failure is not None:
+            return
+        if answer.ordered and answer is not self._ordered[0]:
+            return
+        if self.direct and not self._ready:
+            self._say_at_once(answer)
+        else:
+            self._queue(answer)
+
+    def _queue(self, answer: StreamAnswer) -> None:
+        answer.queued = True
+        self._ready.push(answer.model, answer)
+        self.wake_writer()
+
+    def _say_at_once(self, answer: StreamAnswer) -> None:
+        """Write the next message now; what follows is the writer's."""
+        try:
+            message = self.take(answer)
+        except Exception as error:  # a fault of ours ends this call, and not who sent the response
+            self.failure = error
+            self.wake_writer()
+            return
+        if message is not None and not self._context.write_nowait(message):
+            self.direct = False
+            self.wake_writer()
+        self.said(answer)
+
+    def _late(self, error: InferenceError) -> bool:
+        """Whether the call has had its time, so that nobody hears what is told in-band."""
+        return self._deadline is not None and isinstance(error, DeadlineExceededError)
+
+    def _close(self, answer: StreamAnswer) -> None:
+        """All is said about one request, so the one that waits for it may speak."""
+        answer.close()
+        self._open.discard(answer)
+        self._open_bytes -= answer.size
+        _wake(self._reader)
+        if not self._open:
+            self.wake_writer()  # for whom this may be the end
+        if answer.ordered:
+            self._ordered.popleft()
+            if self._ordered and self._ordered[0].ready:
+                self._queue(self._ordered[0])
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
