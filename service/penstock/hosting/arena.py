@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
+from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.tensor import Buffer
 
 SHARE_FROM = 16 * 1024
@@ -140,23 +140,3 @@ class ArenaView:
     def _released(self, offset: int) -> None:
         del self._watched[offset]
         self._on_free(offset)
-
-
-class ArenaRegion(Region):
-    """What one model process has written, as memory that others can map.
-
-    Its number, like that of no memory of a client's, is below zero.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        status = os.fstat(descriptor)
-        super().__init__(-status.st_ino, "", status.st_size)
-        self._descriptor = os.dup(descriptor)
-        weakref.finalize(self, os.close, self._descriptor)
-
-    @property
-    def file(self) -> SharedFile:
-        return SharedFile(self._descriptor, 0, self.byte_size)
-
-    def slice(self, offset: int, size: int) -> RegionSlice:
-        raise AssertionError("whoever views a block knows where it lies")

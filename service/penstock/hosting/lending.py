@@ -8,7 +8,6 @@ mapped the region; a process that cannot is sent copies for ever.
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 import weakref
 from collections import defaultdict
@@ -19,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.region import HostSlice, Region, RegionSlice
+from penstock.core.region import Region, RegionSlice
 from penstock.core.tensor import Buffer
+from penstock.hosting.regions import BorrowedRegion
 
 Offer = tuple[int, str, int, int]
 """Number of a region, the file that another process can open, offset in it, and bytes."""
@@ -99,36 +99,6 @@ class Lender:
         del self._offered[number]
         self._lent.discard(number)
         self._withdraw(number)
-
-
-class BorrowedRegion(Region):
-    """A region of the server's, mapped in the model process."""
-
-    def __init__(self, number: int, descriptor: int, offset: int, size: int) -> None:
-        super().__init__(number, "", size)
-        self._memory = mmap.mmap(descriptor, size, offset=offset)
-        self._descriptor = descriptor
-        self._offset = offset
-
-    def slice(self, offset: int, size: int) -> RegionSlice:
-        return HostSlice(self, offset, memoryview(self._memory)[offset : offset + size])
-
-    def private(self, offset: int, size: int) -> memoryview:
-        """A view that a model may write to without the client seeing it.
-
-        Only the pages that it does write to are copied. Raises `ValueError` or `OSError` when the
-        client has cut its memory off.
-        """
-        start = self._offset + offset
-        before = start % mmap.ALLOCATIONGRANULARITY
-        memory = mmap.mmap(
-            self._descriptor, before + size, flags=mmap.MAP_PRIVATE, offset=start - before
-        )
-        return memoryview(memory)[before:]
-
-    def close(self) -> None:
-        """Let go of the file; mappings go with the last view of them."""
-        os.close(self._descriptor)
 
 
 class Borrower:

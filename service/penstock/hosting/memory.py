@@ -7,9 +7,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from penstock.hosting.arena import Arena, ArenaRegion, ArenaView
+from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.exchange import INLINE, Exchange
 from penstock.hosting.lending import Block, Borrower, Lender
+from penstock.hosting.regions import ArenaRegion
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""
