@@ -205,7 +205,11 @@ async def test_region_that_was_closed_is_not_offered(memory: PosixMemory) -> Non
 
 @pytest.mark.parametrize(
     "offer",
-    [(1, "/proc/1/fd/none", 0, 64), (1, "/dev/shm", 0, 64), (1, "/dev/null", 0, 64)],
+    [
+        (1, "/proc/1/fd/none", 0, 64, False),
+        (1, "/dev/shm", 0, 64, False),
+        (1, "/dev/null", 0, 64, False),
+    ],
 )
 def test_what_cannot_be_mapped_is_not_borrowed(offer: Any) -> None:
     before = len(os.listdir("/proc/self/fd"))

@@ -94,6 +94,11 @@ class InferenceRequest:
         request.rescheduled = False
         return request
 
+    @property
+    def core(self) -> CoreRequest:
+        """The request as the server sees it."""
+        return self._core
+
     # -- what is in it ------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:

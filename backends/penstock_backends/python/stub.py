@@ -26,7 +26,7 @@ from penstock.core.tensor import Buffer
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.exchange import NO_PLACES, Exchange, Places
-from penstock.hosting.lending import Block, Borrower
+from penstock.hosting.lending import Borrower
 from penstock.hosting.messages import (
     Kind,
     pack_next_response,
@@ -36,6 +36,7 @@ from penstock.hosting.messages import (
     unpack_response,
 )
 from penstock.hosting.parent import die_with_parent
+from penstock.hosting.views import Block
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
 from penstock_backends.python.reentry import Reentry
@@ -178,6 +179,17 @@ class Stub:
     ) -> Any:
         """A response's header; the bytes of its tensors are added to `payload`."""
         return pack_next_response(response, payload, self._exchange, places)
+
+    def find_parts(self, response: CoreResponse, request: CoreRequest) -> CoreResponse:
+        """The response, without hold on outputs that are parts of inputs; see `Exchange`."""
+        outputs = self._exchange.find_parts(response.outputs, request.inputs)
+        if outputs is response.outputs:
+            return response
+        return CoreResponse(outputs, response.parameters, response.final, response.error)
+
+    def keep_parts(self, response: CoreResponse) -> None:
+        """The response is not sent after all."""
+        self._exchange.keep_parts(response.outputs)
 
     def respond(self, number: int, response: CoreResponse, places: Places = NO_PLACES) -> None:
         """Send one response, perhaps together with those that follow at once."""

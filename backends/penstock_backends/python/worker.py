@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.placement import Placement
+from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
 from penstock.hosting import event_loop
 from penstock.hosting.frames import encode
@@ -45,8 +47,14 @@ _QUICK = 100_000
 
 @dataclass(slots=True)
 class _Answers:
-    """Responses of one batch, packed: their headers, and the bytes of their tensors."""
+    """Responses of one batch: those that the model gave, and packed, their headers and tensors.
 
+    `replies` are those that are owed; `problem` is why some of them cannot be answered.
+    """
+
+    replies: Sequence[PendingReply]
+    collected: deque[tuple[PendingReply, CoreResponse]] = field(default_factory=deque)
+    problem: str | None = None
     headers: list[tuple[int, Any]] = field(default_factory=list)
     payload: list[Buffer] = field(default_factory=list)
 
@@ -159,18 +167,21 @@ class Worker:
         begun = time.monotonic_ns()
         batch = self._accept(packed, payload)
         started = time.monotonic_ns()
-        answers, failures = _Answers(), list[Buffer]()
+        answers = _Answers([reply for reply, _ in batch])
+        returned: Any = None
         self._running += 1
         try:
             if batch:
                 returned = self._model.execute([request for _, request in batch])
-                self._answer(batch, returned, answers)
+                self._collect(batch, returned, answers)
         except _RAISED as error:
-            failures = self._failures(batch, error)
+            answers.problem = _text(error)
         self._running -= 1
-        finished = time.monotonic_ns()
         again = _rescheduled(batch)
-        del batch
+        returned = None
+        del batch  # so that inputs which are outputs too are seen by nobody
+        failures = self._answer(answers)
+        finished = time.monotonic_ns()
         header = (number, begun, started, finished, answers.headers)
         parts = again + encode(Kind.EXECUTED, header, answers.payload) + failures
         self._stub.send_parts(parts, hurry=finished - begun > _QUICK)
@@ -184,8 +195,8 @@ class Worker:
         owed = self._stub.accept(packed, payload, self._terms)
         return [(reply, InferenceRequest.received(core, reply)) for reply, core in owed]
 
-    def _answer(self, batch: Batch, returned: Any, answers: _Answers) -> None:
-        """Add the responses that `execute` returned, by position; contract PY-04 and PY-10."""
+    def _collect(self, batch: Batch, returned: Any, answers: _Answers) -> None:
+        """Take the responses that `execute` returned, by position; contract PY-04 and PY-10."""
         if self._terms.decoupled:
             if returned is not None:
                 raise InternalError(
@@ -194,14 +205,30 @@ class Worker:
                 )
             return
         self._check(batch, returned)
-        for (reply, _), response in zip(batch, returned, strict=True):
+        for (reply, request), response in zip(batch, returned, strict=True):
             if response is None or reply.closed:
                 continue  # it is, or will be, answered through its sender
             core = reply.core(response, final=True)
-            packed = self._stub.pack_response(core, answers.payload, reply.places)
-            answers.headers.append((reply.number, packed))
-            reply.closed = True
-            self._stub.forget(reply.number)
+            if not reply.places:
+                core = self._stub.find_parts(core, request.core)
+            answers.collected.append((reply, core))
+
+    def _answer(self, answers: _Answers) -> list[Buffer]:
+        """Pack the responses; word of those that fail, for what has no final answer yet."""
+        collected = answers.collected
+        try:
+            while collected:
+                reply, core = collected[0]
+                packed = self._stub.pack_response(core, answers.payload, reply.places)
+                collected.popleft()
+                answers.headers.append((reply.number, packed))
+                reply.closed = True
+                self._stub.forget(reply.number)
+        except Exception as error:  # a response may be unfit to travel in any way
+            answers.problem = answers.problem or _text(error)
+        for _, core in collected:
+            self._stub.keep_parts(core)
+        return [] if answers.problem is None else self._failures(answers.replies, answers.problem)
 
     def _check(self, batch: Batch, answers: Any) -> None:
         if not isinstance(answers, list):
@@ -226,14 +253,13 @@ class Worker:
                     f" found type '{type(response)}'."
                 )
 
-    def _failures(self, batch: Batch, error: BaseException) -> list[Buffer]:
+    def _failures(self, replies: Sequence[PendingReply], text: str) -> list[Buffer]:
         """The same error for every request that has no final answer yet (contract PY-09)."""
-        text = error.message if isinstance(error, InferenceError) else describe(error)
         message = (
             f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
         )
         parts: list[Buffer] = []
-        for reply, _ in batch:
+        for reply in replies:
             if not reply.closed:
                 reply.closed = True
                 self._stub.forget(reply.number)
@@ -277,21 +303,28 @@ class Worker:
         if ahead:
             self._stub.send(Kind.DONE, (number, begun, started, time.monotonic_ns()))
         self._running += not ahead
-        answers, parts = _Answers(), list[Buffer]()
+        answers = _Answers([reply for reply, _ in batch])
+        returned: Any = None
         try:
             if batch:
                 returned = await self._model.execute([request for _, request in batch])
-                self._answer(batch, returned, answers)
+                self._collect(batch, returned, answers)
         except _RAISED as error:
-            parts = self._failures(batch, error)
+            answers.problem = _text(error)
         self._running -= not ahead
+        again = _rescheduled(batch)
+        returned = None
+        del batch  # so that inputs which are outputs too are seen by nobody
+        parts = self._answer(answers)
         if not ahead:
             header = (number, begun, started, time.monotonic_ns(), answers.headers)
-            executed = encode(Kind.EXECUTED, header, answers.payload)
-            parts = _rescheduled(batch) + executed + parts
+            parts = again + encode(Kind.EXECUTED, header, answers.payload) + parts
         self._stub.send_parts(parts)
-        del batch
         self._stub.tell_freed()
+
+
+def _text(error: BaseException) -> str:
+    return error.message if isinstance(error, InferenceError) else describe(error)
 
 
 def _rescheduled(batch: Batch) -> list[Buffer]:

@@ -27,6 +27,11 @@ class Region(ABC):
         self.byte_size = byte_size
 
     @property
+    def exclusive(self) -> bool:
+        """Whether what lies in it is for one reader only, who may write to it as well."""
+        return False
+
+    @property
     def file(self) -> SharedFile | None:
         """What another process can map; `None` for memory that it cannot."""
         return None

@@ -11,26 +11,17 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import threading
-import weakref
-from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
-import numpy as np
-
+from penstock.core.blocks import Blocks
 from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.tensor import Buffer
+from penstock.hosting.views import Views
 
 SHARE_FROM = 16 * 1024
 """Bytes from which a tensor travels through the arena; measured: equal below 4 KiB (contract
 architecture, "One process that talks")."""
-
-_SMALLEST = 16
-"""log2 of the smallest block."""
-
-_KEEP = 64 << 20
-"""Free blocks of more than this are given back to the system instead of kept warm."""
-
 
 LEND_FROM = 256 * 1024
 """Bytes from which it is cheaper to have another process map a block than to copy it."""
@@ -48,25 +39,20 @@ def create(size: int) -> int:
 
 
 class Arena:
-    """The writer's side: blocks of powers of two, the one freed last is used first.
-
-    Any thread may put and free.
-    """
+    """The writer's side. Any thread may put and free."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self._bytes = memoryview(self._memory)
-        self._size = len(self._memory) - _BEGUN
-        self._begun = self._bytes[self._size :].cast("Q")
-        self._end = 0
-        self._free: defaultdict[int, list[int]] = defaultdict(list)
-        self._classes: dict[int, int] = {}
-        self._lock = threading.Lock()
+        size = len(self._memory) - _BEGUN
+        self._begun = self._bytes[size:].cast("Q")
+        self._blocks = Blocks(size, partial(self._memory.madvise, mmap.MADV_REMOVE))
+        self._views = Views(self._blocks.free)
 
     @property
     def used(self) -> int:
         """Blocks that are in use."""
-        return len(self._classes)
+        return self._blocks.used
 
     def begin(self, batch: int) -> None:
         """Let the reader know, whatever comes, that this batch has been begun."""
@@ -75,54 +61,38 @@ class Arena:
     def put(self, data: Buffer) -> int | None:
         """Copy `data` into a block; its offset, or `None` when there is no room."""
         size = len(data)
-        with self._lock:
-            offset = self._allocate(size)
+        offset = self._blocks.take(size)
         if offset is not None:
             self._bytes[offset : offset + size] = data
         return offset
 
     def free(self, offset: int) -> None:
         """The reader no longer looks at the block."""
-        with self._lock:
-            order = self._classes.pop(offset)
-            if 1 << order > _KEEP:
-                self._memory.madvise(mmap.MADV_REMOVE, offset, 1 << order)
-            self._free[order].append(offset)
+        self._blocks.free(offset)
 
-    def _allocate(self, size: int) -> int | None:
-        order = max((size - 1).bit_length(), _SMALLEST)
-        free = self._free[order]
-        if free:
-            offset = free.pop()
-        elif self._end + (1 << order) <= self._size:
-            offset = self._end
-            self._end += 1 << order
-        else:
-            return None
-        self._classes[offset] = order
-        return offset
+    def take_back(self, offset: int, at: int, size: int) -> memoryview:
+        """A part of a block that the reader has given back with what is in it.
+
+        The block is free when the last view of this is gone.
+        """
+        return self._views.over(self._bytes, offset, offset + at, size)
 
 
 class ArenaView:
-    """The reader's side: views of blocks, and word of those that nobody looks at any more.
-
-    `on_free(offset)` is called when the last array or memoryview over a block is gone. A view
-    keeps the memory mapped, also after the other process has died.
-    """
+    """The reader's side: views of blocks, and word of those that nobody looks at any more."""
 
     def __init__(
         self, descriptor: int, on_free: Callable[[int], None], region: Region | None = None
     ) -> None:
-        self._memory = mmap.mmap(descriptor, 0)
-        self._on_free = on_free
+        self._bytes = memoryview(mmap.mmap(descriptor, 0))
         self._region = region
-        self._watched: dict[int, weakref.ref[object]] = {}
+        self.views = Views(on_free)
 
     @property
     def begun(self) -> int:
         """The number of the batch that the writer has begun last; 0 before the first."""
-        at = len(self._memory) - _BEGUN
-        return int.from_bytes(self._memory[at : at + 8], sys.byteorder)
+        at = len(self._bytes) - _BEGUN
+        return int.from_bytes(self._bytes[at : at + 8], sys.byteorder)
 
     def place(self, offset: int, block: memoryview) -> RegionSlice | None:
         """Where a block that was viewed lies, for other processes that can map the same memory."""
@@ -132,11 +102,4 @@ class ArenaView:
 
     def view(self, offset: int, size: int) -> memoryview:
         """The block's bytes, without a copy."""
-        block = np.frombuffer(self._memory, np.uint8, size, offset)
-        # numpy keeps `block` as the base of every view of it, so its end is the end of them all.
-        self._watched[offset] = weakref.ref(block, lambda _: self._released(offset))
-        return block.data
-
-    def _released(self, offset: int) -> None:
-        del self._watched[offset]
-        self._on_free(offset)
+        return self.views.over(self._bytes, offset, offset, size)

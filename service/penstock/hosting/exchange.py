@@ -12,16 +12,24 @@ from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer, DataType, Tensor, octets
 from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
 from penstock.hosting.lending import Borrower, Lender
+from penstock.hosting.returned import InputPart, part_of
+from penstock.hosting.views import View
 
-Spec = tuple[str, str, tuple[int, ...], int, int | tuple[int, int]]
-"""Name, datatype, shape, bytes, and the offset in the arena, `INSIDE`, `PLACED`, or the number of
-a region with the offset in it."""
+Where = int | tuple[int, int] | tuple[int, int, int]
+"""The offset in the sender's arena, `INSIDE`, `PLACED`, the number of a region with the offset in
+it; or, of what comes back with the memory of an input: the region's number or `ARENA`, the block's
+offset, and that within the block."""
+
+Spec = tuple[str, str, tuple[int, ...], int, Where]
+"""Name, datatype, shape, bytes, and where they are."""
 
 Specs = list[Spec]
 
 INSIDE = -1
 PLACED = -2
 """In the memory that the request has named for this output."""
+ARENA = 0
+"""The arena of who gets something back."""
 
 Places = Mapping[str, RegionSlice]
 PlaceSpecs = list[tuple[str, int, int, int]]
@@ -78,26 +86,70 @@ class Exchange:
         if lent and self._lender is not None:  # only now, as below: what is lent must be sent
             self._lender.keep(lent)
         if large:  # only now, since making a buffer may fail: what is in the arena must be sent
-            return [self._placed(*each, payload) for each in zip(specs, buffers, strict=True)]
+            every = zip(specs, buffers, tensors.values(), strict=True)
+            return [self._placed(*each, payload) for each in every]
         payload += buffers
         return specs
 
-    def _placed(self, spec: Spec, buffer: Buffer, payload: list[Buffer]) -> Spec:
+    def _placed(self, spec: Spec, buffer: Buffer, tensor: Tensor, payload: list[Buffer]) -> Spec:
         """The description of a tensor that is where it shall be."""
         name, datatype, shape, size, where = spec
         if where != INSIDE:
             return spec
-        offset = INSIDE if size < SHARE_FROM else self._place(buffer)
-        if offset == INSIDE:
+        if isinstance(tensor, InputPart):
+            where = self._place_part(tensor)
+        elif size >= SHARE_FROM:
+            where = self._place(buffer)
+        if where == INSIDE:
             payload.append(buffer)
-        return name, datatype, shape, size, offset
+        return name, datatype, shape, size, where
 
     def _place(self, buffer: Buffer) -> int:
         """Where a large tensor lies in the arena; inside the frame when there is no room."""
         offset = None if self._out is None else self._out.put(buffer)
         return INSIDE if offset is None else offset
 
-    def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> int | tuple[int, int] | None:
+    def _place_part(self, tensor: InputPart) -> Where:
+        """The memory of an input, if nobody here sees it any more; else the place of a copy."""
+        view = tensor.view
+        seen = view.hold()
+        if seen is not None:
+            return self._place(tensor.buffer)
+        block = view.block
+        return (ARENA, block, tensor.at) if isinstance(block, int) else (*block, tensor.at)
+
+    def find_parts(
+        self, outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """The outputs, without hold on those that are parts of inputs.
+
+        They are sent, or else `keep_parts` is told.
+        """
+        parts: dict[str, Tensor] = {}
+        for given in inputs.values():
+            view = self._view(given.buffer)
+            if view is None:
+                continue
+            for name, tensor in outputs.items():
+                if name not in parts and (part := part_of(tensor, given, view)) is not None:
+                    parts[name] = part
+                    view.returning = True
+                    break  # it can come back once
+        return {**outputs, **parts} if parts else outputs
+
+    def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:
+        """These are not sent after all."""
+        for tensor in outputs.values():
+            if isinstance(tensor, InputPart):
+                tensor.view.give_up()
+
+    def _view(self, data: Buffer) -> View | None:
+        """The view that an input is, if its memory can go back with a response."""
+        if self._into is not None and (view := self._into.views.find(data)) is not None:
+            return view
+        return None if self._borrower is None else self._borrower.views.find(data)
+
+    def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> Where | None:
         """Where a tensor is, or is put, that need not travel: in memory that is lent."""
         if (shared := tensor.shared) is not None and shared.size >= SHARE_FROM:
             if self._lender is not None and self._lender.lends(shared):
@@ -127,16 +179,24 @@ class Exchange:
                 tensors[name] = self._seen(datatype, shape, size, offset)
         return tensors, at
 
-    def _seen(
-        self, datatype: str, shape: tuple[int, ...], size: int, where: int | tuple[int, int]
-    ) -> Tensor:
-        """What the other side has put into the arena, or sees in memory that was lent to us."""
+    def _seen(self, datatype: str, shape: tuple[int, ...], size: int, where: Where) -> Tensor:
+        """What the other side has put into the arena, sees in memory lent to us, or gives back."""
         if isinstance(where, int):
             assert self._into is not None
             block = self._into.view(where, size)
             return Tensor(_DATATYPES[datatype], shape, block, self._into.place(where, block))
+        if len(where) == 3:
+            return Tensor(_DATATYPES[datatype], shape, self._taken_back(*where, size))
         assert self._borrower is not None
         return Tensor(_DATATYPES[datatype], shape, self._borrower.view(*where, size))
+
+    def _taken_back(self, number: int, offset: int, at: int, size: int) -> Buffer:
+        """A part of an input of ours that the other side looks at no longer."""
+        if number == ARENA:
+            assert self._out is not None
+            return self._out.take_back(offset, at, size)
+        assert self._lender is not None
+        return memoryview(self._lender.returned(number, offset).read())[at : at + size]
 
     def pack_places(self, places: Places) -> PlaceSpecs:
         """Describe where outputs go, as far as the other side sees it."""

@@ -1,6 +1,7 @@
 """Memory lent to a model process: it maps a region once, and tensors stay in it.
 
-It is memory of a client's, or what another model process has written. The server offers a region
+It is memory of a client's, what another model process has written, or the messages that requests
+came in, which are theirs alone. The server offers a region
 when a request first has a tensor in it, and copies tensors until the process says that it has
 mapped the region; a process that cannot is sent copies for ever.
 """
@@ -13,34 +14,35 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import count
 from typing import Any
-
-import numpy as np
 
 from penstock.core.region import Region, RegionSlice
 from penstock.core.tensor import Buffer
 from penstock.hosting.regions import BorrowedRegion
+from penstock.hosting.views import Block, Views
 
-Offer = tuple[int, str, int, int]
-"""Number of a region, the file that another process can open, offset in it, and bytes."""
-
-
-Block = int | tuple[int, int]
-"""A block that nobody looks at any more: its offset in the reader's own arena, or the number of a
-region and the offset in it."""
+Offer = tuple[int, str, int, int, bool]
+"""Number of a region, the file that another process can open, offset in it, bytes, and whether it
+is `exclusive`."""
 
 
 class Lender:
     """The server's side of one link: which regions the process has mapped.
 
-    Clients look after their memory themselves; a block of another process is kept until the
-    borrower gives it back.
+    Clients look after their memory themselves; any other is kept until the borrower gives it
+    back. Who `repeats` requests, and so needs them as they came, lends nothing exclusively.
     """
 
-    def __init__(self, offer: Callable[[Offer], None], withdraw: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        offer: Callable[[Offer], None],
+        withdraw: Callable[[int], None],
+        *,
+        repeats: bool = False,
+    ) -> None:
         self._offer = offer
         self._withdraw = withdraw
+        self._repeats = repeats
         self._loop = asyncio.get_running_loop()
         self._offered: dict[int, weakref.ref[Region]] = {}
         self._lent: set[int] = set()
@@ -53,25 +55,27 @@ class Lender:
 
     def lends(self, place: RegionSlice) -> bool:
         """Whether the process sees this memory; it is offered the region if it was not yet."""
-        number = place.region.number
+        region = place.region
+        number = region.number
         if number in self._lent:
             return True
-        if number not in self._offered:
-            self._begin(place.region)
+        if number not in self._offered and not (self._repeats and region.exclusive):
+            self._begin(region)
         return False
 
     def keep(self, places: Iterable[RegionSlice]) -> None:
-        """These are lent now, and those of other processes come back."""
+        """These are lent now, and come back unless they are of clients."""
         for place in places:
             if place.region.number < 0:
                 self._kept[place.region.number, place.offset].append(place)
 
-    def returned(self, number: int, offset: int) -> None:
+    def returned(self, number: int, offset: int) -> RegionSlice:
         """The process looks at a block no longer."""
         kept = self._kept[number, offset]
-        kept.pop()
+        place = kept.pop()
         if not kept:
             del self._kept[number, offset]
+        return place
 
     def close(self) -> None:
         """The process is gone, and looks at nothing."""
@@ -88,7 +92,7 @@ class Lender:
             return
         self._offered[number] = weakref.ref(region, lambda _: self._ended(number))
         path = f"/proc/{os.getpid()}/fd/{file.descriptor}"
-        self._offer((number, path, file.offset, file.byte_size))
+        self._offer((number, path, file.offset, file.byte_size, region.exclusive))
 
     def _ended(self, number: int) -> None:
         """The region is gone, in whichever thread has let go of it last."""
@@ -106,23 +110,23 @@ class Borrower:
 
     def __init__(self) -> None:
         self._regions: dict[int, BorrowedRegion] = {}
-        self._watched: dict[int, weakref.ref[object]] = {}
-        self._views = count()
+        self.views = Views(self._ended)
         self.on_return: Callable[[Block], None] | None = None
-        """Called when the last view of a block of another process is gone, in any thread."""
+        """Called when the last view of what has to come back is gone, in any thread."""
 
     def take(self, offer: Any) -> int | None:
         """Map a region that is offered; its number, or `None` when that cannot be done."""
-        number, path, offset, size = offer
+        number, path, offset, size, exclusive = offer
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            self._regions[number] = BorrowedRegion(number, descriptor, offset, size)
+            region = BorrowedRegion(number, descriptor, offset, size, exclusive)
         except (OSError, ValueError):
             os.close(descriptor)
             return None
+        self._regions[number] = region
         return int(number)
 
     def give_back(self, number: int) -> None:
@@ -138,6 +142,8 @@ class Borrower:
     def view(self, number: int, offset: int, size: int) -> Buffer:
         """An input, for the model alone; zeros when the memory or the request's client is gone."""
         region = self._regions.get(number)
+        if region is not None and region.exclusive:
+            return self.views.over(region.memory, (number, offset), offset, size)
         try:
             memory = bytearray(size) if region is None else region.private(offset, size)
         except (OSError, ValueError):
@@ -146,12 +152,8 @@ class Borrower:
 
     def _watching(self, memory: Buffer, number: int, offset: int) -> memoryview:
         """A view of `memory` that is given back with the last one made of it."""
-        block, view = np.frombuffer(memory, np.uint8), next(self._views)
+        return self.views.over(memoryview(memory), (number, offset), 0, len(memory), own=True)
 
-        def gone(_: object) -> None:
-            del self._watched[view]
-            if self.on_return is not None:
-                self.on_return((number, offset))
-
-        self._watched[view] = weakref.ref(block, gone)
-        return block.data
+    def _ended(self, block: Block) -> None:
+        if self.on_return is not None:
+            self.on_return(block)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.exchange import INLINE, Exchange
-from penstock.hosting.lending import Block, Borrower, Lender
+from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.regions import ArenaRegion
+from penstock.hosting.views import Block
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""

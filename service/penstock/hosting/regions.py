@@ -32,14 +32,21 @@ class ArenaRegion(Region):
 class BorrowedRegion(Region):
     """A region of the server's, mapped in the model process."""
 
-    def __init__(self, number: int, descriptor: int, offset: int, size: int) -> None:
+    def __init__(
+        self, number: int, descriptor: int, offset: int, size: int, exclusive: bool
+    ) -> None:
         super().__init__(number, "", size)
-        self._memory = mmap.mmap(descriptor, size, offset=offset)
+        self.memory = memoryview(mmap.mmap(descriptor, size, offset=offset))
+        self._exclusive = exclusive
         self._descriptor = descriptor
         self._offset = offset
 
+    @property
+    def exclusive(self) -> bool:
+        return self._exclusive
+
     def slice(self, offset: int, size: int) -> RegionSlice:
-        return HostSlice(self, offset, memoryview(self._memory)[offset : offset + size])
+        return HostSlice(self, offset, self.memory[offset : offset + size])
 
     def private(self, offset: int, size: int) -> memoryview:
         """A view that a model may write to without the client seeing it.

@@ -1,0 +1,100 @@
+"""Which parts of an arena are in use."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable
+
+_SMALLEST = 16
+"""log2 of the smallest block."""
+
+_KEEP = 64 << 20
+"""Free blocks of more than this are given back to the system instead of kept warm."""
+
+_KEEP_IN_ALL = 256 << 20
+"""And so is what is freed while blocks of so many bytes are kept already."""
+
+
+class Blocks:
+    """Blocks of powers of two, of which the one freed last is used first.
+
+    Any thread may take and free. `discard(offset, size)` lets the system have the memory of a free
+    block; written to again, it is there again.
+    """
+
+    __slots__ = (
+        "_cold",
+        "_discard",
+        "_end",
+        "_freed",
+        "_kept",
+        "_lock",
+        "_orders",
+        "_size",
+        "_warm",
+    )
+
+    def __init__(self, size: int, discard: Callable[[int, int], None]) -> None:
+        self._size = size
+        self._discard = discard
+        self._end = 0
+        self._kept = 0
+        self._orders: dict[int, int] = {}
+        self._warm: defaultdict[int, list[int]] = defaultdict(list)
+        self._cold: defaultdict[int, list[int]] = defaultdict(list)
+        self._freed: deque[int] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> int:
+        """Blocks that are in use."""
+        return len(self._orders) - len(self._freed)
+
+    def take(self, size: int) -> int | None:
+        """The offset of a block of at least so many bytes, or `None` when there is no room."""
+        order = max((size - 1).bit_length(), _SMALLEST)
+        with self._lock:
+            self._sort()
+            offset = self._find(order)
+            if offset is not None:
+                self._orders[offset] = order
+            return offset
+
+    def free(self, offset: int) -> None:
+        """The block is used no longer.
+
+        This waits for nobody, since the end of a view may call it at any point of any thread's
+        work, also within `take`.
+        """
+        self._freed.append(offset)
+        while self._freed and self._lock.acquire(blocking=False):
+            try:
+                self._sort()
+            finally:
+                self._lock.release()
+
+    def _find(self, order: int) -> int | None:
+        if warm := self._warm[order]:
+            self._kept -= 1 << order
+            return warm.pop()
+        if cold := self._cold[order]:
+            return cold.pop()
+        offset = self._end
+        if offset + (1 << order) > self._size:
+            return None
+        self._end += 1 << order
+        return offset
+
+    def _sort(self) -> None:
+        """Put the blocks that were freed where they are found again."""
+        while self._freed:
+            offset = self._freed.popleft()
+            order = self._orders.pop(offset)
+            size = 1 << order
+            if size > _KEEP or self._kept + size > _KEEP_IN_ALL:
+                self._discard(offset, size)
+                self._cold[order].append(offset)
+            else:
+                self._kept += size
+                self._warm[order].append(offset)

@@ -1,0 +1,86 @@
+"""Memory of another process's that this one looks at, and word of what it looks at no longer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.core.tensor import Buffer
+
+Block = int | tuple[int, int]
+"""The offset of a block in the reader's own arena, or the number of a region and the offset in
+it."""
+
+
+class View:
+    """A block that is looked at. While it is `returning`, a response says that it comes back."""
+
+    __slots__ = ("_memory", "_offset", "_on_end", "array", "block", "own", "returning")
+
+    def __init__(
+        self, block: Block, memory: memoryview, offset: int, on_end: Callable[[Any], None]
+    ) -> None:
+        self.block = block
+        self._on_end = on_end
+        self.own = False
+        self.returning = False
+        self._memory = memory
+        self._offset = offset
+        self.array: weakref.ref[object] | None = None
+
+    def hold(self) -> object | None:
+        """If somebody still looks at it, what he looks at: it comes back when he is done."""
+        array = None if self.array is None else self.array()
+        if array is not None:
+            self.returning = False
+        return array
+
+    def give_up(self) -> None:
+        """The response that should have brought it back is not sent."""
+        if self.hold() is None:
+            self._on_end(self.block)
+
+    def part(self, at: int, size: int) -> memoryview:
+        """Bytes of the block; to look at this does not count."""
+        return self._memory[self._offset + at : self._offset + at + size]
+
+
+class Views:
+    """`on_end(block)` is called when the last array or memoryview over a block is gone.
+
+    In whichever thread. A view keeps its memory mapped, also when the other process has died.
+    """
+
+    def __init__(self, on_end: Callable[[Any], None]) -> None:
+        self._on_end = on_end
+        self._open: dict[int, View] = {}
+
+    def over(
+        self, memory: memoryview, block: Block, offset: int, size: int, *, own: bool = False
+    ) -> memoryview:
+        """The block's bytes, which lie in `memory` at this offset; not copied.
+
+        With `own` the memory is not that of the block itself, and cannot come back with what is
+        in it.
+        """
+        array = np.frombuffer(memory, np.uint8, size, offset)
+        # numpy keeps `array` as the base of every view of it, so its end is the end of them all.
+        key, data = id(array), array.data
+        view = View(block, memory, offset, self._on_end)
+        view.array = weakref.ref(array, lambda _: self._ended(key))
+        view.own = own
+        self._open[key] = view
+        return data
+
+    def find(self, data: Buffer) -> View | None:
+        """The view that these bytes are from, if they are those of a block itself."""
+        view = self._open.get(id(data.obj)) if isinstance(data, memoryview) else None
+        return None if view is None or view.own else view
+
+    def _ended(self, key: int) -> None:
+        view = self._open.pop(key)
+        if not view.returning:
+            self._on_end(view.block)
