@@ -83,6 +83,25 @@ _REUSED_OUTPUT = """
                 sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
+# Returns its input, which it goes on writing to when the next request is there.
+_SCRIBBLER = """
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.last = None
+
+        def execute(self, requests):
+            responses = []
+            for request in requests:
+                if self.last is not None:
+                    self.last[:] = -1
+                self.last = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", self.last)]))
+            return responses
+"""
+
 # Strided, transposed, broadcast, of the other byte order.
 _VIEWS = """
     import numpy as np
@@ -163,6 +182,7 @@ MODELS = {
     "in_place": PythonModel(_IN_PLACE),
     "keeper": PythonModel(_KEEPER),
     "reused_output": PythonModel(_REUSED_OUTPUT, config=DECOUPLED),
+    "scribbler": PythonModel(_SCRIBBLER),
     "views": PythonModel(
         _VIEWS,
         "X:INT32[-1,-1]",
@@ -254,6 +274,16 @@ def test_shared_memory_does_not_grow_with_the_requests(client: Client, server: S
 
 
 # -- whose memory it is ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", _SIZES.values(), ids=_SIZES)
+def test_answer_stays_what_it_was_when_its_model_writes_to_the_input(
+    client: Client, size: int
+) -> None:
+    arrays = [np.full(size // 4, number, np.float32) for number in range(1, 30)]
+    orders = [client.begin("scribbler", {"X": x}) for x in arrays]
+    answers = [order.result()["Y"] for order in orders]
+    assert [(a == x).all() for a, x in zip(answers, arrays, strict=True)] == [True] * 29
 
 
 @pytest.mark.parametrize("size", _SIZES.values(), ids=_SIZES)
