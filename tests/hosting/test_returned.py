@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import mmap
 import os
 from typing import Any
 
@@ -29,7 +30,7 @@ class Messages(Region):
         self.descriptor = os.memfd_create("messages")
         os.ftruncate(self.descriptor, ROOM)
         super().__init__(-7, "", ROOM)
-        self.array = np.memmap(f"/proc/self/fd/{self.descriptor}", np.uint8, "r+")
+        self.memory = memoryview(mmap.mmap(self.descriptor, ROOM))
 
     @property
     def exclusive(self) -> bool:
@@ -40,7 +41,7 @@ class Messages(Region):
         return SharedFile(self.descriptor, 0, ROOM)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        return HostSlice(self, offset, memoryview(self.array)[offset : offset + size])
+        return HostSlice(self, offset, self.memory[offset : offset + size])
 
     def tensor(self, offset: int, array: np.ndarray[Any, Any]) -> Tensor:
         """A tensor that came to lie here."""
