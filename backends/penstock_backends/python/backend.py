@@ -25,7 +25,7 @@ class PythonBackend(Backend):
     """Models with a `model.py`; each instance is a process that `stub` serves."""
 
     host: ClassVar[Host] = "process"
-    process_main: ClassVar[str] = "penstock_backends.python.stub:run"
+    process_main: ClassVar[str] = "penstock_backends.python.process:run"
 
     @classmethod
     async def interpreter(

@@ -1,16 +1,8 @@
-"""The model process: takes batches from the server, runs the model, answers.
-
-A model's code blocks, so no event loop stands between the link and `execute`: the main thread
-reads a batch, runs it, and writes the responses. Threads that the model starts send through the
-same link, and whoever waits for something reads it (see `BlockingLink`). Models whose `execute`
-is a coroutine get an event loop, which watches the link.
-"""
+"""The link of a model process to the server, and what is under way on it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import threading
 import weakref
@@ -18,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.allocator import tune_allocator
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
@@ -35,7 +26,6 @@ from penstock.hosting.messages import (
     unpack_request,
     unpack_response,
 )
-from penstock.hosting.parent import die_with_parent
 from penstock.hosting.views import Block
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
@@ -46,21 +36,6 @@ from penstock_backends.python.worker import Worker
 
 _ANSWERED = frozenset({"family", "create", "value"})
 """Operations on metrics that have an answer; the others cannot fail."""
-
-
-def run(descriptor: int, inputs: int, outputs: int) -> None:
-    """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
-    die_with_parent()
-    tune_allocator()
-    connection = socket.socket(fileno=descriptor)
-    # The model's children must not keep it open, neither those that it starts nor its forks.
-    connection.set_inheritable(False)
-    os.register_at_fork(after_in_child=connection.close)
-    stub = Stub(connection, inputs, outputs)
-    try:
-        stub.serve()
-    except* LinkClosedError:  # in a group, when an event loop has noticed
-        os.killpg(os.getpgrp(), signal.SIGKILL)  # the server is gone, and so is all of this
 
 
 class Stub:
