@@ -211,8 +211,14 @@ def test_file_is_read(tmp_path: Path) -> None:
 def test_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_bytes(b'name: "\xff"')
-    with pytest.raises(ConfigError, match=f"failed to read text proto from {path}: .*utf-8"):
+    with pytest.raises(ConfigError, match=f"failed to read text proto from {path}:1:.*utf-8"):
         read_pbtxt(path)
+
+
+def test_comment_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_bytes(b'name: "m" # f\xfcr alle')
+    assert read_pbtxt(path).name == "m"
 
 
 def test_file_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import model_config
 from penstock.core.config import InitialState, SequenceBatching, State
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, InternalError
 from penstock.core.tensor import DataType, Tensor
 from penstock.models.initial_state import read_states
 
@@ -73,13 +73,19 @@ def test_texts_are_empty_or_those_of_the_file(path: Path) -> None:
         (replace(ZERO, dims=(-1,)), "state input name 'S' contains variable dimensions."),
         (replace(ZERO, dims=(3,)), "doesn't match 'state' dim description. 3 != 2"),
         (replace(ZERO, zero_data=None), "expects state'S' to have state_data set"),
-        (replace(FILE, data_file="other"), "failed to open text file for read"),
     ],
 )
 def test_what_does_not_fit_is_refused(path: Path, initial: InitialState, text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         first(path, initial)
     assert text in refused.value.message
+
+
+@pytest.mark.contract("S-17")
+def test_a_file_that_is_not_there_is_an_internal_error(path: Path) -> None:
+    """As Triton calls it."""
+    with pytest.raises(InternalError, match="failed to open text file for read"):
+        first(path, replace(FILE, data_file="other"))
 
 
 @pytest.mark.contract("S-17")

@@ -279,7 +279,8 @@ LATEST, ALL = VersionPolicy(latest=LatestVersions(2)), VersionPolicy(all=AllVers
     [
         (None, [7]),
         (VersionPolicy(), [7]),
-        (VersionPolicy(latest=LatestVersions()), [7]),
+        (VersionPolicy(latest=LatestVersions(1)), [7]),
+        (VersionPolicy(latest=LatestVersions()), []),
         (LATEST, [3, 7]),
         (VersionPolicy(latest=LatestVersions(9)), [1, 3, 7]),
         (ALL, [1, 3, 7]),

@@ -17,8 +17,9 @@ from penstock.protocol.pool import POOL
 def read_pbtxt(path: Path) -> ModelConfig:
     """The configuration in a file; errors name file, line and column."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        # What is no UTF-8 may stand in a comment; in a value the parser refuses its escape.
+        text = path.read_text(encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
         raise ConfigError(f"failed to read text proto from {path}: {error}") from error
     return parse_pbtxt(text, path)
 

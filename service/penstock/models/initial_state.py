@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 from penstock.core.config import InitialState, ModelConfig, State
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, InternalError
 from penstock.core.tensor import DataType, Tensor
 from penstock.scheduling.sequences.states import States, StateTensor
 
@@ -88,7 +88,9 @@ def _data(state: State, given: InitialState, size: int, model_path: Path) -> byt
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"failed to open text file for read {path}: {error.strerror}") from error
+        raise InternalError(
+            f"failed to open text file for read {path}: {error.strerror}"
+        ) from error
     if given.data_type is DataType.BYTES:
         return data
     if len(data) < size:

@@ -178,7 +178,7 @@ def select_versions(policy: VersionPolicy | None, available: Iterable[int]) -> l
         return [version for version in versions if version in wanted]
     latest = policy.latest if policy is not None else None
     count = latest.num_versions if latest is not None else 1
-    return versions[-max(count, 1) :]
+    return versions[-count:] if count else []
 
 
 def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[int, Path]:

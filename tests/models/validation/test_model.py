@@ -85,6 +85,14 @@ def test_decoupled_model_may_have_its_cache_turned_off() -> None:
             {"metric_identifier": {"family": "f"}, "histogram_options": {}},
             "histogram options must specify non-empty 'buckets'",
         ),
+        (
+            {"metric_identifier": {"family": "f"}, "histogram_options": {"buckets": [5, 1]}},
+            "histogram options must specify rising 'buckets'",
+        ),
+        (
+            {"metric_identifier": {"family": "f"}, "histogram_options": {"buckets": [1, 1]}},
+            "histogram options must specify rising 'buckets'",
+        ),
     ],
 )
 def test_change_to_a_metric_is_complete(control: dict[str, Any], problem: str) -> None:

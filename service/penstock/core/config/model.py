@@ -15,7 +15,7 @@ from penstock.core.tensor import DataType
 
 @dataclass(frozen=True, slots=True)
 class LatestVersions(ConfigPart):
-    """The highest version numbers; 0 counts as 1."""
+    """The highest version numbers."""
 
     num_versions: UInt32 = 0
 

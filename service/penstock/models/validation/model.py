@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from penstock.core.config import MetricControl, ModelConfig
 from penstock.models.normalization import KNOWN_BACKENDS
@@ -51,5 +52,7 @@ def _control_problems(control: MetricControl) -> Iterator[str]:
         yield "metric identifier must specify non-empty 'family'"
     if control.histogram_options is None:
         yield "metric control must specify 'histogram_options'"
-    elif not control.histogram_options.buckets:
+    elif not (buckets := control.histogram_options.buckets):
         yield "histogram options must specify non-empty 'buckets'"
+    elif not all(low < high for low, high in pairwise(buckets)):
+        yield "histogram options must specify rising 'buckets'"
