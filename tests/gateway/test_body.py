@@ -102,5 +102,5 @@ async def test_small_body_that_grows_holds_nobody_up() -> None:
 @pytest.mark.parametrize("size", [10, 1 << 20])
 async def test_compressed_bodies_unpack_to_what_they_were(size: int) -> None:
     body = b"x" * size
-    assert gzip.decompress(await compress(body, "gzip")) == body
-    assert zlib.decompress(await compress(body, "deflate")) == body
+    assert gzip.decompress(await compress([body], "gzip")) == body
+    assert zlib.decompress(await compress([body], "deflate")) == body

@@ -199,13 +199,13 @@ def test_named_outputs_are_json_unless_they_say_otherwise() -> None:
 
 
 @pytest.mark.contract("HI-02", "HI-11")
-def test_response_lists_outputs_and_appends_binary_ones() -> None:
+async def test_response_lists_outputs_and_appends_binary_ones() -> None:
     tensor = Tensor.from_numpy(np.array([[1.5, 2.0]], np.float32))
     response = InferenceResponse({"A": tensor, "B": tensor}, parameters={"p": 1})
     form = OutputForm(by_name={"A": True})
-    encoded = encode_response(InferenceRequest("m", id="7"), "3", response, form)
+    encoded = await encode_response(InferenceRequest("m", id="7"), "3", response, form)
     shared = {"datatype": "FP32", "shape": [1, 2]}
-    assert json.loads(encoded.header) == {
+    assert json.loads(b"".join(encoded.header)) == {
         "id": "7",
         "model_name": "m",
         "model_version": "3",
@@ -218,8 +218,8 @@ def test_response_lists_outputs_and_appends_binary_ones() -> None:
     assert b"".join(encoded.tensors) == tensor.buffer
 
 
-def test_outputs_that_nobody_asked_for_stay_behind() -> None:
+async def test_outputs_that_nobody_asked_for_stay_behind() -> None:
     response = InferenceResponse({name: Tensor(DataType.INT8, [1], b"\1") for name in "AB"})
     request = InferenceRequest("m", requested_outputs=("B",))
-    encoded = encode_response(request, "1", response, OutputForm())
-    assert [output["name"] for output in json.loads(encoded.header)["outputs"]] == ["B"]
+    encoded = await encode_response(request, "1", response, OutputForm())
+    assert [output["name"] for output in json.loads(b"".join(encoded.header))["outputs"]] == ["B"]

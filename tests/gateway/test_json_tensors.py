@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.tensor import DataType, Tensor
-from penstock.gateway.json_tensors import tensor_from_json, tensor_to_json
+from penstock.gateway.json_tensors import tensor_from_json, tensor_to_json, tensor_to_text
 
 
 def _tensor(datatype: DataType, data: list[Any], count: int | None = None) -> Tensor:
@@ -113,6 +114,20 @@ def test_unknown_datatype_is_refused_by_the_name_of_the_input() -> None:
 def test_floats_come_back_as_they_were(values: list[float]) -> None:
     tensor = _tensor(DataType.FP32, values)
     np.testing.assert_array_equal(tensor_to_json("OUT", tensor), values)
+
+
+@pytest.mark.parametrize("count", [2048, 2049, 100_000])
+async def test_large_tensors_are_written_in_steps(count: int) -> None:
+    values = np.random.default_rng(1).random(count)
+    tensor = Tensor.from_numpy(values)
+    parts = await tensor_to_text("OUT", tensor)
+    assert json.loads(b"".join(parts)) == values.tolist()
+
+
+async def test_many_strings_are_written_in_steps() -> None:
+    values = [b"%d" % number for number in range(5000)]
+    parts = await tensor_to_text("OUT", Tensor.from_strings(values))
+    assert json.loads(b"".join(parts)) == [value.decode() for value in values]
 
 
 @given(st.lists(st.binary()))

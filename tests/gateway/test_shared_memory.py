@@ -183,15 +183,15 @@ def test_wrong_parameters_are_refused(
 
 
 @pytest.mark.contract("HI-19")
-def test_output_goes_to_the_region_and_not_into_the_body(
+async def test_output_goes_to_the_region_and_not_into_the_body(
     regions: Regions, memory: PosixMemory
 ) -> None:
     outputs = [item("A", shared_memory_offset=16), {"name": "B"}]
     request, form = decode({"inputs": [item()], "outputs": outputs}, regions)
     tensor = Tensor.from_numpy(np.array([7, 8], np.int32))
-    reply = encode_response(request, "1", InferenceResponse({"A": tensor, "B": tensor}), form)
+    reply = await encode_response(request, "1", InferenceResponse({"A": tensor, "B": tensor}), form)
     described = {"datatype": "INT32", "shape": [2]}
-    assert json.loads(reply.header)["outputs"] == [
+    assert json.loads(b"".join(reply.header))["outputs"] == [
         {"name": "A", **described},
         {"name": "B", **described, "data": [7, 8]},
     ]

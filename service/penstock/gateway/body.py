@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
+from collections.abc import Sequence
 
 from starlette.requests import Request
 
 from penstock.core.errors import InvalidRequestError
+from penstock.core.tensor import Buffer
 
 _LARGE = 1 << 16
 """Bytes from which on a thread compresses and decompresses."""
@@ -76,11 +78,11 @@ def header_length(request: Request, body: bytes) -> int:
     return length
 
 
-async def compress(body: bytes, encoding: str) -> bytes:
-    """`body` as gzip or deflate."""
-    if len(body) < _LARGE:
-        return _compress(body, encoding)
-    return await asyncio.to_thread(_compress, body, encoding)
+async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
+    """The body that `parts` make as gzip or deflate."""
+    if sum(memoryview(part).nbytes for part in parts) < _LARGE:
+        return _compress(parts, encoding)
+    return await asyncio.to_thread(_compress, parts, encoding)
 
 
 def chosen_encoding(accepted: str) -> str:
@@ -110,9 +112,9 @@ def _decompress(body: bytes, limit: int) -> bytes:
         return b""
 
 
-def _compress(body: bytes, encoding: str) -> bytes:
+def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
     machine = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
-    return machine.compress(body) + machine.flush()
+    return b"".join([*map(machine.compress, parts), machine.flush()])
 
 
 def _too_large(size: int, limit: int) -> InvalidRequestError:

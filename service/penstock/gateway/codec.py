@@ -21,7 +21,7 @@ from penstock.gateway.json_fields import (
     required,
     unable,
 )
-from penstock.gateway.json_tensors import tensor_to_json
+from penstock.gateway.json_tensors import tensor_to_text
 from penstock.gateway.json_text import dump, parse
 from penstock.gateway.parameters import read_parameters
 from penstock.gateway.shared_memory import shared_slice
@@ -45,9 +45,9 @@ class OutputForm:
 
 @dataclass(frozen=True, slots=True)
 class EncodedResponse:
-    """The JSON of a response, and the bytes of its binary outputs, which follow it."""
+    """The JSON of a response in parts, and the bytes of its binary outputs, which follow it."""
 
-    header: bytes
+    header: Sequence[bytes]
     tensors: Sequence[Buffer]
 
 
@@ -86,26 +86,31 @@ def read_id(json: Any) -> str:
     return "" if given is ABSENT else as_string(given, unable("id"))
 
 
-def encode_response(
+async def encode_response(
     request: InferenceRequest, version: str, response: InferenceResponse, form: OutputForm
 ) -> EncodedResponse:
     """The body of a response (HI-02, HI-11); raises for outputs that JSON cannot carry."""
-    outputs: list[dict[str, Any]] = []
+    parts: list[bytes] = []
     tensors: list[Buffer] = []
     for name, tensor in wanted_outputs(request, response).items():
         if (place := request.output_places.get(name)) is not None:
             put(name, tensor, place)
-            outputs.append(_described(name, tensor))
+            parts.append(dump(_described(name, tensor)))
         elif form.is_binary(name):
-            outputs.append(_described(name, tensor, parameters={"binary_data_size": tensor.nbytes}))
+            size = {"binary_data_size": tensor.nbytes}
+            parts.append(dump(_described(name, tensor) | {"parameters": size}))
             tensors.append(tensor.buffer)
         else:
-            outputs.append(_described(name, tensor, data=tensor_to_json(name, tensor)))
+            parts.append(dump(_described(name, tensor))[:-1] + b',"data":')
+            parts += await tensor_to_text(name, tensor)
+            parts.append(b"}")
+        parts.append(b",")
     json: dict[str, Any] = {"id": request.id} if request.id else {}
     json |= {"model_name": request.model_name, "model_version": version}
     if response.parameters:
         json["parameters"] = dict(response.parameters)
-    return EncodedResponse(dump(json | {"outputs": outputs}), tensors)
+    beginning = dump(json)[:-1] + b',"outputs":['
+    return EncodedResponse([beginning, *parts[:-1], b"]}"], tensors)
 
 
 def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:
@@ -163,6 +168,6 @@ def _check_one_form(parameters: Any, binary: bool) -> None:
         raise InvalidRequestError(f"Output can't set both 'shared_memory_region' and '{other}'")
 
 
-def _described(name: str, tensor: Tensor, **content: Any) -> dict[str, Any]:
+def _described(name: str, tensor: Tensor) -> dict[str, Any]:
     shape = [int(size) for size in tensor.shape]
-    return {"name": name, "datatype": tensor.datatype.value, "shape": shape, **content}
+    return {"name": name, "datatype": tensor.datatype.value, "shape": shape}

@@ -13,6 +13,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import only
+from penstock.core.tensor import Buffer
 from penstock.gateway.body import (
     can_decompress,
     chosen_encoding,
@@ -73,7 +74,7 @@ class InferEndpoint:
             return refusal(error, JSON)
         async with closing(stream, request.receive):
             response = await only(stream)
-        encoded = encode_response(inference, stream.model_version, response, form)
+        encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
     def _decode(
@@ -91,13 +92,13 @@ class InferEndpoint:
 
 async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:
     """The reply with a response: compressed if the client likes that, binary if tensors are."""
-    parts = [response.header, *response.tensors]
+    parts: list[Buffer] = [*response.header, *response.tensors]
     headers = [("content-type", JSON)]
     if any(memoryview(tensor).nbytes for tensor in response.tensors):
-        length = str(len(response.header))
+        length = str(sum(map(len, response.header)))
         headers = [("content-type", _BINARY), ("inference-header-content-length", length)]
     encoding = chosen_encoding(accepted) if accepted else "identity"
     if encoding != "identity":
-        parts = [await compress(b"".join(parts), encoding)]
+        parts = [await compress(parts, encoding)]
         headers.append(("content-encoding", encoding))
     return PartsReply(parts, headers)

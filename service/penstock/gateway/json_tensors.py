@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +14,13 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.gateway.json_errors import number_too_big
 from penstock.gateway.json_fields import unable, wrong_type
+from penstock.gateway.json_text import dump
+
+_STEP = 2048
+"""Elements that are written at a time."""
+
+_PART = 1 << 18
+"""Bytes that are worth a part of their own."""
 
 _BINARY_ONLY = (DataType.FP16, DataType.BF16)
 
@@ -57,18 +65,47 @@ def tensor_from_json(
 
 def tensor_to_json(name: str, tensor: Tensor) -> list[Any]:
     """The elements of a tensor, flat; raises for datatypes that JSON cannot carry."""
+    return _elements(_flat(name, tensor))
+
+
+async def tensor_to_text(name: str, tensor: Tensor) -> list[bytes]:
+    """A tensor as a JSON list, in parts; raises as `tensor_to_json` does.
+
+    Others have their turns between steps of a millisecond or two.
+    """
+    if tensor.nbytes <= _STEP:
+        return [dump(tensor_to_json(name, tensor))]
+    # Strings have to be found one by one, which numpy does not do for us.
+    slow = tensor.datatype is DataType.BYTES
+    flat = await asyncio.to_thread(_flat, name, tensor) if slow else _flat(name, tensor)
+    parts, part = [], bytearray(b"[")
+    for start in range(0, len(flat), _STEP):
+        part += dump(_elements(flat[start : start + _STEP]))[1:-1]
+        part += b"," if start + _STEP < len(flat) else b"]"
+        if len(part) >= _PART:
+            parts.append(bytes(part))
+            part.clear()
+        await asyncio.sleep(0)
+    return [*parts, bytes(part)]
+
+
+def _flat(name: str, tensor: Tensor) -> Array:
     if tensor.datatype in _BINARY_ONLY:
         raise InvalidRequestError(
             f"sending {tensor.datatype} data via JSON is not supported."
             " Please use the binary data format for output"
         )
     try:
-        elements = tensor.numpy().ravel().tolist()
+        return tensor.numpy().ravel()
     except (ValueError, InvalidRequestError) as error:
         raise InternalError(
             f"output tensor shape does not match size of output for '{name}'"
         ) from error
-    if tensor.datatype is DataType.BYTES:
+
+
+def _elements(flat: Array) -> list[Any]:
+    elements: list[Any] = flat.tolist()
+    if flat.dtype.kind == "O":
         return [_text(element) for element in elements]
     return elements
 
