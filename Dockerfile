@@ -8,10 +8,16 @@
 ARG PYTHON=3.11
 
 FROM python:${PYTHON}-slim AS wheel
+# Only this stage needs a compiler, of whatever version Debian has.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
-COPY pyproject.toml LICENSE README.md ./
+COPY pyproject.toml hatch_build.py LICENSE README.md ./
 COPY service service
 COPY backends backends
+ENV PENSTOCK_COMPILE=1
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:${PYTHON}-slim AS install

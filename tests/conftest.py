@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,13 @@ from fakes import InstallBackend
 # Examples take as long as a busy machine makes them; tests that hang are ended by pytest.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what compiled code cannot do by its nature, with the reason."""
+    interpreted = item.get_closest_marker("interpreted")
+    if interpreted is not None and os.environ.get("PENSTOCK_TEST_COMPILED") == "1":
+        pytest.skip(f"not for compiled code: {interpreted.args[0]}")
 
 
 @pytest.fixture

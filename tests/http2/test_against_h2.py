@@ -9,6 +9,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
+import pytest
 from h2.settings import SettingCodes
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from http2.peer import Recorder, Server
 from penstock.http2.errors import ErrorCode
 from penstock.http2.limits import Limits
+
+pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
 
 LIMITS = Limits(max_frame_size=1 << 14, stream_window=20_000, connection_window=80_000)
 HEAD = [(":method", "POST"), (":scheme", "http"), (":path", "/a/b"), (":authority", "here")]

@@ -12,6 +12,8 @@ from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import ACK, END_STREAM, PADDED, FrameType
 from penstock.http2.limits import Limits
 
+pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
+
 
 def data(
     stream_id: int, payload: bytes, *, ends: bool = False, padding: int | None = None

@@ -19,6 +19,8 @@ from penstock.http2.header_encoding import encode
 from penstock.http2.hpack import Decoder, Field
 from penstock.http2.limits import Limits
 
+pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
+
 
 def count_calls(owner: Any, name: str) -> list[tuple[Any, ...]]:
     """The arguments of each call of a method from now on."""

@@ -11,6 +11,8 @@ from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.keepalive import Ages, Lifetime, Step, Strikes
 
+pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
+
 
 def lifetime(streams: int = 1, **ages: float | bool) -> Lifetime:
     """Of a connection that was opened at 0."""

@@ -228,6 +228,7 @@ def named(number: int) -> pb.ModelInferRequest:
     return message
 
 
+@pytest.mark.interpreted("counts calls of a method, which compiled code makes directly")
 def test_form_is_found_among_many_of_its_length_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, compared = InferReader(), list[RequestForm]()
     requests = [data(named(number)) for number in range(200)]

@@ -242,7 +242,7 @@ def _check_name(name: str) -> None:
         raise InvalidRequestError(f"'{name}' cannot be the name of a metric family")
 
 
-def _check_labels(labels: Mapping[str, str], kind: MetricKind) -> None:
+def _check_labels(labels: Mapping[str, object], kind: MetricKind) -> None:
     for name, value in labels.items():
         taken = kind is MetricKind.HISTOGRAM and name == "le"
         if taken or not _LABEL.fullmatch(name):

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from penstock.protocol import channelz_pb2 as pb
 from penstock.rpc.connections import Directory
-from penstock.rpc.context import Method, RpcContext, Service, StatusError
+from penstock.rpc.context import Method, RpcContext, Service, StatusError, method_name
 from penstock.rpc.status import StatusCode
 
 NAME = "grpc.channelz.v1.Channelz"
@@ -38,7 +38,7 @@ class ChannelzServicer:
             self.GetSubchannel,
             self.GetSocket,
         )
-        named = ((handler.__name__, handler) for handler in handlers)
+        named = ((method_name(handler), handler) for handler in handlers)
         return Service(
             NAME,
             [

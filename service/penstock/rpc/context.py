@@ -114,6 +114,11 @@ Handler = Callable[[Any, RpcContext], Awaitable[Reply | None]]
 Unary = Callable[[Any, RpcContext], Awaitable[Reply]]
 
 
+def method_name(handler: Callable[..., object]) -> str:
+    """The name of the RPC that a method serves; compiled ones say their class before it."""
+    return handler.__name__.rpartition(".")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One RPC: its name and messages, and the function that serves it.

@@ -19,6 +19,7 @@ from penstock.rpc.context import (
     RpcContext,
     Service,
     Unary,
+    method_name,
     waiting_for,
 )
 from penstock.rpc.conversation import Conversation
@@ -67,7 +68,7 @@ class InferenceServicer:
             self._memory.CudaSharedMemoryRegister,
             self._memory.CudaSharedMemoryUnregister,
         ]
-        methods = [_method(handler.__name__, handler) for handler in unary]
+        methods = [_method(method_name(handler), handler) for handler in unary]
         infer = Method(
             "ModelInfer",
             pb.ModelInferRequest,

@@ -1,0 +1,148 @@
+"""The compiled wheel: what is compiled is what the list says, and what it does elsewhere.
+
+`make test-compiled` runs this with PENSTOCK_TEST_COMPILED=1, where a wheel that was compiled is
+installed. Everywhere else the package is pure Python, which is asserted just as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(penstock.__file__).parent
+_WAITS = (ast.Await, ast.AsyncFor, ast.Yield, ast.YieldFrom)
+COMPILED = os.environ.get("PENSTOCK_TEST_COMPILED") == "1"
+
+
+def _hook() -> ModuleType:
+    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _settings() -> dict[str, Any]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    settings = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert isinstance(settings, dict)
+    return settings
+
+
+def _listed() -> list[Path]:
+    settings = _settings()
+    files = _hook().selected(ROOT / "service", settings["compiled"], settings["interpreted"])
+    return [Path(file) for file in files]
+
+
+def _waits_in_handlers(file: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.AsyncWith):
+            yield node.lineno
+        elif isinstance(node, ast.Try):
+            handlers = [*node.finalbody, *(line for one in node.handlers for line in one.body)]
+            inside = (inner for line in handlers for inner in ast.walk(line))
+            yield from (inner.lineno for inner in inside if isinstance(inner, _WAITS))
+
+
+def _is_extension(module: str) -> bool:
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def test_what_is_listed_is_compiled_in_a_compiled_wheel_and_nowhere_else() -> None:
+    modules = [".".join(file.with_suffix("").parts) for file in _listed()]
+    assert len(modules) > 100
+    assert [module for module in modules if _is_extension(module) != COMPILED] == []
+
+
+def test_nothing_compiled_waits_while_it_handles_an_exception() -> None:
+    """mypyc 2.4 loses or confuses that exception, and may break the memory."""
+    files = [ROOT / "service" / file for file in _listed()]
+    assert [f"{file}:{line}" for file in files for line in _waits_in_handlers(file)] == []
+
+
+def test_sources_lie_beside_what_was_made_of_them() -> None:
+    assert [file for file in _listed() if not (PACKAGE.parent / file).exists()] == []
+
+
+def test_what_the_list_says_stays_interpreted() -> None:
+    files = [
+        file for pattern in _settings()["interpreted"] for file in PACKAGE.parent.glob(pattern)
+    ]
+    assert [file for file in files if list(file.parent.glob(f"{file.stem}.*.so"))] == []
+
+
+@pytest.mark.parametrize(("asked", "version"), [("0", "standard"), ("1", "editable")])
+def test_only_a_wheel_that_is_asked_for_is_compiled(
+    asked: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_COMPILE", asked)
+    build_data: dict[str, Any] = {}
+    hook = _hook().CompiledModules(str(ROOT), _settings(), None, None, "", "wheel")
+    hook.initialize(version, build_data)
+    assert build_data == {}
+
+
+def test_a_wheel_is_not_compiled_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_COMPILE", "1")
+    monkeypatch.setenv("CC", "no-such-compiler -pthread")
+    hook = _hook().CompiledModules(str(ROOT), _settings(), None, None, "", "wheel")
+    with pytest.raises(SystemExit, match="needs a C compiler, and there is no no-such-compiler"):
+        hook.initialize("standard", {})
+
+
+def test_a_list_that_has_aged_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'penstock/gone\.py' in pyproject"):
+        _hook().selected(ROOT / "service", ["penstock/core/*.py"], {"penstock/gone.py": "was slow"})
+
+
+def test_another_python_takes_the_sources(tmp_path: Path) -> None:
+    """A model process may run on another version, which must not stumble over extensions."""
+    package = tmp_path / "penstock"
+    shutil.copytree(
+        PACKAGE, package, ignore=shutil.ignore_patterns("assets", "*.so", "__pycache__")
+    )
+    for file in _listed():
+        (tmp_path / file).with_suffix(".cpython-399-x86_64-linux-gnu.so").touch()
+    assert _told_by_a_model_process(package) == ["window.py", "link.py"]
+
+
+def test_a_model_process_takes_what_is_compiled_for_its_python() -> None:
+    suffix = EXTENSION_SUFFIXES[0] if COMPILED else ".py"
+    assert _told_by_a_model_process(PACKAGE) == [f"window{suffix}", f"link{suffix}"]
+
+
+def _told_by_a_model_process(package: Path) -> list[str]:
+    """The names of the files that two modules come from, when the package is offered to it."""
+    code = (
+        "import runpy, sys; from pathlib import Path;"
+        "path = sys.argv[1];"
+        "offer = runpy.run_path(path)['offer'];"
+        "offer(Path(path).parents[1]);"
+        "import penstock.core.window as one, penstock.hosting.link as two;"
+        "print(Path(one.__file__).name, Path(two.__file__).name)"
+    )
+    bootstrap = package / "hosting" / "bootstrap.py"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(bootstrap)], capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
