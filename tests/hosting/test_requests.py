@@ -9,17 +9,12 @@ import pytest
 from fakes import make_inference, make_response, turns
 from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference
-from penstock.hosting.exchange import INLINE
+from penstock.hosting.arena import create
+from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_response
 from penstock.hosting.requests import OpenRequests
 
 _NOTHING = memoryview(b"")
-
-
-class Memory:
-    """No shared memory: all tensors go inside."""
-
-    exchange = INLINE
 
 
 class Link:
@@ -27,7 +22,8 @@ class Link:
 
     def __init__(self) -> None:
         self.told: list[tuple[Kind, Any]] = []
-        memory: Any = Memory()
+        memory = SharedMemory(out=create(1 << 16), into=create(1 << 16))
+        memory.close()  # all tensors go inside
         self.requests = OpenRequests(memory, lambda kind, header, _=(): self._tell(kind, header))
 
     def _tell(self, kind: Kind, header: Any) -> None:

@@ -6,6 +6,7 @@ the payload.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import IntEnum, unique
 from typing import Any
@@ -16,7 +17,6 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
-    Parameters,
     ParameterValue,
 )
 from penstock.core.tensor import Buffer
@@ -146,7 +146,7 @@ def unpack_next_response(
 _VALUES = (bool, int, float, str)
 
 
-def _plain(parameters: Parameters) -> dict[str, ParameterValue]:
+def _plain(parameters: Mapping[str, Any]) -> dict[str, ParameterValue]:
     """The parameters without numpy's scalars and other subclasses, which would arrive as bytes."""
     if not parameters:
         return {}

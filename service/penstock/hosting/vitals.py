@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from penstock.core.backend import Backend
 from penstock.hosting.messages import Kind
@@ -44,7 +46,8 @@ class Vitals:
     def _numbers(self) -> dict[str, float] | None:
         """The backend's numbers; `None` when it fails, after which it is not asked again."""
         try:
-            return {name: float(value) for name, value in self._backend.metrics().items()}
+            numbers: Mapping[str, Any] = self._backend.metrics()  # numpy's, as it may be
+            return {name: float(value) for name, value in numbers.items()}
         except Exception:  # a backend may raise anything
             logger.exception("asking the backend for its numbers failed")
             return None
