@@ -14,6 +14,7 @@ from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
+from penstock.core.views import Block
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.exchange import NO_PLACES, Exchange, Places
@@ -26,7 +27,6 @@ from penstock.hosting.messages import (
     unpack_request,
     unpack_response,
 )
-from penstock.hosting.views import Block
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
 from penstock_backends.python.reentry import Reentry

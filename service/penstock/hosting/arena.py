@@ -17,7 +17,7 @@ from functools import partial
 from penstock.core.blocks import Blocks
 from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.tensor import Buffer
-from penstock.hosting.views import Views
+from penstock.core.views import Views
 
 SHARE_FROM = 16 * 1024
 """Bytes from which a tensor travels through the arena; measured: equal below 4 KiB (contract

@@ -99,7 +99,12 @@ class Connection:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
-        lender = Lender(partial(self._send, Kind.REGION), partial(self._send, Kind.REGION_GONE))
+        sequences = self._context.config.sequence_batching
+        lender = Lender(
+            partial(self._send, Kind.REGION),
+            partial(self._send, Kind.REGION_GONE),
+            repeats=sequences is not None and sequences.iterative_sequence,
+        )
         memory = SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=lender)
         self._memory = memory
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
@@ -229,10 +234,12 @@ class Connection:
             self._calls.close()
         if self._link is not None:
             self._link.close()
-        if self._memory is not None:
-            self._memory.close()
-        if self._child is not None:
-            await self._child.kill()
+        try:
+            if self._child is not None:
+                await self._child.kill()
+        finally:
+            if self._memory is not None:  # to the last the process may write to what was lent
+                self._memory.close()
 
     def _introduction(self) -> dict[str, Any]:
         context = self._context

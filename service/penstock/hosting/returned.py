@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.tensor import Buffer, Tensor
+from penstock.core.views import View
 from penstock.hosting.arena import SHARE_FROM
-from penstock.hosting.views import View
 
 
 class InputPart(Tensor):

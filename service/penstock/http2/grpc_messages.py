@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,11 +16,18 @@ _FIRST_PIECE = 4 << 20
 """Bytes to reserve for a message of which nothing has come yet; the system gives them as used."""
 
 
+CHOSEN_FROM = 32 << 10
+"""Bytes of a message from which its memory may be of a kind that whoever gets it has chosen."""
+
+Reserve = Callable[[int, memoryview], memoryview | None]
+"""Memory for a message of so many bytes that begins like this, or `None` for any memory."""
+
+
 class MessageSizeError(Exception):
     """A message is larger than allowed."""
 
 
-def _reserve(size: int) -> memoryview:
+def _any_memory(size: int) -> memoryview:
     """Memory that nobody has to clear first, since all of it will be written."""
     return np.empty(size, np.uint8).data
 
@@ -29,13 +36,15 @@ class MessageReader:
     """Cuts a stream of bytes into messages.
 
     `take` hands on what is complete; the memory of a message is its own, never that which the
-    bytes came in. It grows as the bytes arrive, whatever size the peer announces.
+    bytes came in. It grows as the bytes arrive, whatever size the peer announces, or is what
+    `reserve` gives for the message.
     """
 
-    __slots__ = ("_filled", "_flag", "_limit", "_memory", "_prefix", "_size")
+    __slots__ = ("_filled", "_flag", "_limit", "_memory", "_prefix", "_reserve", "_size")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, reserve: Reserve | None = None) -> None:
         self._limit = limit
+        self._reserve = reserve
         self._prefix = bytearray()
         self._memory: memoryview | None = None
         self._filled = self._size = self._flag = 0
@@ -57,10 +66,10 @@ class MessageReader:
                 at += PREFIX_SIZE
                 if size <= end - at:
                     self._check(size)
-                    done.append((flag, bytes(data[at : at + size])))
+                    done.append((flag, self._whole(flag, data[at : at + size])))
                     at += size
                 else:
-                    self._begin(flag, size)
+                    self._begin(flag, size, data[at:])
             else:
                 at = self._read_prefix(data, at, end, done)
         return done
@@ -97,15 +106,30 @@ class MessageReader:
         if len(self._prefix) == PREFIX_SIZE:
             flag, size = PREFIX.unpack(self._prefix)
             self._prefix.clear()
-            self._begin(flag, size)
+            self._begin(flag, size, data[stop:])
             if not size:
                 done.append(self._finish())
         return stop
 
-    def _begin(self, flag: int, size: int) -> None:
+    def _begin(self, flag: int, size: int, beginning: memoryview) -> None:
         self._check(size)
         self._flag, self._size, self._filled = flag, size, 0
-        self._memory = _reserve(min(size, _FIRST_PIECE))
+        memory = None if flag else self._memory_for(size, beginning)
+        self._memory = _any_memory(min(size, _FIRST_PIECE)) if memory is None else memory
+
+    def _memory_for(self, size: int, beginning: memoryview) -> memoryview | None:
+        """Memory of the kind that is wanted for such messages."""
+        if self._reserve is None or size < CHOSEN_FROM:
+            return None
+        return self._reserve(size, beginning)
+
+    def _whole(self, flag: int, data: memoryview) -> Buffer:
+        """A message that is all here, in memory of its own."""
+        memory = None if flag else self._memory_for(len(data), data)
+        if memory is None:
+            return bytes(data)
+        memory[:] = data
+        return memory
 
     def _fill(self, data: memoryview, at: int, end: int, done: list[tuple[int, Buffer]]) -> int:
         stop = min(end, at + self._size - self._filled)
@@ -125,7 +149,7 @@ class MessageReader:
         if needed > size:
             while needed > size:
                 size = min(2 * size, self._size)
-            grown = self._memory = _reserve(size)
+            grown = self._memory = _any_memory(size)
             grown[: self._filled] = memory[: self._filled]
             memory = grown
         return memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def decode_request(
     """
     message = received.head
     if received.form is not None and not forwarded:
-        return received.form.request(received.raw, deadline)
+        return received.form.request(received.raw, deadline, received.places)
     fields, custom = split_parameters(message.parameters)
     if forwarded:
         custom |= forwarded
@@ -146,7 +147,8 @@ def _output_places(
 
 def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    message, raw = received.head, iter(received.raw)
+    message = received.head
+    raw = zip_longest(received.raw, received.places)
     for tensor in message.inputs:
         if tensor.name in tensors:
             raise InvalidRequestError(
@@ -160,7 +162,7 @@ def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor
 def _decode_input(
     received: InferMessage,
     tensor: pb.ModelInferRequest.InferInputTensor,
-    raw: Iterator[Buffer],
+    raw: Iterator[tuple[Buffer, RegionSlice | None]],
     regions: Regions,
 ) -> Tensor:
     datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
@@ -177,10 +179,10 @@ def _decode_input(
             )
         buffer = _decode_contents(tensor.contents, datatype, where)
     else:
-        buffer = next(raw, None)
+        buffer, place = next(raw, (None, None))
     if buffer is None:
         raise InvalidRequestError(f"unable to find data for input tensor {where} in request.")
-    return Tensor(datatype, tensor.shape, buffer)
+    return Tensor(datatype, tensor.shape, buffer, place)
 
 
 def _refuse_contents(tensor: pb.ModelInferRequest.InferInputTensor, where: str) -> None:

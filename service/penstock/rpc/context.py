@@ -129,7 +129,8 @@ class Method:
     does. `eager` says that the handler asks for no current task (as `asyncio.timeout` and
     `TaskGroup` do) before it first waits, so that it may begin without one. `start`, if given,
     does what the handler does without a coroutine: it begins to answer, and returns what to call
-    if the client leaves before it has told `Answering` the outcome.
+    if the client leaves before it has told `Answering` the outcome. `reserve(size, beginning)`
+    may give the memory that a large message shall come to lie in.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Method:
     parse: Callable[[Buffer], Any] | None = None
     eager: bool = False
     start: Starter | None = None
+    reserve: Callable[[int, memoryview], memoryview | None] | None = None
 
 
 class _Outcome:

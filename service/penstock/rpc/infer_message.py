@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.regions.messages import WORTH, MessageMemory
 from penstock.rpc.request_form import LARGE, RequestForm
 
 _RAW = 0x3A  # field 7, raw_input_contents, length-delimited
@@ -19,6 +21,7 @@ _LONGEST = 1024
 """Bytes of a head that is worth keeping."""
 _ALIKE = 8
 """Forms that messages of one length and beginning are compared with, and such beginnings' sizes."""
+_NO_FORMS: dict[int, dict[bytes, list[RequestForm]]] = {}
 _PATIENCE = 16 * _MOST
 """Requests of other forms until all that are kept are forgotten for them."""
 
@@ -26,15 +29,17 @@ _PATIENCE = 16 * _MOST
 class InferMessage(NamedTuple):
     """A request message: all but its raw contents, and these, one buffer an input.
 
-    The head of a message that has a `form` is that of all messages of the form.
+    The head of a message that has a `form` is that of all messages of the form. `places` are
+    where the contents lie in memory that other processes can map, as far as they do.
     """
 
     head: pb.ModelInferRequest
     raw: Sequence[Buffer]
     form: RequestForm | None = None
+    places: Sequence[RegionSlice | None] = ()
 
 
-def parse_infer(data: Buffer) -> InferMessage:
+def parse_infer(data: Buffer, memory: MessageMemory | None = None) -> InferMessage:
     """The request that `data` holds; the tensors of a large one are views of it.
 
     Raises protobuf's `DecodeError`.
@@ -43,7 +48,8 @@ def parse_infer(data: Buffer) -> InferMessage:
         size, spans = found
         view = memoryview(data)
         head = pb.ModelInferRequest.FromString(bytes(view[:size]))
-        return InferMessage(head, [view[begin:end] for begin, end in spans])
+        raw: list[Buffer] = [view[begin:end] for begin, end in spans]
+        return InferMessage(head, raw, None, _places(data, spans, raw, memory))
     message = pb.ModelInferRequest.FromString(data)
     return InferMessage(message, message.raw_input_contents)
 
@@ -61,6 +67,21 @@ class InferReader:
         self._forms: dict[int, dict[int, dict[bytes, list[RequestForm]]]] = {}
         self._count = self._others = 0
         self._seen: set[int] = set()
+        self._memory: MessageMemory | None = None
+
+    def reserve(self, size: int, beginning: memoryview) -> memoryview | None:
+        """Memory for a message of `size` bytes, of which the first are known."""
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = MessageMemory()
+        return memory.reserve(size, self._first_contents(size, beginning))
+
+    def _first_contents(self, size: int, beginning: memoryview) -> int:
+        """Where the first raw contents begin in such a message; 0 if that is not known."""
+        for length, forms in self._forms.get(size, _NO_FORMS).items():
+            if bytes(beginning[:length]) in forms:
+                return length
+        return _first(beginning)
 
     def read(self, data: Buffer) -> InferMessage:
         """As `parse_infer`."""
@@ -70,8 +91,9 @@ class InferReader:
                 for form in forms.get(bytes(data[:length]), ()):
                     raw = form.contents(data)
                     if raw is not None:
-                        return InferMessage(form.head, raw, form)
-        message = parse_infer(data)
+                        places = _places(data, form.spans, raw, self._memory)
+                        return InferMessage(form.head, raw, form, places)
+        message = parse_infer(data, self._memory)
         if RequestForm.fits(message.head):
             if size in self._seen:
                 self._remember(data)
@@ -114,6 +136,33 @@ class InferReader:
         if len(alike) < _ALIKE:
             alike.append(form)
             self._count += 1
+
+
+def _places(
+    data: Buffer,
+    spans: Sequence[tuple[int, int]],
+    raw: Sequence[Buffer],
+    memory: MessageMemory | None,
+) -> Sequence[RegionSlice | None]:
+    if memory is None or len(data) < WORTH:
+        return ()
+    each = zip(spans, raw, strict=True)
+    return [memory.place(data, begin, tensor) for (begin, _), tensor in each]
+
+
+def _first(beginning: memoryview) -> int:
+    """Where the first raw contents begin in a message that begins so; 0 if they do later."""
+    at, end = 0, len(beginning)
+    while at < end:
+        tag = beginning[at]
+        length = _length(beginning, at + 1)
+        if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
+            return 0
+        size, at = length
+        if tag == _RAW:
+            return at
+        at += size
+    return 0
 
 
 def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer, DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
@@ -22,7 +23,7 @@ class RequestForm:
     what stands before the first.
     """
 
-    __slots__ = ("_inputs", "_literals", "_outputs", "_spans", "beginning", "head")
+    __slots__ = ("_inputs", "_literals", "_outputs", "beginning", "head", "spans")
 
     def __init__(
         self, head: pb.ModelInferRequest, message: Buffer, spans: Sequence[tuple[int, int]]
@@ -33,7 +34,7 @@ class RequestForm:
             for tensor in head.inputs
         ]
         self._outputs = tuple(output.name for output in head.outputs)
-        self._spans = tuple(spans)
+        self.spans = tuple(spans)
         self.beginning = bytes(message[: spans[0][0]])
         self._literals = [
             (end, begin, bytes(message[end:begin])) for (_, end), (begin, _) in pairwise(spans)
@@ -57,14 +58,22 @@ class RequestForm:
                 return None
         if len(message) >= LARGE:
             message = memoryview(message)
-        return [message[begin:end] for begin, end in self._spans]
+        return [message[begin:end] for begin, end in self.spans]
 
-    def request(self, raw: Sequence[Buffer], deadline: float | None) -> InferenceRequest:
-        """The request with these contents."""
+    def request(
+        self,
+        raw: Sequence[Buffer],
+        deadline: float | None,
+        places: Sequence[RegionSlice | None] = (),
+    ) -> InferenceRequest:
+        """The request with these contents, of which some lie in `places`."""
         inputs = {
             name: Tensor(datatype, shape, buffer)
             for (name, datatype, shape), buffer in zip(self._inputs, raw, strict=True)
         }
+        if places:
+            for tensor, place in zip(inputs.values(), places, strict=True):
+                tensor.shared = place
         head = self.head
         return InferenceRequest(
             head.model_name,

@@ -75,6 +75,7 @@ class InferenceServicer:
             pb.ModelInferResponse,
             waiting_for(self.ModelInfer),
             parse=self._reader.read,
+            reserve=self._reader.reserve,
             eager=True,
             start=self.ModelInfer,
         )
@@ -86,6 +87,7 @@ class InferenceServicer:
             client_streaming=True,
             server_streaming=True,
             parse=self._reader.read,
+            reserve=self._reader.reserve,
         )
         return Service(NAME, [*methods, infer, stream])
 

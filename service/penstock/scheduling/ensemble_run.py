@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
+from penstock.core.tensor import Tensor
 from penstock.scheduling.ensemble_answer import EnsembleAnswer
 from penstock.scheduling.ensemble_call import StepCall, Strand
 from penstock.scheduling.ensemble_sequence import SequenceMark
@@ -58,7 +59,7 @@ class EnsembleRun:
 
     def begin(self) -> None:
         """Call the first steps."""
-        plan, inputs = self._ensemble.plan, self._request.inputs
+        plan, inputs = self._ensemble.plan, _for_many(self._request.inputs)
         self._ensemble.runs.add(self)
         self._sink.connect(self._stop, self._resume if plan.decoupled else None)
         strand = Strand(Wave(self._demand))
@@ -245,3 +246,15 @@ class EnsembleRun:
             call.close()
             if limits:
                 limits[call.number].leave()
+
+
+def _for_many(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The inputs for several steps, none of which may write to where another one reads."""
+    return {
+        name: Tensor(tensor.datatype, tensor.shape, tensor.buffer) if _exclusive(tensor) else tensor
+        for name, tensor in inputs.items()
+    }
+
+
+def _exclusive(tensor: Tensor) -> bool:
+    return tensor.shared is not None and tensor.shared.region.exclusive

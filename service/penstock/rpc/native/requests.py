@@ -12,7 +12,13 @@ from google.protobuf.message import DecodeError
 from penstock.core.errors import InternalError
 from penstock.http2.compression import IDENTITY, LARGE, InflateError, Inflation
 from penstock.http2.errors import ErrorCode
-from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE, MessageReader, MessageSizeError
+from penstock.http2.grpc_messages import (
+    CHOSEN_FROM,
+    PREFIX,
+    PREFIX_SIZE,
+    MessageReader,
+    MessageSizeError,
+)
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import StatusError
 from penstock.rpc.native.call import Call
@@ -34,7 +40,8 @@ class ReadingCall(Call):
     def _take(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         reader = self._reader
         if reader is None:
-            reader = self._reader = MessageReader(self.connection.limits.max_message_size)
+            limit = self.connection.limits.max_message_size
+            reader = self._reader = MessageReader(limit, self._method.reserve)
         try:
             return reader.take_all(pieces, size)
         except MessageSizeError as error:
@@ -89,7 +96,7 @@ class UnaryCall(ReadingCall):
         if self._reader is None and self._message is None and size >= PREFIX_SIZE:
             # As a rule the whole message is here.
             flag, expected = PREFIX.unpack_from(data)
-            if expected == size - PREFIX_SIZE:
+            if expected == size - PREFIX_SIZE and size < CHOSEN_FROM:
                 self._message = flag, bytes(data[PREFIX_SIZE:])
                 self._count = 1
                 self.connection.consumed(self, size)

@@ -1,4 +1,4 @@
-"""Memory of another process's that this one looks at, and word of what it looks at no longer."""
+"""Blocks of memory that are looked at, and word of those that nobody looks at any more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ it."""
 class View:
     """A block that is looked at. While it is `returning`, a response says that it comes back."""
 
-    __slots__ = ("_memory", "_offset", "_on_end", "array", "block", "own", "returning")
+    __slots__ = ("_memory", "_on_end", "array", "block", "offset", "own", "returning")
 
     def __init__(
         self, block: Block, memory: memoryview, offset: int, on_end: Callable[[Any], None]
@@ -28,7 +28,7 @@ class View:
         self.own = False
         self.returning = False
         self._memory = memory
-        self._offset = offset
+        self.offset = offset
         self.array: weakref.ref[object] | None = None
 
     def hold(self) -> object | None:
@@ -45,7 +45,7 @@ class View:
 
     def part(self, at: int, size: int) -> memoryview:
         """Bytes of the block; to look at this does not count."""
-        return self._memory[self._offset + at : self._offset + at + size]
+        return self._memory[self.offset + at : self.offset + at + size]
 
 
 class Views:
