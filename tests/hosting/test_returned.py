@@ -54,9 +54,11 @@ class Messages(Region):
 class Sides:
     """The server's and the model's side of one link."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeats: bool = False) -> None:
         inputs, outputs = create(ROOM), create(ROOM)
-        self.lender = Lender(self._offer, lambda number: self.borrower.give_back(number))
+        self.lender = Lender(
+            self._offer, lambda number: self.borrower.give_back(number), repeats=repeats
+        )
         self.server = SharedMemory(out=os.dup(inputs), into=os.dup(outputs), lender=self.lender)
         self.borrower = Borrower()
         self.model = SharedMemory(out=outputs, into=inputs, borrower=self.borrower)
@@ -158,6 +160,16 @@ async def test_what_lies_in_memory_of_the_request_is_neither_copied_there_nor_ba
     assert got["y"].numpy()[:3].tolist() == [10, 10, 11]
     await sides.settle()
     assert sides.used == (0, 0, 0)
+
+
+async def test_a_request_that_may_come_again_stays_as_it_was() -> None:
+    sides, messages = Sides(repeats=True), Messages()
+    tensor = messages.tensor(0, _array())
+    for _ in range(3):
+        x = sides.asked(x=tensor)["x"].numpy()
+        assert x[0] == 0
+        x[:] = -1
+    assert tensor.numpy()[1] == 1
 
 
 async def test_a_response_that_is_not_sent_frees_what_it_would_have_brought_back() -> None:

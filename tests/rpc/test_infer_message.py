@@ -265,3 +265,57 @@ def test_requests_of_more_forms_than_are_kept_take_them_by_and_by() -> None:
     for sent in late * 20:
         reader.read(sent)
     assert reader.read(late[0]).form is not None
+
+
+# -- in memory that models can map ----------------------------------------------------------------
+
+
+def _arrived(reader: InferReader, message: pb.ModelInferRequest, known: int) -> InferMessage:
+    """The message in the memory that the reader gives for it, when so many bytes have come."""
+    data = message.SerializeToString()
+    memory = reader.reserve(len(data), memoryview(data)[:known])
+    assert memory is not None
+    memory[:] = data
+    return reader.read(memory)
+
+
+def _plain(raw: list[bytes], datatype: str = "UINT8") -> pb.ModelInferRequest:
+    message = pb.ModelInferRequest(model_name="m", raw_input_contents=raw)
+    for number, data in enumerate(raw):
+        message.inputs.add(name=f"x{number}", datatype=datatype, shape=[len(data)])
+    return message
+
+
+def test_the_first_tensor_of_a_large_message_has_a_place_also_when_its_form_is_known() -> None:
+    reader = InferReader()
+    for _ in range(4):
+        received = _arrived(reader, _plain([bytes(8 * LARGE)]), 200)
+        (place,) = received.places
+        assert place is not None
+        assert place.offset % 64 == 0
+        request = decode_request(received)
+        assert request.inputs["x0"].shared is place
+    assert received.form is not None
+
+
+def test_requests_with_an_id_have_places_too() -> None:
+    received = _arrived(InferReader(), request([bytes(8 * LARGE)]), 500)
+    assert decode_request(received).inputs["x0"].shared is received.places[0] is not None
+
+
+def test_tensors_that_lie_unevenly_have_none() -> None:
+    received = _arrived(InferReader(), _plain([bytes(4 * LARGE), bytes(4 * LARGE)]), 200)
+    assert [place is None for place in received.places] == [False, True]
+    inputs = decode_request(received).inputs
+    assert [tensor.shared is None for tensor in inputs.values()] == [False, True]
+
+
+@pytest.mark.parametrize("known", [0, 1, 3, 20])
+def test_a_beginning_that_says_too_little_will_do(known: int) -> None:
+    received = _arrived(InferReader(), _plain([b"\7" * 8 * LARGE]), known)
+    assert bytes(decode_request(received).inputs["x0"].buffer) == b"\7" * 8 * LARGE
+
+
+@given(st.binary(max_size=300))
+def test_any_beginning_gets_memory(beginning: bytes) -> None:
+    assert InferReader().reserve(8 * LARGE, memoryview(beginning)) is not None

@@ -70,6 +70,21 @@ _SCATTER = """
         return pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([value], np.float32))])
 """
 
+# Counts up what it was given, in place, and sends that.
+_IN_PLACE = """
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [self.respond(request) for request in requests]
+
+        def respond(self, request):
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            x += 1
+            return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)])
+"""
+
 _CALLER = """
     import triton_python_backend_utils as pb_utils
 
@@ -113,10 +128,30 @@ class Chain(PythonModel):
         (directory / "config.pbtxt").write_text(f"{text} {self.config} }}")
 
 
+@dataclass(frozen=True, slots=True)
+class Fork(PythonModel):
+    """An ensemble of two steps of one model that read the same input."""
+
+    model: str = ""
+
+    def write(self, directory: Path) -> None:
+        (directory / "1").mkdir()
+        steps = ", ".join(
+            f'{{ model_name: "{self.model}" model_version: -1'
+            f' input_map {{ key: "X" value: "X" }} output_map {{ key: "Y" value: "{target}" }} }}'
+            for target in ("Y", "Z")
+        )
+        tensors = f'{_TENSORS} output [ {{ name: "Z" data_type: TYPE_FP32 dims: [ -1 ] }} ]'
+        text = f'platform: "ensemble" {tensors} ensemble_scheduling {{ step [ {steps} ] }}'
+        (directory / "config.pbtxt").write_text(text)
+
+
 MODELS: Mapping[str, PythonModel] = {
     "double": PythonModel(_DOUBLE),
     "scatter": PythonModel(_SCATTER, config=DECOUPLED),
     "caller": PythonModel(_CALLER),
+    "in_place": PythonModel(_IN_PLACE),
+    "both": Fork(model="in_place"),
     "twice": Chain(models=("double", "double")),
     "eight": Chain(models=("twice", "double")),
     "spread": Chain(models=("double", "scatter", "double")),
@@ -144,6 +179,14 @@ def test_large_tensors_go_through_all_steps(client: Client) -> None:
     large = np.arange(300_000, dtype=np.float32)
     for _ in range(3):
         assert np.array_equal(client.infer("eight", {"X": large})["Y"], large * 8)
+
+
+def test_a_step_that_writes_to_its_input_changes_that_of_no_other(client: Client) -> None:
+    large = np.arange(300_000, dtype=np.float32)
+    for _ in range(4):
+        answer = client.infer("both", {"X": large})
+        assert np.array_equal(answer["Y"], large + 1)
+        assert np.array_equal(answer["Z"], large + 1)
 
 
 @pytest.mark.contract("E-20")

@@ -1,0 +1,92 @@
+"""Messages put together from pieces, in memory that somebody else has chosen."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.http2.grpc_messages import (
+    CHOSEN_FROM,
+    PREFIX,
+    MessageReader,
+    MessageSizeError,
+)
+from penstock.http2.stream import Buffer
+
+
+class Chooser:
+    """Gives memory, and keeps it with what it was told of the message."""
+
+    def __init__(self, *, gives: bool = True) -> None:
+        self.given: list[memoryview] = []
+        self.told: list[tuple[int, bytes]] = []
+        self._gives = gives
+
+    def reserve(self, size: int, beginning: memoryview) -> memoryview | None:
+        self.told.append((size, bytes(beginning)))
+        if not self._gives:
+            return None
+        self.given.append(memoryview(bytearray(size)))
+        return self.given[-1]
+
+
+def _wire(flag: int, message: bytes) -> bytes:
+    return PREFIX.pack(flag, len(message)) + message
+
+
+def _read(reader: MessageReader, data: bytes, cuts: list[int]) -> list[tuple[int, Buffer]]:
+    """What comes of `data`, of which each second piece is read into the message's own memory."""
+    done: list[tuple[int, Buffer]] = []
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    for number, (begin, end) in enumerate(pairwise(edges)):
+        piece = memoryview(data)[begin:end]
+        memory = reader.memory() if number % 2 else None
+        if memory is not None and len(memory) >= len(piece):
+            memory[: len(piece)] = piece
+            whole = reader.filled(len(piece))
+            done += [] if whole is None else [whole]
+        else:
+            done += reader.take(piece)
+    return done
+
+
+messages = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.integers(0, 255),
+        st.sampled_from([0, 7, CHOSEN_FROM - 1, CHOSEN_FROM, 3 * CHOSEN_FROM]),
+    ),
+    max_size=4,
+)
+
+
+@given(messages, st.lists(st.integers(0, 1 << 20), max_size=8), st.booleans())
+def test_messages_are_the_same_in_any_memory(
+    sizes: list[tuple[int, int, int]], cuts: list[int], gives: bool
+) -> None:
+    chooser = Chooser(gives=gives)
+    sent = [(flag, bytes([byte]) * size) for flag, byte, size in sizes]
+    reader = MessageReader(1 << 20, chooser.reserve)
+    got = _read(reader, b"".join(_wire(*one) for one in sent), cuts)
+    assert [(flag, bytes(data)) for flag, data in got] == sent
+    assert reader.empty
+    plain = [data for flag, data in sent if not flag and len(data) >= CHOSEN_FROM]
+    assert [size for size, _ in chooser.told] == [len(data) for data in plain]
+    assert not gives or [bytes(data) for data in chooser.given] == plain
+
+
+def test_whoever_chooses_sees_how_the_message_begins() -> None:
+    chooser = Chooser()
+    data = _wire(0, b"begins" + bytes(CHOSEN_FROM))
+    MessageReader(1 << 20, chooser.reserve).take(memoryview(data)[:11])
+    assert chooser.told == [(CHOSEN_FROM + 6, b"begins")]
+
+
+def test_nobody_is_asked_for_a_message_that_is_too_large() -> None:
+    chooser = Chooser()
+    with pytest.raises(MessageSizeError):
+        MessageReader(1 << 20, chooser.reserve).take(memoryview(PREFIX.pack(0, 1 << 30) + b"x"))
+    assert chooser.told == []
