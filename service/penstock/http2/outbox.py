@@ -233,12 +233,18 @@ class Outbox:
         self.window -= left
         self._size += left
         stream.waiting_size -= left
-        ready, number = self._ready, stream.id
+        ready, number, largest = self._ready, stream.id, self.max_frame
+        whole = HEADER.pack(largest >> 16, largest & 0xFFFF, _DATA, 0, number)
         view, at, end = memoryview(b""), 0, 0
         while left:
-            size = min(left, self.max_frame)
+            while left >= largest and end - at >= largest:  # as nearly all of a large part
+                ready += (whole, view[at : at + largest])
+                at += largest
+                left -= largest
+            size = min(left, largest)
             left -= size
-            ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, number))
+            if size:
+                ready.append(HEADER.pack(size >> 16, size & 0xFFFF, _DATA, 0, number))
             while size:
                 if at == end:
                     view = memoryview(waiting.popleft())
