@@ -90,3 +90,12 @@ def test_nobody_is_asked_for_a_message_that_is_too_large() -> None:
     with pytest.raises(MessageSizeError):
         MessageReader(1 << 20, chooser.reserve).take(memoryview(PREFIX.pack(0, 1 << 30) + b"x"))
     assert chooser.told == []
+
+
+def test_closed_reader_holds_nothing_and_begins_nothing() -> None:
+    chooser = Chooser()
+    reader, data = MessageReader(1 << 20, chooser.reserve), _wire(0, bytes(CHOSEN_FROM))
+    reader.take(memoryview(data)[:100])
+    reader.close()
+    assert reader.take(memoryview(data)) == []
+    assert (reader.memory(), len(chooser.told)) == (None, 1)

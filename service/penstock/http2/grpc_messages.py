@@ -40,13 +40,14 @@ class MessageReader:
     `reserve` gives for the message.
     """
 
-    __slots__ = ("_filled", "_flag", "_limit", "_memory", "_prefix", "_reserve", "_size")
+    __slots__ = ("_closed", "_filled", "_flag", "_limit", "_memory", "_prefix", "_reserve", "_size")
 
     def __init__(self, limit: int, reserve: Reserve | None = None) -> None:
         self._limit = limit
         self._reserve = reserve
         self._prefix = bytearray()
         self._memory: memoryview | None = None
+        self._closed = False
         self._filled = self._size = self._flag = 0
 
     @property
@@ -57,7 +58,7 @@ class MessageReader:
     def take(self, data: memoryview) -> list[tuple[int, Buffer]]:
         """The messages that these bytes complete, each with its flag for compression."""
         done: list[tuple[int, Buffer]] = []
-        at, end = 0, len(data)
+        at, end = 0, 0 if self._closed else len(data)
         while at < end:
             if self._memory is not None:
                 at = self._fill(data, at, end, done)
@@ -73,6 +74,11 @@ class MessageReader:
             else:
                 at = self._read_prefix(data, at, end, done)
         return done
+
+    def close(self) -> None:
+        """Nobody wants what has come, nor what comes."""
+        self._closed = True
+        self._memory = None
 
     def take_all(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         """As `take`, for bytes in pieces; `size` is the number of all."""

@@ -37,6 +37,11 @@ class ReadingCall(Call):
     def memory(self) -> memoryview | None:
         return None if self._reader is None or self.finished else self._reader.memory()
 
+    def on_reset(self, code: ErrorCode) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        super().on_reset(code)
+
     def _take(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         reader = self._reader
         if reader is None:
