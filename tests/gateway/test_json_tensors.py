@@ -105,6 +105,16 @@ def test_half_precision_is_binary_only(datatype: DataType) -> None:
         tensor_to_json("OUT", tensor)
 
 
+@pytest.mark.parametrize("datatype", [DataType.FP32, DataType.BYTES])
+def test_shape_of_more_dimensions_than_numpy_has_is_the_models_to_refuse(
+    datatype: DataType,
+) -> None:
+    data: list[Any] = ["a"] if datatype is DataType.BYTES else [2.0]
+    tensor = tensor_from_json("IN", datatype, [1] * 200, data, 1)
+    assert tensor.shape == (1,) * 200
+    assert tensor.nbytes in (4, 5)
+
+
 def test_unknown_datatype_is_refused_by_the_name_of_the_input() -> None:
     with pytest.raises(InvalidRequestError, match="invalid datatype for input IN"):
         _tensor(DataType.INVALID, [1])

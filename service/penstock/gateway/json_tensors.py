@@ -22,6 +22,9 @@ _STEP = 2048
 _PART = 1 << 18
 """Bytes that are worth a part of their own."""
 
+_DIMENSIONS = 32
+"""How many numpy takes, whichever version of it is installed."""
+
 _BINARY_ONLY = (DataType.FP16, DataType.BF16)
 
 
@@ -60,7 +63,10 @@ def tensor_from_json(
     flat = _flatten(data)
     if datatype is DataType.BYTES:
         return Tensor.from_strings(_encoded(flat), shape)
-    return Tensor.from_numpy(_numbers(flat, datatype, count).reshape(shape), datatype)
+    numbers = Tensor.from_numpy(_numbers(flat, datatype, count), datatype)
+    if len(shape) > _DIMENSIONS:
+        return Tensor(datatype, shape, numbers.buffer)
+    return numbers.reshaped(shape)
 
 
 def tensor_to_json(name: str, tensor: Tensor) -> list[Any]:
