@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import Tokens, make_response, mark, marks, sent, turns
-from penstock.core.errors import InternalError, RequestCancelledError, UnavailableError
-from penstock.core.relay import as_inference_error, deliver
+from penstock.core.errors import (
+    InternalError,
+    RequestCancelledError,
+    UnavailableError,
+    as_inference_error,
+)
+from penstock.core.relay import deliver
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.window import WINDOW

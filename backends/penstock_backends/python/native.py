@@ -13,8 +13,7 @@ from contextlib import aclosing
 from typing import Any, Protocol, cast
 
 from penstock.core.config import ModelConfig, ModelOutput
-from penstock.core.errors import InferenceError, InternalError, ModelLoadError
-from penstock.core.relay import as_inference_error
+from penstock.core.errors import InferenceError, InternalError, ModelLoadError, as_inference_error
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor

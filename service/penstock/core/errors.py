@@ -6,6 +6,7 @@ travel as data (between processes), and equals the name of Triton's error code (
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
 
@@ -105,3 +106,13 @@ _BY_CODE: dict[str, type[InferenceError]] = {
 def error_from_code(code: str, message: str) -> InferenceError:
     """The error that `code` names, or the base class when nobody knows the code."""
     return _BY_CODE.get(code, InferenceError)(message)
+
+
+def as_inference_error(error: BaseException) -> InferenceError:
+    """`error` as a client may see it: what foreign code raised becomes INTERNAL."""
+    if isinstance(error, InferenceError):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return RequestCancelledError("request was cancelled")
+    text = str(error)
+    return InternalError(f"{type(error).__name__}: {text}" if text else type(error).__name__)

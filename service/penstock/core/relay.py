@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from penstock.core.backend import Backend, Outcome
-from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.errors import InferenceError, InternalError, as_inference_error
+from penstock.core.pump import Pump, no_response
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-
-logger = logging.getLogger(__name__)
-
-
-def as_inference_error(error: BaseException) -> InferenceError:
-    """`error` as a client may see it: what foreign code raised becomes INTERNAL."""
-    if isinstance(error, InferenceError):
-        return error
-    if isinstance(error, asyncio.CancelledError):
-        return RequestCancelledError("request was cancelled")
-    text = str(error)
-    return InternalError(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 async def outcomes_of(
@@ -50,14 +38,10 @@ def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None
     elif isinstance(outcome, ResponseStream):
         _forward(outcome, sink)
     elif hasattr(outcome, "__anext__"):
-        return _Pump(outcome, sink).task
+        return Pump(outcome, sink).task
     else:
-        sink.fail(_no_response(outcome))
+        sink.fail(no_response(outcome))
     return None
-
-
-def _no_response(answer: object) -> InternalError:
-    return InternalError(f"backend answered with {type(answer).__name__}, not a response")
 
 
 def _forward(source: ResponseStream, sink: ResponseStream) -> None:
@@ -87,53 +71,3 @@ def _end(sink: ResponseStream, error: InferenceError | None) -> None:
         sink.end()
     else:
         sink.fail(error)
-
-
-class _Pump:
-    """Moves what comes from an iterator, in a task of its own."""
-
-    def __init__(self, source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
-        self._source = source
-        self._sink = sink
-        self._begun = False
-        self.task = asyncio.get_running_loop().create_task(self._run())
-        sink.connect(self._cancel)
-
-    def _cancel(self) -> None:
-        # Work that has not begun sees for itself that the reader left, and closes the source;
-        # cancelled, it would never begin.
-        if self._begun:
-            self.task.cancel()
-
-    async def _run(self) -> None:
-        self._begun = True
-        sink, source = self._sink, self._source
-        try:
-            while not sink.ended:
-                sink.send(_checked(await anext(source)))
-                await sink.room()
-        except StopAsyncIteration:
-            sink.end()
-        except asyncio.CancelledError:
-            sink.fail(RequestCancelledError("request was cancelled"))
-            raise
-        except Exception as error:  # a backend may raise anything
-            sink.fail(as_inference_error(error))
-        finally:
-            await _close(source)
-
-
-def _checked(response: InferenceResponse) -> InferenceResponse:
-    if not isinstance(response, InferenceResponse):  # the type is a promise of foreign code
-        raise _no_response(response)
-    return response
-
-
-async def _close(source: AsyncIterator[InferenceResponse]) -> None:
-    close = getattr(source, "aclose", None)
-    if close is None:
-        return
-    try:
-        await close()
-    except Exception:  # the client has its answer; what is left is the backend's own trouble
-        logger.exception("closing a response generator failed")

@@ -19,9 +19,9 @@ from typing import Any
 from penstock.core.allocator import tune_allocator
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.placement import Placement
-from penstock.core.relay import as_inference_error, outcomes_of
+from penstock.core.relay import outcomes_of
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
 from penstock.core.window import Window

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.backend import Outcome
-from penstock.core.errors import InferenceError
-from penstock.core.relay import as_inference_error, deliver
+from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.relay import deliver
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer

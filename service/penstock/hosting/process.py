@@ -12,6 +12,7 @@ from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference, answered
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.connection import Connection
+from penstock.hosting.opening import opened
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
 from penstock.hosting.services import ModelServices
@@ -122,11 +123,7 @@ class ProcessInstance:
 
     async def _connect(self) -> Connection:
         connection = Connection(self._spec, self._context, self._reaper, self._services)
-        try:
-            await connection.open()
-        except BaseException:
-            await connection.kill()
-            raise
+        await opened(connection)
         return connection
 
     async def _supervise(self) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.errors import InferenceError, InvalidRequestError, as_inference_error
 from penstock.core.inference import Inference
-from penstock.core.relay import as_inference_error
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer

@@ -7,8 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from penstock.core.errors import InferenceError
-from penstock.core.relay import as_inference_error
+from penstock.core.errors import InferenceError, as_inference_error
 from penstock.models.model import Model
 from penstock.models.repository import ModelFiles
 from penstock.models.resizing import Resizing

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from penstock.core.errors import as_inference_error
 from penstock.core.inference import Inference
-from penstock.core.relay import as_inference_error
 from penstock.scheduling import Instance
 
 

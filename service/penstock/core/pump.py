@@ -1,0 +1,67 @@
+"""From an iterator of responses to the stream that the client reads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+from penstock.core.errors import InternalError, RequestCancelledError, as_inference_error
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
+
+logger = logging.getLogger(__name__)
+
+
+class Pump:
+    """Moves what comes from an iterator, in a task of its own."""
+
+    def __init__(self, source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
+        self._source = source
+        self._sink = sink
+        self._begun = False
+        self.task = asyncio.get_running_loop().create_task(self._run())
+        sink.connect(self._cancel)
+
+    def _cancel(self) -> None:
+        # Work that has not begun sees for itself that the reader left, and closes the source;
+        # cancelled, it would never begin.
+        if self._begun:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        self._begun = True
+        sink, source = self._sink, self._source
+        try:
+            while not sink.ended:
+                sink.send(_checked(await anext(source)))
+                await sink.room()
+        except StopAsyncIteration:
+            sink.end()
+        except asyncio.CancelledError:
+            sink.fail(RequestCancelledError("request was cancelled"))
+            raise
+        except Exception as error:  # a backend may raise anything
+            sink.fail(as_inference_error(error))
+        finally:
+            await _close(source)
+
+
+def no_response(answer: object) -> InternalError:
+    return InternalError(f"backend answered with {type(answer).__name__}, not a response")
+
+
+def _checked(response: InferenceResponse) -> InferenceResponse:
+    if not isinstance(response, InferenceResponse):  # the type is a promise of foreign code
+        raise no_response(response)
+    return response
+
+
+async def _close(source: AsyncIterator[InferenceResponse]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is None:
+        return
+    try:
+        await close()
+    except Exception:  # the client has its answer; what is left is the backend's own trouble
+        logger.exception("closing a response generator failed")
