@@ -18,7 +18,9 @@ comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
 SOURCES := $(shell find service backends -name '*.py')
-COMPILER := $(shell command -v $(CC))
+# Not empty where mypyc's C can be compiled: with a compiler, and the headers of Python.
+COMPILES := $(shell command -v $(CC) >/dev/null && $(PYTHON) -c 'import os, sysconfig; \
+	print("yes" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "")')
 # The tests whose code is compiled.
 COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc backends/python)
 
@@ -59,8 +61,8 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-test: .venv/.test vllm check $(if $(COMPILER),test-compiled)  ## run every check and every test
-	@$(if $(COMPILER),,echo "==> no C compiler here, so the compiled build is not tested")
+test: .venv/.test vllm check $(if $(COMPILES),test-compiled)  ## run every check and every test
+	@$(if $(COMPILES),,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
 	@$(BIN)/pytest -q -rs
 

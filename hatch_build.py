@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from pathlib import Path
 from shutil import which
-from sysconfig import get_config_var, get_platform
+from sysconfig import get_config_var, get_path, get_platform
 from typing import Any
 
 from hatchling.builders.config import BuilderConfig
@@ -29,7 +29,7 @@ _OPTIONS = [
     "--no-warn-return-any",
     "--no-warn-unused-ignores",
 ]
-_OPTIMISATION = os.environ.get("PENSTOCK_COMPILE_LEVEL", "2")
+_OPTIMISATION = "2"
 # All modules make one library, which lies in the package, where model processes find it too.
 _LIBRARY = "penstock._compiled"
 
@@ -61,6 +61,9 @@ def _need_compiler() -> None:
     command = os.environ.get("CC") or get_config_var("CC") or "cc"
     if which(command.split()[0]) is None:
         sys.exit(f"PENSTOCK_COMPILE=1 needs a C compiler, and there is no {command.split()[0]}")
+    headers = Path(get_path("include"))
+    if not (headers / "Python.h").exists():
+        sys.exit(f"PENSTOCK_COMPILE=1 needs the headers of Python, and {headers} has none")
 
 
 def selected(sources: Path, compiled: Sequence[str], interpreted: Mapping[str, str]) -> list[str]:

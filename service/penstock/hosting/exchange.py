@@ -229,7 +229,7 @@ def _in_place(
     return Tensor(_DATATYPES[datatype], shape, buffer, place)
 
 
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _plain(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape without numpy's integers, which would arrive as bytes."""
     for size in shape:
         if type(size) is not int:
