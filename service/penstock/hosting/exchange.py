@@ -7,6 +7,7 @@ processes have mapped it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer, DataType, Tensor, octets
