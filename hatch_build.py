@@ -29,7 +29,7 @@ _OPTIONS = [
     "--no-warn-return-any",
     "--no-warn-unused-ignores",
 ]
-_OPTIMISATION = "2"
+_OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
 # All modules make one library, which lies in the package, where model processes find it too.
 _LIBRARY = "penstock._compiled"
 
