@@ -126,6 +126,18 @@ async def test_a_slice_in_another_shape_is_not_copied() -> None:
     assert sides.used == (1, 0, 0)
 
 
+async def test_an_array_that_may_only_be_read_is_not_copied() -> None:
+    sides = Sides()
+    inputs = sides.asked(x=Tensor.from_numpy(_array()))
+    x = inputs["x"].numpy()[:]
+    x.flags.writeable = False
+    outputs = {"y": Tensor.from_numpy(x)}
+    del x
+    got = sides.answered(inputs, outputs)
+    assert got["y"].numpy().tolist() == _array().tolist()
+    assert sides.used == (1, 0, 0)
+
+
 async def test_what_the_model_still_sees_is_copied() -> None:
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
