@@ -13,9 +13,10 @@ _SHARED = Path(__file__).resolve().parents[2] / "shared"
 _ANSWERS = _SHARED / "golden"
 _MODELS = _SHARED / "tools" / "real_triton_models.py"
 
-needs_answers = pytest.mark.skipif(
-    not (_ANSWERS.is_dir() and _MODELS.is_file()), reason=f"no recorded answers in {_ANSWERS}"
-)
+MISSING = "" if _ANSWERS.is_dir() and _MODELS.is_file() else f"no recorded answers in {_ANSWERS}"
+"""Why there are no answers; empty when there are."""
+
+needs_answers = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 def answers(name: str) -> dict[str, Any]:

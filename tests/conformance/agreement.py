@@ -20,7 +20,7 @@ if __name__ == "__main__":
 
 from conformance.golden import Case, Peer
 from conformance.golden_row import row_differences
-from recorded import answers, write_models
+from recorded import MISSING, answers, write_models
 from serving import serving
 
 Agreement = tuple[int, dict[str, str]]
@@ -159,6 +159,8 @@ def main() -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="show what differs")
     parser.add_argument("files", nargs="*", help="only these, without .json")
     chosen = parser.parse_args()
+    if MISSING:
+        parser.exit(2, f"There is nothing to compare with: {MISSING}\n")
     total = same = 0
     print(f"{'file':28} agree   of")
     for setup in SETUPS:
