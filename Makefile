@@ -19,8 +19,10 @@ comma := ,
 INPUTS := pyproject.toml Makefile
 SOURCES := $(shell find service backends -name '*.py')
 # Not empty where mypyc's C can be compiled: with a compiler, and the headers of Python.
-COMPILES := $(shell command -v $(CC) >/dev/null && $(PYTHON) -c 'import os, sysconfig; \
-	print("yes" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "")')
+COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
+	compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"; \
+	headers = sysconfig.get_path("include") + "/Python.h"; \
+	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
 COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc backends/python)
 

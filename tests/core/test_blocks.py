@@ -41,6 +41,17 @@ def test_large_block_is_given_back_to_the_system() -> None:
     assert blocks.discarded == [offset]
 
 
+def test_large_blocks_that_are_free_serve_small_needs_when_nothing_else_is_left() -> None:
+    blocks = Discarded(128 * MIB)
+    large = [blocks.take(64 * MIB) for _ in range(2)]
+    assert blocks.blocks.take(1) is None
+    blocks.blocks.free(large[1])
+    assert blocks.take(1) == large[1]
+    assert blocks.blocks.take(1) is None
+    blocks.blocks.free(large[1])
+    assert blocks.take(64 * MIB) == large[1]
+
+
 def test_what_is_free_and_kept_is_bounded_in_all() -> None:
     blocks = Discarded(4096 * MIB)
     offsets = [blocks.take(64 * MIB) for _ in range(10)]

@@ -9,11 +9,12 @@ import os
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
-from penstock.core.tensor import Tensor
+from penstock.core.tensor import DataType, Tensor
 from penstock.core.views import Block
 from penstock.hosting.arena import SHARE_FROM, create
 from penstock.hosting.lending import Borrower, Lender
@@ -192,6 +193,22 @@ async def test_a_response_that_is_not_sent_frees_what_it_would_have_brought_back
     inputs.clear()
     outputs.clear()
     sides.model.exchange.keep_parts(found)
+    await sides.settle()
+    assert sides.used == (0, 0, 0)
+
+
+async def test_an_output_without_bytes_takes_nothing_along() -> None:
+    sides = Sides()
+    inputs = sides.asked(x=Tensor.from_numpy(_array()), w=Tensor.from_numpy(_array()))
+    objects = np.array([object()] * 4096)
+    outputs = {
+        "y": Tensor.from_numpy(inputs["x"].numpy()),
+        "z": Tensor(DataType.FP32, (4096,), None, array=objects),
+    }
+    with pytest.raises((TypeError, ValueError)):
+        sides.answered(inputs, outputs)
+    inputs.clear()
+    outputs.clear()
     await sides.settle()
     assert sides.used == (0, 0, 0)
 

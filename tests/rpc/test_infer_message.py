@@ -73,6 +73,13 @@ def test_message_that_is_cut_short_is_refused(cut: int) -> None:
         parse_infer(request([bytes(2 * LARGE)]).SerializeToString()[:-cut])
 
 
+def test_any_number_of_fields_is_understood() -> None:
+    """Those of many fields by protobuf alone, whose loops are quicker."""
+    for count in (0, 1000, 1025, 5000):
+        filled = b"\x0a\x00" * count + data(request([b"abc"]))
+        assert seen(InferReader().read(filled)) == seen(InferReader().read(data(request([b"abc"]))))
+
+
 @given(st.binary(max_size=64))
 def test_what_is_no_request_is_refused_as_protobuf_refuses_it(garbage: bytes) -> None:
     data = garbage + bytes(LARGE)

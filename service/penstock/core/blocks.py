@@ -56,7 +56,11 @@ class Blocks:
         order = max((size - 1).bit_length(), _SMALLEST)
         with self._lock:
             self._sort()
-            offset = self._find(order)
+            offset = self._reused(order)
+            if offset is None:
+                offset = self._fresh(order)
+            if offset is None:
+                order, offset = self._larger(order)
             if offset is not None:
                 self._orders[offset] = order
             return offset
@@ -74,12 +78,25 @@ class Blocks:
             finally:
                 self._lock.release()
 
-    def _find(self, order: int) -> int | None:
+    def _reused(self, order: int) -> int | None:
         if warm := self._warm[order]:
             self._kept -= 1 << order
             return warm.pop()
         if cold := self._cold[order]:
             return cold.pop()
+        return None
+
+    def _larger(self, order: int) -> tuple[int, int | None]:
+        """The smallest free block that is larger, where all room has been made into blocks.
+
+        What is not written to takes no memory.
+        """
+        for larger in sorted({*self._warm, *self._cold}):
+            if larger > order and (offset := self._reused(larger)) is not None:
+                return larger, offset
+        return order, None
+
+    def _fresh(self, order: int) -> int | None:
         offset = self._end
         if offset + (1 << order) > self._size:
             return None

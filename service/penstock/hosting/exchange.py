@@ -127,16 +127,23 @@ class Exchange:
         They are sent, or else `keep_parts` is told.
         """
         parts: dict[str, Tensor] = {}
-        for given in inputs.values():
-            view = self._view(given.buffer)
-            if view is None:
-                continue
-            for name, tensor in outputs.items():
-                if name not in parts and (part := part_of(tensor, given, view)) is not None:
-                    parts[name] = part
-                    view.returning = True
-                    break  # it can come back once
+        try:
+            for given in inputs.values():
+                if (view := self._view(given.buffer)) is not None:
+                    self._claim(view, given, outputs, parts)
+        except BaseException:  # what a model answers may not even have bytes
+            self.keep_parts(parts)
+            raise
         return {**outputs, **parts} if parts else outputs
+
+    def _claim(
+        self, view: View, given: Tensor, outputs: Mapping[str, Tensor], parts: dict[str, Tensor]
+    ) -> None:
+        for name, tensor in outputs.items():
+            if name not in parts and (part := part_of(tensor, given, view)) is not None:
+                parts[name] = part
+                view.returning = True
+                return  # it can come back once
 
     def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:
         """These are not sent after all."""

@@ -12,7 +12,7 @@ from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference, answered
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.connection import Connection
-from penstock.hosting.opening import opened
+from penstock.hosting.opening import open_or_kill
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
 from penstock.hosting.services import ModelServices
@@ -123,7 +123,7 @@ class ProcessInstance:
 
     async def _connect(self) -> Connection:
         connection = Connection(self._spec, self._context, self._reaper, self._services)
-        await opened(connection)
+        await open_or_kill(connection)
         return connection
 
     async def _supervise(self) -> None:

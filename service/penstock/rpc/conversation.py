@@ -85,17 +85,14 @@ class Conversation:
                 await answers.word()
 
     async def _room_to_write(self) -> None:
-        if self._context.writes_at_once and not self._answers.direct:
+        if self._answers.blocked:
             await self._context.writable()
-            self._answers.direct = True
+            self._answers.unblock()
 
     async def _say(self, answer: StreamAnswer) -> None:
-        context = self._context
         message = self._answers.take(answer)
-        if message is not None and context.writes_at_once:
-            self._answers.direct = context.write_nowait(message)
-        elif message is not None:
-            await context.write(message)
+        if message is not None and not self._answers.write_nowait(message):
+            await self._context.write(message)
         self._answers.said(answer)
 
 

@@ -19,6 +19,8 @@ _MOST = 256
 """Forms that are kept, and lengths of messages that came before."""
 _LONGEST = 1024
 """Bytes of a head that is worth keeping."""
+_MOST_FIELDS = 1024
+"""Fields of a message up to which it is cut here: a client may fill a megabyte with empty ones."""
 _ALIKE = 8
 """Forms that messages of one length and beginning are compared with, and such beginnings' sizes."""
 _NO_FORMS: dict[int, dict[bytes, list[RequestForm]]] = {}
@@ -153,7 +155,9 @@ def _places(
 def _first(beginning: memoryview) -> int:
     """Where the first raw contents begin in a message that begins so; 0 if they do later."""
     at, end = 0, len(beginning)
-    while at < end:
+    for _ in range(_MOST_FIELDS):
+        if at >= end:
+            return 0
         tag = beginning[at]
         length = _length(beginning, at + 1)
         if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
@@ -168,12 +172,15 @@ def _first(beginning: memoryview) -> int:
 def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
     """The size of all before the raw contents, and where each of these begins and ends.
 
-    `None` where they are not last of all, or where a field has a number that no field of ours has.
+    `None` where they are not last of all, where a field has a number that no field of ours has, or
+    where there are so many fields that protobuf reads them sooner.
     """
     view = memoryview(data)
     at, end = 0, len(view)
     head, spans = end, list[tuple[int, int]]()
-    while at < end:
+    for _ in range(_MOST_FIELDS):
+        if at >= end:
+            return head, spans
         start, tag = at, view[at]
         length = _length(view, at + 1)
         if length is None or tag & 7 != _LENGTH_DELIMITED or tag >= _ONE_BYTE:
@@ -187,7 +194,7 @@ def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
             head = min(head, start)
             spans.append((at, at + size))
         at += size
-    return head, spans
+    return None
 
 
 def _length(view: memoryview, at: int) -> tuple[int, int] | None:

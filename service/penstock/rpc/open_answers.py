@@ -31,8 +31,8 @@ class OpenAnswers:
     """Decides what is written next, and writes at once what nothing stands before.
 
     Answers of models that answer once take turns in the order of their requests (GP-16); those of
-    decoupled models speak when they have something to say. `direct` is whether the transport
-    takes a message now, without waiting; `failure` is what the whole call is to end with.
+    decoupled models speak when they have something to say. `failure` is what the whole call is to
+    end with.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OpenAnswers:
         self._ready: FairQueue[StreamAnswer] = FairQueue()
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
-        self.direct = context.writes_at_once
+        self._at_once = self._direct = context.writes_at_once
         self.failure: Exception | None = None
 
     def __bool__(self) -> bool:
@@ -64,6 +64,15 @@ class OpenAnswers:
     def queued(self) -> bool:
         """Whether somebody waits for a turn."""
         return bool(self._ready)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a transport that takes messages at once has no room for another."""
+        return self._at_once and not self._direct
+
+    def unblock(self) -> None:
+        """The transport has room again."""
+        self._direct = True
 
     # -- who waits ----------------------------------------------------------------------------
 
@@ -132,6 +141,12 @@ class OpenAnswers:
             raise answer.error
         return message
 
+    def write_nowait(self, message: bytes) -> bool:
+        """Write if the transport takes messages at once; whether it does."""
+        if self._at_once:
+            self._direct = self._context.write_nowait(message)
+        return self._at_once
+
     def said(self, answer: StreamAnswer) -> None:
         """The message is written: it was the last word, or there is more."""
         if answer.done:
@@ -145,7 +160,7 @@ class OpenAnswers:
             return
         if answer.ordered and answer is not self._ordered[0]:
             return
-        if self.direct and not self._ready:
+        if self._direct and not self._ready:
             self._say_at_once(answer)
         else:
             self._queue(answer)
@@ -163,9 +178,10 @@ class OpenAnswers:
             self.failure = error
             self.wake_writer()
             return
-        if message is not None and not self._context.write_nowait(message):
-            self.direct = False
-            self.wake_writer()
+        if message is not None:
+            self.write_nowait(message)
+            if not self._direct:
+                self.wake_writer()
         self.said(answer)
 
     def _late(self, error: InferenceError) -> bool:
