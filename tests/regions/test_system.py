@@ -158,9 +158,18 @@ def test_memory_stays_mapped_for_who_looks_at_it(memory: PosixMemory) -> None:
 
 
 def test_closing_gives_memory_and_descriptor_back(memory: PosixMemory) -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))
+    before = _descriptors(memory), _maps(memory)
     region = opened(memory)
+    assert _maps(memory) == before[1] + 1
     region.close()
     region.close()
-    assert memory.key not in Path("/proc/self/maps").read_text().replace("(deleted)", "").split()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert (_descriptors(memory), _maps(memory)) == before
+
+
+def _descriptors(memory: PosixMemory) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(os.path.islink(link) and memory.key in os.readlink(link) for link in links)
+
+
+def _maps(memory: PosixMemory) -> int:
+    return Path("/proc/self/maps").read_text().count(memory.key)

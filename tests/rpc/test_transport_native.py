@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import mmap
 import shutil
 import ssl
@@ -23,6 +24,7 @@ from penstock.http2.errors import ErrorCode
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
+from penstock.rpc.native.requests import UnaryCall
 from penstock.rpc.transport_native import open_native
 from penstock.settings import GrpcSettings, KeepaliveSettings
 from rpc.certificates import tls, write_certificates
@@ -250,6 +252,31 @@ async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[b
         answer = await _until(client, reader, writer, h2.events.ResponseReceived)
         assert dict(answer.headers)[b"grpc-status"] == b"4"
         writer.close()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_call_that_is_refused_before_it_came_whole_is_forgotten(apart: bool) -> None:
+    """No timer keeps it, and its connection, until a deadline that may be years away."""
+    before = _calls()
+    async with open_native([Handlers().service()], LOCAL, Countdown(0)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        client.initiate_connection()
+        client.send_headers(1, [*_head("/s/echo"), ("grpc-timeout", "1000H")])
+        if apart:
+            client.ping(b"are you?")
+            await _until(client, reader, writer, h2.events.PingAckReceived)
+            assert _calls() == before + 1
+        client.send_data(1, b"\0\xff\xff\xff\xff")  # longer than any message may be
+        answer = await _until(client, reader, writer, h2.events.ResponseReceived)
+        assert dict(answer.headers)[b"grpc-status"] == b"8"
+        writer.close()
+    assert _calls() == before
+
+
+def _calls() -> int:
+    gc.collect()
+    return sum(isinstance(thing, UnaryCall) for thing in gc.get_objects())
 
 
 async def test_old_connection_is_asked_to_leave_and_closed() -> None:

@@ -253,6 +253,7 @@ class Call(Stream):
         """End with an error, after what was written."""
         if self.closed or self.finished:
             return
+        self._stop_timer()  # which would keep the call until then
         if self._packing is not None and self._packing.busy:
             self._packing.then(partial(self.fail, status, *extra))
             return

@@ -92,7 +92,7 @@ class UnaryCall(ReadingCall):
 
     def await_rest(self) -> None:
         """What came is dealt with; what is missing of the request has to come in time."""
-        if not (self.remote_ended or self.closed):
+        if not (self.remote_ended or self.closed or self.finished):
             assert self.deadline is not None
             self._timer = self._shell.loop.call_at(self.deadline, self._expired)
 
