@@ -63,8 +63,8 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-test: .venv/.test vllm check $(if $(COMPILES),test-compiled)  ## run every check and every test
-	@$(if $(COMPILES),,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
+test: .venv/.test vllm check  ## run every check and every test
+	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
 	@$(BIN)/pytest -q -rs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -138,6 +139,16 @@ async def test_many_strings_are_written_in_steps() -> None:
     values = [b"%d" % number for number in range(5000)]
     parts = await tensor_to_text("OUT", Tensor.from_strings(values))
     assert json.loads(b"".join(parts)) == [value.decode() for value in values]
+
+
+async def test_others_have_their_turns_and_nobody_waits_for_what_is_not_wanted() -> None:
+    tensor = Tensor.from_numpy(np.zeros(1 << 20))
+    writing = asyncio.create_task(tensor_to_text("OUT", tensor))
+    await asyncio.sleep(0)
+    assert not writing.done()
+    writing.cancel()
+    await asyncio.sleep(0)
+    assert writing.cancelled()
 
 
 @given(st.lists(st.binary()))

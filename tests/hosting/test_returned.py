@@ -157,6 +157,7 @@ async def test_one_input_that_is_two_outputs_is_copied() -> None:
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
     outputs = {name: Tensor.from_numpy(inputs["x"].numpy()) for name in "yz"}
     got = sides.answered(inputs, outputs)
+    assert all(isinstance(spec[4], int) for spec in sides.specs)  # both lie in the model's arena
     assert got["y"].numpy().tolist() == got["z"].numpy().tolist() == _array().tolist()
     del got
     await sides.settle()

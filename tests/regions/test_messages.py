@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from penstock.http2.grpc_messages import CHOSEN_FROM
 from penstock.regions.messages import WORTH, MessageMemory
 
 MIB = 1 << 20
@@ -25,6 +26,10 @@ def _reserve(memory: MessageMemory, size: int, contents: int = 0) -> memoryview:
 
 def _at(data: memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
+
+
+def test_memory_is_asked_for_as_soon_as_it_is_worth_it() -> None:
+    assert WORTH == CHOSEN_FROM
 
 
 @pytest.mark.parametrize("contents", [0, 1, 5, 63, 64, 100])

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import h2.config
 import h2.connection
+import numpy as np
 import pytest
 
 from hosting.puppets import eventually
@@ -33,6 +34,7 @@ class Echo:
     def __init__(self) -> None:
         self.memory = MessageMemory()
         self.most = 0
+        self.addresses = set[int]()
 
     def service(self) -> Service:
         kinds = bytes, bytes
@@ -56,6 +58,7 @@ class Echo:
         return memory
 
     async def unary(self, request: Any, _: RpcContext) -> Reply:
+        self.addresses.add(np.frombuffer(request, np.uint8).ctypes.data)
         return [request]
 
     async def stream(self, requests: AsyncIterator[Any], context: RpcContext) -> None:
@@ -120,7 +123,7 @@ async def test_what_comes_is_what_was_sent_and_nothing_stays(size: int) -> None:
 
 
 async def test_memory_is_reused_hot() -> None:
-    """One block does for requests that follow each other."""
+    """A block or two do for requests that follow each other."""
     echo = Echo()
     async with (
         open_native([echo.service()], _LOCAL, Countdown(0)) as port,
@@ -129,4 +132,4 @@ async def test_memory_is_reused_hot() -> None:
         unary: Any = channel.unary_unary("/s/unary", bytes, bytes)
         for _ in range(20):
             await unary(pb.ModelInferRequest(raw_input_contents=[bytes(_SIZE)]).SerializeToString())
-        assert echo.most <= 2
+        assert len(echo.addresses) <= 2  # one may still be written to the client

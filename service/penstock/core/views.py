@@ -16,24 +16,42 @@ it."""
 
 
 class View:
-    """A block that is looked at. While it is `returning`, a response says that it comes back."""
+    """A block that is looked at, through `array`.
 
-    __slots__ = ("_memory", "_on_end", "array", "block", "offset", "own", "returning")
+    While it is `returning`, a response says that it comes back. With `own` its memory is not that
+    of the block itself.
+    """
+
+    __slots__ = ("_array", "_memory", "_on_end", "block", "offset", "own", "returning")
 
     def __init__(
-        self, block: Block, memory: memoryview, offset: int, on_end: Callable[[Any], None]
+        self,
+        block: Block,
+        memory: memoryview,
+        offset: int,
+        array: weakref.ref[object],
+        on_end: Callable[[Any], None],
+        *,
+        own: bool,
     ) -> None:
         self.block = block
-        self._on_end = on_end
-        self.own = False
+        self.offset = offset
+        self.own = own
         self.returning = False
         self._memory = memory
-        self.offset = offset
-        self.array: weakref.ref[object] | None = None
+        self._array = array
+        self._on_end = on_end
+
+    def claim(self) -> None:
+        """A response is to bring it back; it says whether it can with `hold`."""
+        self.returning = True
 
     def hold(self) -> object | None:
-        """If somebody still looks at it, what he looks at: it comes back when he is done."""
-        array = None if self.array is None else self.array()
+        """If somebody still looks at it, what he looks at: it comes back when he is done.
+
+        The response that has claimed it must not bring it back then.
+        """
+        array = self._array()
         if array is not None:
             self.returning = False
         return array
@@ -69,10 +87,8 @@ class Views:
         array = np.frombuffer(memory, np.uint8, size, offset)
         # numpy keeps `array` as the base of every view of it, so its end is the end of them all.
         key, data = id(array), array.data
-        view = View(block, memory, offset, self._on_end)
-        view.array = weakref.ref(array, lambda _: self._ended(key))
-        view.own = own
-        self._open[key] = view
+        seen = weakref.ref[object](array, lambda _: self._ended(key))
+        self._open[key] = View(block, memory, offset, seen, self._on_end, own=own)
         return data
 
     def find(self, data: Buffer) -> View | None:

@@ -113,7 +113,7 @@ class Exchange:
     def _place_part(self, tensor: InputPart) -> Where:
         """The memory of an input, if nobody here sees it any more; else the place of a copy."""
         view = tensor.view
-        seen = view.hold()
+        seen = view.hold()  # for as long as it is copied
         if seen is not None:
             return self._place(tensor.buffer)
         block = view.block
@@ -142,7 +142,7 @@ class Exchange:
         for name, tensor in outputs.items():
             if name not in parts and (part := part_of(tensor, given, view)) is not None:
                 parts[name] = part
-                view.returning = True
+                view.claim()
                 return  # it can come back once
 
     def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:

@@ -1,9 +1,9 @@
 """Memory lent to a model process: it maps a region once, and tensors stay in it.
 
 It is memory of a client's, what another model process has written, or the messages that requests
-came in, which are theirs alone. The server offers a region
-when a request first has a tensor in it, and copies tensors until the process says that it has
-mapped the region; a process that cannot is sent copies for ever.
+came in, which are theirs alone. The server offers a region when a request first has a tensor in
+it, and copies tensors until the process says that it has mapped the region; a process that cannot
+is sent copies for ever.
 """
 
 from __future__ import annotations

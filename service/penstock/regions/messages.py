@@ -13,7 +13,8 @@ from penstock.core.tensor import Buffer
 from penstock.core.views import Views
 
 WORTH = 32 << 10
-"""Bytes of a message from which this costs less than a copy of its tensors."""
+"""Bytes of a message from which this costs less than a copy of its tensors. HTTP/2 asks for memory
+from as many on (`CHOSEN_FROM`)."""
 
 _LARGEST = 64 << 20
 """Bytes of a message up to which all of its memory is set aside when it begins."""
@@ -58,7 +59,7 @@ class MessageMemory(Region):
         return SharedFile(self._descriptor, 0, self.byte_size)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        return HostSlice(self, offset, self._bytes[offset : offset + size])
+        raise AssertionError("whoever has a message knows where its tensors lie")
 
     def reserve(self, size: int, contents: int) -> memoryview | None:
         """Memory for a message whose first tensor begins at `contents`; `None` for want of room."""

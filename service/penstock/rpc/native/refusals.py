@@ -19,7 +19,7 @@ class Refused(Call):
         elif head.refusal:
             self.fail(StatusError(StatusCode.INTERNAL, head.refusal))
         elif self._method is NO_METHOD:
-            self.fail(StatusError(StatusCode.UNIMPLEMENTED, ""))
+            self.run(self._method.handler(None, self))
         else:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, text), responses.ACCEPT)

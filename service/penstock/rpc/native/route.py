@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.message import Message
 
 from penstock.http2.grpc_requests import CallHead
-from penstock.rpc.context import Method, RpcContext
+from penstock.rpc.context import Method, RpcContext, StatusError
+from penstock.rpc.status import StatusCode
 
 if TYPE_CHECKING:
     from penstock.rpc.native.call import Call
     from penstock.rpc.native.shell import Shell
 
 
-async def _nothing(_: Any, __: RpcContext) -> None:
-    raise NotImplementedError("a call without a method is not run")
+async def _unimplemented(_: Any, __: RpcContext) -> None:
+    raise StatusError(StatusCode.UNIMPLEMENTED, "")
 
 
-NO_METHOD = Method("", Message, Message, _nothing)
-"""Stands where a route has no method."""
+NO_METHOD = Method("", Message, Message, _unimplemented, eager=True)
+"""Answers calls of what nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
