@@ -24,7 +24,8 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
-COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc backends/python)
+COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc) \
+	$(addprefix tests/backends/,language_model openvino_genai python)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
@@ -37,6 +38,10 @@ ifdef PIP_CERT
 export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
 export UV_HTTP_TIMEOUT ?= 300
+# Who has no home keeps here what uv and pip download.
+ifneq ($(shell test -n "$$XDG_CACHE_HOME" || test -w "$${HOME:-/nonexistent}" || echo none),)
+export XDG_CACHE_HOME := $(CURDIR)/.cache
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install serve demo test check vllm wheel test-compiled clean

@@ -32,6 +32,8 @@ _OPTIONS = [
 _OPTIMISATION = "2"  # 3 was no faster, and takes longer to compile
 # All modules make one library, which lies in the package, where model processes find it too.
 _LIBRARY = "penstock._compiled"
+_ROOTS = {"penstock": "service/penstock", "penstock_backends": "backends/penstock_backends"}
+"""Where the sources of the packages are."""
 
 
 class CompiledModules(BuildHookInterface[BuilderConfig]):
@@ -44,10 +46,10 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         if not _asked() or version == "editable":
             return
         _need_compiler()
-        sources = Path(self.root, "service")
-        modules = selected(sources, self.config["compiled"], self.config["interpreted"])
         output = Path(self.root, "build", f"{get_platform()}-{sys.implementation.cache_tag}")
-        for file in compile_modules(sources, modules, output):
+        sources = side_by_side(Path(self.root), output / "sources")
+        modules = selected(sources, self.config["compiled"], self.config["interpreted"])
+        for file in compile_modules(Path(self.root), sources, modules, output):
             build_data["force_include"][str(file)] = str(file.relative_to(output / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -66,6 +68,16 @@ def _need_compiler() -> None:
         sys.exit(f"PENSTOCK_COMPILE=1 needs the headers of Python, and {headers} has none")
 
 
+def side_by_side(root: Path, folder: Path) -> Path:
+    """A folder with the packages as they lie in site-packages: links to their sources."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, source in _ROOTS.items():
+        link = folder / name
+        link.unlink(missing_ok=True)
+        link.symlink_to(root / source)
+    return folder
+
+
 def selected(sources: Path, compiled: Sequence[str], interpreted: Mapping[str, str]) -> list[str]:
     """The modules to compile, as paths below `sources`. Each pattern must stand for something."""
 
@@ -79,7 +91,7 @@ def selected(sources: Path, compiled: Sequence[str], interpreted: Mapping[str, s
     return sorted(str(path.relative_to(sources)) for path in wanted)
 
 
-def compile_modules(sources: Path, modules: Sequence[str], output: Path) -> list[Path]:
+def compile_modules(root: Path, sources: Path, modules: Sequence[str], output: Path) -> list[Path]:
     """Translate to C, compile, and say what files came of it, below `output/lib`."""
     # Both come with the requirements, so only where something is compiled.
     from mypyc.build import mypycify
@@ -89,7 +101,7 @@ def compile_modules(sources: Path, modules: Sequence[str], output: Path) -> list
     # From here, tracebacks name files as they lie in site-packages.
     with chdir(sources):
         extensions = mypycify(
-            [f"--config-file={sources.parent}/pyproject.toml", *_OPTIONS, *modules],
+            [f"--config-file={root}/pyproject.toml", *_OPTIONS, *modules],
             opt_level=_OPTIMISATION,
             debug_level="0",
             multi_file=True,

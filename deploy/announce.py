@@ -2,7 +2,7 @@
 
     python deploy/announce.py PROCESS PORT
 
-Ends quietly when the process does.
+Ends quietly when the process does, and when another server has the port already.
 """
 
 import json
@@ -16,7 +16,10 @@ import urllib.request
 
 def main(process: int, port: int) -> None:
     address = f"http://localhost:{port}"
-    while not ready(f"{address}/v2/health/ready"):
+    health = f"{address}/v2/health/ready"
+    if ready(health):  # that one is not ours, which has just been started and will find no port
+        return
+    while not ready(health):
         if not alive(process):
             return
         time.sleep(0.2)

@@ -1,8 +1,9 @@
 """Language-model engines without a server: the floor of the `tokens` scenario.
 
-    python -m loadtest.engines ENGINE MODEL_DIRECTORY STREAMS SECONDS
+    python -m loadtest.engines ENGINE MODEL_DIRECTORY STREAMS ROUNDS
 
-Prints one line of JSON. Runs in the engine's own environment, so it imports nothing of ours.
+On each stream so many requests follow each other. Prints one line of JSON. Runs in the engine's
+own environment, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Tally:
         }
 
 
-def openvino_genai(directory: Path, streams: int, seconds: float) -> dict[str, float]:
+def openvino_genai(directory: Path, streams: int, rounds: int) -> dict[str, float]:
     """The continuous batching pipeline, stepped in a loop that does nothing else."""
     import numpy as np
     import openvino as ov
@@ -81,12 +82,12 @@ def openvino_genai(directory: Path, streams: int, seconds: float) -> dict[str, f
                 del live[number]
                 tally.finished += 1
 
-    return _closed_loop(streams, seconds, tally, add, step, live)
+    return _closed_loop(streams, rounds, tally, add, step, live)
 
 
 def _closed_loop(
     streams: int,
-    seconds: float,
+    rounds: int,
     tally: Tally,
     add: Callable[[int], None],
     step: Callable[[], None],
@@ -94,23 +95,23 @@ def _closed_loop(
 ) -> dict[str, float]:
     number = 0
     start, cpu = time.perf_counter(), time.process_time()
-    while live or time.perf_counter() - start < seconds:
-        while len(live) < streams and time.perf_counter() - start < seconds:
+    while live or number < streams * rounds:
+        while len(live) < streams and number < streams * rounds:
             number += 1
             add(number)
         step()
     return tally.result(time.perf_counter() - start, time.process_time() - cpu)
 
 
-def vllm(directory: Path, streams: int, seconds: float) -> dict[str, float]:
+def vllm(directory: Path, streams: int, rounds: int) -> dict[str, float]:
     """`AsyncLLM`, with as many consumers as streams."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    return asyncio.run(_vllm(directory, streams, seconds))
+    return asyncio.run(_vllm(directory, streams, rounds))
 
 
-async def _vllm(directory: Path, streams: int, seconds: float) -> dict[str, float]:
+async def _vllm(directory: Path, streams: int, rounds: int) -> dict[str, float]:
     from vllm import AsyncEngineArgs, SamplingParams
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -122,12 +123,9 @@ async def _vllm(directory: Path, streams: int, seconds: float) -> dict[str, floa
         max_tokens=_TOKENS, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
     )
     tally = Tally()
-    end = 0.0
 
-    async def consume(stream: int) -> None:
-        number = 0
-        while time.perf_counter() < end:
-            number += 1
+    async def consume(stream: int, rounds: int) -> None:
+        for number in range(rounds):
             start, begun = time.perf_counter(), False
             async for _ in engine.generate(_PROMPT, sampling, f"{stream}-{number}"):
                 if not begun:
@@ -135,12 +133,10 @@ async def _vllm(directory: Path, streams: int, seconds: float) -> dict[str, floa
                     tally.firsts.append(time.perf_counter() - start)
             tally.finished += 1
 
-    end = time.perf_counter() + 0.1
-    await consume(-1)
+    await consume(-1, 1)
     tally = Tally()
     start, cpu = time.perf_counter(), _family_cpu()
-    end = start + seconds
-    await asyncio.gather(*map(consume, range(streams)))
+    await asyncio.gather(*(consume(stream, rounds) for stream in range(streams)))
     result = tally.result(time.perf_counter() - start, _family_cpu() - cpu)
     engine.shutdown(timeout=1)
     return result
@@ -166,4 +162,4 @@ def _cpu(pid: int) -> float:
 
 if __name__ == "__main__":
     engines = {"openvino_genai": openvino_genai, "vllm": vllm}
-    print(json.dumps(engines[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
+    print(json.dumps(engines[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))

@@ -27,15 +27,22 @@ _CONNECTIONS = 4
 class Load:
     """`in_flight` loops that call for `seconds`; a message is a serialized `ModelInferRequest`.
 
-    Where there are `further` messages, calls take them in turns.
+    Where there are `further` messages, calls take them in turns. With `rounds` each loop calls so
+    many times instead, so that none is cut off at the end.
     """
 
     target: str
     message_file: str
     in_flight: int
-    seconds: float
+    seconds: float = 0.0
     stream: bool = False
     further: tuple[str, ...] = ()
+    rounds: int = 0
+
+    @property
+    def calls(self) -> int:
+        """How many in all, where that is said."""
+        return self.rounds * self.in_flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +82,20 @@ def run_h2load(load: Load) -> Outcome:
         command = ["h2load", "--threads=1", f"--clients={connections}"]
         command += [f"--max-concurrent-streams={load.in_flight // connections}"]
         command += [
-            f"--duration={load.seconds * 1000:.0f}ms",
+            f"--requests={load.calls}" if load.calls else f"--duration={load.seconds * 1000:.0f}ms",
             f"--data={body}",
             f"--log-file={log}",
         ]
         command += ["--window-bits=24", "--connection-window-bits=24"]
         command += ["--header=content-type: application/grpc", "--header=te: trailers"]
         url = f"http://{load.target}{_SERVICE}{method}"
+        start = time.perf_counter()
         subprocess.run([*command, url], check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - start if load.calls else load.seconds
         rows = [line.split("\t") for line in log.read_text().splitlines()]
     latencies = [int(microseconds) / 1e6 for _, status, microseconds in rows if status == "200"]
     p50, p99 = (_percentile(latencies, share) * 1e3 for share in (0.5, 0.99))
-    return Outcome(len(latencies), 0, load.seconds, p50, p99, 0.0)
+    return Outcome(len(latencies), 0, seconds, p50, p99, 0.0)
 
 
 def run_python(load: Load) -> Outcome:
@@ -127,7 +136,11 @@ class _Worker:
         raise NotImplementedError
 
     async def loop(self, channel: grpc.aio.Channel, end: float) -> None:
-        """Call again and again until the time is up."""
+        """Call again and again until the time is up, or as often as is asked for."""
+        if self.load.rounds:
+            for _ in range(self.load.rounds):
+                await self.once(channel)
+            return
         while time.perf_counter() < end:
             await self.once(channel)
 

@@ -12,11 +12,12 @@ from pathlib import Path
 Row = Mapping[str, float | str]
 
 
-def arguments(description: str | None) -> argparse.ArgumentParser:
-    """The options that every scenario has."""
+def arguments(description: str | None, *, timed: bool = True) -> argparse.ArgumentParser:
+    """The options that scenarios have; those that count their calls are not `timed`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=3, help="runs of which the median counts")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
+    if timed:
+        parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     return parser
 

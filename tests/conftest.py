@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import settings
 
 from fakes import InstallBackend
+from penstock.regions.registry import Regions
+from posix_memory import PosixMemory, posix_memory
 
 # Examples take as long as a busy machine makes them; tests that hang are ended by pytest.
 settings.register_profile("penstock", deadline=None)
@@ -41,3 +44,19 @@ def install_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstallB
         monkeypatch.syspath_prepend(info.parent)
 
     return install
+
+
+@pytest.fixture
+def memory() -> Iterator[PosixMemory]:
+    """Shared memory of a client's."""
+    with posix_memory() as memory:
+        yield memory
+
+
+@pytest.fixture
+def regions(memory: PosixMemory) -> Iterator[Regions]:
+    """One region, `r`, of 64 bytes of it."""
+    regions = Regions(allowed=True)
+    regions.register_system("r", memory.key, 0, 64)
+    yield regions
+    regions.close()

@@ -41,10 +41,10 @@ def write_message(directory: Path) -> str:
 
 
 def engine_alone(
-    python: str, engine: str, model: Path, streams: int, seconds: float
+    python: str, engine: str, model: Path, streams: int, rounds: int
 ) -> dict[str, float]:
     """Tokens a second and time to first token of the engine in a process of its own."""
-    command = [python, "-m", "loadtest.engines", engine, str(model), str(streams), str(seconds)]
+    command = [python, "-m", "loadtest.engines", engine, str(model), str(streams), str(rounds)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -72,8 +72,9 @@ def main() -> None:
 
 
 def _options() -> argparse.ArgumentParser:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, timed=False)
     parser.add_argument("--engine", choices=("openvino_genai", "vllm"), default="openvino_genai")
+    parser.add_argument("--calls", type=int, default=8, help="requests on each stream")
     parser.add_argument("--python", default=sys.executable, help="the engine's interpreter")
     return parser
 
@@ -87,10 +88,10 @@ def _row(
 ) -> Row:
     """One after the other: two engines at once would measure each other."""
     model = directory / "models" / "tiny_llm" / "1"
-    alone = engine_alone(options.python, options.engine, model, streams, options.seconds)
+    alone = engine_alone(options.python, options.engine, model, streams, options.calls)
     with penstock(directory / "models", *server_arguments) as server:
-        load = Load(server.target, message, streams, options.seconds, stream=True)
-        first = run_python(replace(load, seconds=options.seconds / 2)).first_p50
+        load = Load(server.target, message, streams, stream=True, rounds=options.calls)
+        first = run_python(replace(load, rounds=max(1, options.calls // 4))).first_p50
         ours, cpu = _measured(server, load)
     rate = ours.calls * _TOKENS / ours.seconds
     return {

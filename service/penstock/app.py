@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from typing import NoReturn
 
@@ -20,7 +19,6 @@ from penstock.core.custom_metrics import CustomMetrics
 from penstock.frontends import open_frontends
 from penstock.models.polling import RepositoryPoller
 from penstock.models.server import InferenceServer
-from penstock.models.views import ModelIndexEntry
 from penstock.opening import (
     ExitTimeoutError,
     open_repository,
@@ -28,12 +26,9 @@ from penstock.opening import (
     open_server,
 )
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
+from penstock.start_tables import show_backends, show_models
 from penstock.startup import StartError, check_ports, check_repository, open_log
-from penstock.telemetry import logging as server_log
 from penstock.telemetry.metrics import OwnNames
-from penstock.telemetry.tables import table
-
-logger = logging.getLogger(__name__)
 
 
 def run(settings: Settings) -> int:
@@ -121,7 +116,8 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
         await asyncio.wait([loading])
         return
     failures = loading.result()
-    _show_models([entry for entry in await server.index() if entry.state])
+    show_backends(server.backends(), settings)
+    show_models([e for e in await server.index() if e.state], server.model_names())
     if failures and settings.repository.exit_on_error:
         raise StartError("creating server: Internal - failed to load all models")
 
@@ -131,12 +127,6 @@ async def _names(server: InferenceServer, settings: Settings) -> list[str]:
     if not settings.repository.loads_everything:
         return list(settings.repository.startup_models)
     return [entry.name for entry in await server.index()]
-
-
-def _show_models(entries: Sequence[ModelIndexEntry]) -> None:
-    """The table of models and what became of them (contract M-18)."""
-    rows = [(e.name, e.version, ": ".join(filter(None, (e.state, e.reason)))) for e in entries]
-    server_log.log_table(logger, table(("Model", "Version", "Status"), rows))
 
 
 def _stop(number: int, stop: asyncio.Event) -> None:

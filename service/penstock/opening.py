@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from penstock import __version__
 from penstock.caching import ResponseCache
@@ -91,7 +90,7 @@ async def open_server(
 
 
 def open_repository(settings: RepositorySettings) -> ModelRepository:
-    return ModelRepository([Path(path) for path in settings.paths], settings.config_name)
+    return ModelRepository(settings.paths, settings.config_name)
 
 
 async def open_response_cache(

@@ -173,14 +173,20 @@ class TraceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSettings:
-    """`config`: settings by backend; those under the empty name are for every backend."""
+    """`config`: settings by backend; those under the empty name are for every backend.
 
-    directory: str = "/opt/tritonserver/backends"
+    `directory` is where backends made of a `model.py` lie; empty for none.
+    """
+
+    directory: str = ""
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def of(self, backend: str) -> dict[str, str]:
-        """What one backend is told."""
-        return {**self.config.get("", {}), **self.config.get(backend, {})}
+        """What one backend is told; the directory is the same for all of them."""
+        common = self.config.get("", {})
+        directory = self.directory or common.get("backend-directory", "")
+        place = {"backend-directory": directory} if directory else {}
+        return {**common, **self.config.get(backend, {}), **place}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
-from pathlib import Path
 
+from penstock.core.errors import InferenceError
+from penstock.models.attempt import word
+from penstock.models.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log
 
@@ -23,10 +25,11 @@ def open_log(settings: LogSettings) -> None:
 
 
 def check_repository(settings: RepositorySettings) -> None:
-    """Find a repository that does not exist."""
-    for path in settings.paths:
-        if not Path(path).exists():
-            raise StartError(f"creating server: Internal - failed to stat file {path}")
+    """Find a repository that is no folder here."""
+    try:
+        ModelRepository(settings.paths)
+    except InferenceError as error:
+        raise StartError(f"creating server: {word(error)} - {error}") from error
 
 
 def check_ports(settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -141,12 +142,15 @@ def test_a_model_that_cannot_be_loaded_ends_the_start(small: Path, tmp_path: Pat
     assert log.endswith("error: creating server: Internal - failed to load all models\n")
 
 
-@pytest.mark.contract("M-04", "CL-07")
+@pytest.mark.contract("M-04", "M-14", "M-18", "CL-07")
 def test_without_exit_on_error_the_others_serve(small: Path, tmp_path: Path) -> None:
     shutil.rmtree(small / "simple" / "1")
     with serving(small, tmp_path / "log", "--exit-on-error=false") as server:
         assert status_of(server, "/v2/models/tiny_llm/ready") == 200
         assert status_of(server, "/v2/models/simple/ready") == 400
+    log = (tmp_path / "log").read_text()
+    assert "failed to load model 'simple': at least one version must be available" in log
+    assert re.search(r"^\| simple +\| - +\| Not loaded: No model version was found \|$", log, re.M)
 
 
 def test_an_unsupported_field_is_refused_by_name(small: Path, tmp_path: Path) -> None:

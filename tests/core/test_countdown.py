@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from penstock.core.countdown import Countdown
 
 
-def test_a_countdown_runs_from_the_first_look() -> None:
-    countdown = Countdown(0.2)
-    time.sleep(0.1)
-    assert countdown.left() > 0.15
+class Clock:
+    """A clock that stands still unless the test puts it forward."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_a_countdown_that_was_started_runs_and_ends_at_zero() -> None:
-    countdown = Countdown(0.02)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+def test_a_countdown_runs_from_the_first_look(clock: Clock) -> None:
+    countdown = Countdown(8.0)
+    clock.now += 5.0
+    assert countdown.left() == 8.0
+    clock.now += 3.0
+    assert countdown.left() == 5.0
+
+
+def test_a_countdown_that_was_started_runs_and_ends_at_zero(clock: Clock) -> None:
+    countdown = Countdown(8.0)
     countdown.start()
-    time.sleep(0.03)
+    clock.now += 5.0
+    assert countdown.left() == 3.0
+    clock.now += 5.0
     assert countdown.left() == 0.0
 
 
-def test_starting_again_gives_no_more_time() -> None:
-    countdown = Countdown(0.05)
+def test_starting_again_gives_no_more_time(clock: Clock) -> None:
+    countdown = Countdown(8.0)
     countdown.start()
-    time.sleep(0.03)
+    clock.now += 3.0
     countdown.start()
-    assert countdown.left() < 0.04
+    assert countdown.left() == 5.0

@@ -1,6 +1,8 @@
-"""Errors, and the codes that they travel by."""
+"""Errors, what others' errors become, and the codes that they travel by."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
@@ -17,6 +19,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
     UnsupportedError,
+    as_inference_error,
     error_from_code,
 )
 
@@ -52,3 +55,21 @@ def test_a_code_that_nobody_knows_is_the_base_class() -> None:
     arrived = error_from_code("BROKEN", "odd")
     assert type(arrived) is InferenceError
     assert arrived.message == "odd"
+
+
+def test_an_error_of_ours_stays_itself() -> None:
+    error = UnavailableError("busy")
+    assert as_inference_error(error) is error
+
+
+def test_a_foreign_error_becomes_internal_with_its_class_and_text() -> None:
+    error = as_inference_error(KeyError("logits"))
+    assert (type(error), error.message) == (InternalError, "KeyError: 'logits'")
+
+
+def test_a_foreign_error_without_text_is_named() -> None:
+    assert as_inference_error(RuntimeError()).message == "RuntimeError"
+
+
+def test_a_cancellation_becomes_one_of_ours() -> None:
+    assert type(as_inference_error(asyncio.CancelledError())) is RequestCancelledError

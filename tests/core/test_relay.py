@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import Tokens, make_response, mark, marks, sent, turns
+from fakes import Tokens, make_response, mark, marks, sent
 from penstock.core.errors import (
     InternalError,
-    RequestCancelledError,
     UnavailableError,
-    as_inference_error,
 )
 from penstock.core.relay import deliver
-from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.window import WINDOW
 
@@ -31,27 +25,6 @@ async def _answer(outcome: Any) -> list[Any]:
     sink = ResponseStream()
     deliver(outcome, sink)
     return await marks(sink)
-
-
-# -- errors --------------------------------------------------------------------------------------
-
-
-def test_an_error_of_ours_stays_itself() -> None:
-    error = UnavailableError("busy")
-    assert as_inference_error(error) is error
-
-
-def test_a_foreign_error_becomes_internal_with_its_class_and_text() -> None:
-    error = as_inference_error(KeyError("logits"))
-    assert (type(error), error.message) == (InternalError, "KeyError: 'logits'")
-
-
-def test_a_foreign_error_without_text_is_named() -> None:
-    assert as_inference_error(RuntimeError()).message == "RuntimeError"
-
-
-def test_a_cancellation_becomes_one_of_ours() -> None:
-    assert type(as_inference_error(asyncio.CancelledError())) is RequestCancelledError
 
 
 # -- single outcomes -----------------------------------------------------------------------------
@@ -87,166 +60,12 @@ async def test_an_outcome_for_a_reader_that_left_goes_nowhere(outcome: Any) -> N
 # -- generators ----------------------------------------------------------------------------------
 
 
-async def test_the_responses_of_a_generator_come_in_order() -> None:
-    assert await _answer(Tokens(40).generate()) == list(range(40))
-
-
-async def test_a_generator_without_responses_is_an_empty_stream() -> None:
-    assert await _answer(Tokens(0).generate()) == []
-
-
-async def test_a_generator_is_closed_when_it_is_done() -> None:
-    tokens = Tokens(2)
-    await _answer(tokens.generate())
-    assert tokens.closed
-
-
-async def test_a_final_response_ends_a_generator_that_goes_on() -> None:
-    closed = False
-
-    async def generate() -> AsyncIterator[InferenceResponse]:
-        nonlocal closed
-        try:
-            yield make_response(1, final=True)
-            yield make_response(2)
-        finally:
-            closed = True
-
-    assert await _answer(generate()) == [1]
-    await turns()
-    assert closed
-
-
-async def test_a_generator_that_raises_fails_the_stream_after_its_responses() -> None:
-    tokens, read = Tokens(2, error=KeyError("lost")), []
-    sink = ResponseStream()
-    deliver(tokens.generate(), sink)
-    with pytest.raises(InternalError, match="KeyError: 'lost'"):
-        read.extend([mark(response) async for response in sink])
-    assert tokens.closed
-
-
-async def test_a_generator_whose_engine_was_cancelled_fails_the_stream() -> None:
-    with pytest.raises(RequestCancelledError):
-        await _answer(Tokens(1, error=asyncio.CancelledError()).generate())
-
-
-@pytest.mark.parametrize("nonsense", [None, "token", InternalError("yielded")])
-async def test_nonsense_from_a_generator_fails_the_stream_and_is_not_passed_on(
-    nonsense: Any,
-) -> None:
-    async def generate() -> AsyncIterator[Any]:
-        yield make_response(1)
-        yield nonsense
-
-    sink = ResponseStream()
-    deliver(generate(), sink)
-    assert mark(await anext(sink)) == 1
-    with pytest.raises(InternalError, match=f"answered with {type(nonsense).__name__}"):
-        await anext(sink)
-
-
-async def test_an_iterator_that_is_no_generator_will_do() -> None:
-    class Countdown:
-        left = 2
-
-        def __aiter__(self) -> Countdown:
-            return self
-
-        async def __anext__(self) -> InferenceResponse:
-            if not self.left:
-                raise StopAsyncIteration
-            self.left -= 1
-            return make_response(self.left)
-
-    assert await _answer(Countdown()) == [1, 0]
-
-
-async def test_a_generator_runs_ahead_of_its_reader_only_so_far() -> None:
-    tokens, sink = Tokens(100), ResponseStream()
-    deliver(tokens.generate(), sink)
-    await turns(200)
-    assert tokens.made == HIGH_WATER
-    await anext(sink)
-    await turns()
-    assert tokens.made == HIGH_WATER + 1
-
-
-async def test_a_reader_that_leaves_closes_a_generator_that_waits() -> None:
-    tokens, sink = Tokens(1, end=asyncio.Event()), ResponseStream()
+async def test_a_generator_is_read_in_a_task_of_its_own() -> None:
+    tokens, sink = Tokens(2), ResponseStream()
     task = deliver(tokens.generate(), sink)
-    await anext(sink)
-    sink.close()
     assert task is not None
-    await asyncio.wait([task])
-    assert tokens.closed
-
-
-async def test_a_reader_that_leaves_closes_a_generator_that_waits_for_room() -> None:
-    tokens, sink = Tokens(100), ResponseStream()
-    task = deliver(tokens.generate(), sink)
-    await turns(50)
-    sink.close()
-    assert task is not None
-    await asyncio.wait([task])
-    assert tokens.closed
-    assert tokens.made == HIGH_WATER
-
-
-@pytest.mark.parametrize("leave_first", [True, False])
-async def test_an_iterator_that_never_began_is_closed_unread(leave_first: bool) -> None:
-    """The reader left while the batch was executing, or in the turn in which it was answered."""
-    calls: list[str] = []
-
-    class Engine:
-        async def __anext__(self) -> InferenceResponse:
-            calls.append("next")
-            return make_response()
-
-        async def aclose(self) -> None:
-            await asyncio.sleep(0)
-            calls.append("closed")
-
-    sink = ResponseStream()
-    if leave_first:
-        sink.close()
-    task = deliver(Engine(), sink)  # type: ignore[arg-type]
-    sink.close()
-    assert task is not None
-    await asyncio.wait([task])
-    assert calls == ["closed"]
-
-
-async def test_a_generator_that_will_not_hear_of_its_end_is_left_all_the_same() -> None:
-    async def generate() -> AsyncIterator[InferenceResponse]:
-        while True:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                yield make_response("unwanted")
-
-    sink = ResponseStream()
-    task = deliver(generate(), sink)
-    await turns()
-    sink.close()
-    assert task is not None
-    await asyncio.wait_for(task, 1)
-    assert sink.exhausted
-
-
-async def test_a_generator_whose_closing_fails_is_logged_and_harms_nobody(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def generate() -> AsyncIterator[InferenceResponse]:
-        try:
-            yield make_response(1, final=True)
-        finally:
-            raise OSError("abort failed")
-
-    with caplog.at_level(logging.ERROR):
-        assert await _answer(generate()) == [1]
-        await turns()
-    assert caplog.messages == ["closing a response generator failed"]
+    await task
+    assert await marks(sink) == [0, 1]
 
 
 # -- streams -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import httpx
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.countdown import Countdown
+from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
@@ -137,3 +138,17 @@ class SilentServer(FakeServer):
 
     def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
         self.asked.put_nowait((request, stream))
+
+
+class AnsweringServer(FakeServer):
+    """Sends responses and then ends, or fails."""
+
+    def __init__(self, *responses: InferenceResponse, error: InferenceError | None = None) -> None:
+        super().__init__()
+        self._responses = responses
+        self._failure = error
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        for response in self._responses:
+            stream.send(response)
+        stream.end() if self._failure is None else stream.fail(self._failure)

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gateway.serving import FakeServer, SilentServer, connected
+from gateway.serving import AnsweringServer, FakeServer, SilentServer, connected
 from penstock.core.countdown import Countdown
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -20,6 +20,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.gateway.server import open_gateway
 from penstock.settings import HttpSettings
+from standstill import standstill
 
 _ONE = "/v2/models/numbers/generate"
 _STREAM = "/v2/models/numbers/generate_stream"
@@ -43,20 +44,6 @@ def _events(answer: httpx.Response) -> list[Any]:
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-class _Script(FakeServer):
-    """Sends responses and then ends, or fails."""
-
-    def __init__(self, *responses: InferenceResponse, error: InternalError | None = None) -> None:
-        super().__init__()
-        self._responses = responses
-        self._failure = error
-
-    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
-        for response in self._responses:
-            stream.send(response)
-        stream.end() if self._failure is None else stream.fail(self._failure)
-
-
 async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Response:
     async with connected(server) as client:
         return await client.post(path, json={"IN": 1.0} if body is None else body)
@@ -64,19 +51,21 @@ async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Respon
 
 @pytest.mark.contract("HG-06")
 async def test_one_element_stands_without_a_list() -> None:
-    answer = await _post(_ONE, _Script(_response(2.5)))
+    answer = await _post(_ONE, AnsweringServer(_response(2.5)))
     assert (answer.status_code, answer.json()) == (200, _json(OUT=2.5))
 
 
 @pytest.mark.contract("HG-06")
 @pytest.mark.parametrize("values", [[1.0, 2.0], []])
 async def test_other_tensors_are_flat_lists(values: list[float]) -> None:
-    answer = await _post(_ONE, _Script(_response(*values)))
+    answer = await _post(_ONE, AnsweringServer(_response(*values)))
     assert answer.json() == _json(OUT=values)
 
 
 async def test_parameters_of_the_response_stand_beside_its_outputs() -> None:
-    answer = await _post(_ONE, _Script(_response(1.0, parameters={"reason": "stop", "n": 3})))
+    answer = await _post(
+        _ONE, AnsweringServer(_response(1.0, parameters={"reason": "stop", "n": 3}))
+    )
     assert answer.json() == _json(OUT=1.0, reason="stop", n=3)
 
 
@@ -96,7 +85,7 @@ async def test_id_may_come_in_a_header(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize("count", [0, 2])
 async def test_generate_takes_one_response(count: int) -> None:
     """What the real server answers then has status 200."""
-    answer = await _post(_ONE, _Script(*[_response(1.0)] * count))
+    answer = await _post(_ONE, AnsweringServer(*[_response(1.0)] * count))
     assert (answer.status_code, answer.json()) == (200, {"error": _NOT_ONE})
 
 
@@ -113,7 +102,7 @@ async def test_second_response_ends_the_request(
 
 
 async def test_failed_generate_has_status_400() -> None:
-    answer = await _post(_ONE, _Script(error=InternalError("broken")))
+    answer = await _post(_ONE, AnsweringServer(error=InternalError("broken")))
     assert (answer.status_code, answer.json()) == (400, {"error": "broken"})
 
 
@@ -127,7 +116,9 @@ async def test_compressed_bodies_are_refused(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.contract("HG-08", "H-10")
 async def test_every_response_is_an_event() -> None:
-    answer = await _post(_STREAM, _Script(_response(1.0), InferenceResponse(), _response(2.0)))
+    answer = await _post(
+        _STREAM, AnsweringServer(_response(1.0), InferenceResponse(), _response(2.0))
+    )
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert answer.status_code == 200
     assert _events(answer) == [_json(OUT=1.0), _json(), _json(OUT=2.0)]
@@ -135,13 +126,13 @@ async def test_every_response_is_an_event() -> None:
 
 @pytest.mark.contract("HG-10")
 async def test_stream_without_responses_is_empty() -> None:
-    answer = await _post(_STREAM, _Script())
+    answer = await _post(_STREAM, AnsweringServer())
     assert (answer.status_code, answer.text) == (200, "")
 
 
 @pytest.mark.contract("HG-09")
 async def test_later_errors_are_events() -> None:
-    script = _Script(_response(1.0), error=InternalError("broken"))
+    script = AnsweringServer(_response(1.0), error=InternalError("broken"))
     answer = await _post(_STREAM, script)
     assert (answer.status_code, _events(answer)) == (200, [_json(OUT=1.0), {"error": "broken"}])
 
@@ -149,13 +140,13 @@ async def test_later_errors_are_events() -> None:
 @pytest.mark.contract("HG-09")
 async def test_first_error_sets_the_status_and_the_stream_goes_on() -> None:
     failed = InferenceResponse(error=InternalError("broken"))
-    answer = await _post(_STREAM, _Script(failed, _response(1.0)))
+    answer = await _post(_STREAM, AnsweringServer(failed, _response(1.0)))
     assert (answer.status_code, _events(answer)) == (400, [{"error": "broken"}, _json(OUT=1.0)])
 
 
 async def test_output_that_json_cannot_carry_is_an_error_of_its_event() -> None:
     half = InferenceResponse({"OUT": Tensor.from_numpy(np.ones(1, np.float16))})
-    answer = await _post(_STREAM, _Script(_response(1.0), half, _response(2.0)))
+    answer = await _post(_STREAM, AnsweringServer(_response(1.0), half, _response(2.0)))
     first, second, third = _events(answer)
     assert (first, third) == (_json(OUT=1.0), _json(OUT=2.0))
     assert "sending FP16" in second["error"]
@@ -210,20 +201,10 @@ async def endless() -> AsyncIterator[tuple[_Endless, socket.socket]]:
             yield server, connection
 
 
-async def _standstill(server: _Endless) -> int:
-    """How many responses were sent when no more are."""
-    sent = -1
-    while sent != server.sent or not sent:
-        sent = server.sent
-        await asyncio.sleep(0.3)
-    return sent
-
-
 async def test_slow_reader_holds_the_model_back(endless: tuple[_Endless, socket.socket]) -> None:
     """Some megabytes fit into the buffers of the system; then nothing more is pulled."""
     server, connection = endless
-    sent = await _standstill(server)
-    assert sent < 10_000
+    sent = await standstill(lambda: server.sent, limit=10_000)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     while server.sent == sent:
@@ -233,6 +214,6 @@ async def test_slow_reader_holds_the_model_back(endless: tuple[_Endless, socket.
 @pytest.mark.contract("HG-12")
 async def test_reader_that_leaves_ends_the_request(endless: tuple[_Endless, socket.socket]) -> None:
     server, connection = endless
-    await _standstill(server)
+    await standstill(lambda: server.sent)
     connection.close()
     await asyncio.wait_for(server.left.wait(), 5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gaps import measured
-from gateway.serving import LOCAL, FakeServer, SilentServer, connected
+from gateway.serving import LOCAL, AnsweringServer, FakeServer, SilentServer, connected
 from penstock.core.config import ModelConfig
 from penstock.core.countdown import Countdown
 from penstock.core.errors import InternalError, UnavailableError
@@ -151,23 +151,9 @@ async def test_connection_serves_on_after_a_refused_body(server: FakeServer) -> 
     assert answer.status_code == 200
 
 
-class _Answering(FakeServer):
-    """Answers with what a test gives it."""
-
-    def __init__(self, *responses: InferenceResponse, error: InternalError | None = None) -> None:
-        super().__init__()
-        self._responses = responses
-        self._failure = error
-
-    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
-        for response in self._responses:
-            stream.send(response)
-        stream.end() if self._failure is None else stream.fail(self._failure)
-
-
 @pytest.mark.parametrize("count", [0, 2])
 async def test_number_of_responses_must_be_one(count: int) -> None:
-    async with connected(_Answering(*[InferenceResponse()] * count)) as client:
+    async with connected(AnsweringServer(*[InferenceResponse()] * count)) as client:
         answer = await client.post(_PATH, json=_request([1.0]))
     assert answer.status_code == 500
     assert answer.json() == {"error": f"expected a single response, got {count}"}
@@ -176,8 +162,8 @@ async def test_number_of_responses_must_be_one(count: int) -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        _Answering(InferenceResponse(error=InternalError("broken"))),
-        _Answering(error=InternalError("broken")),
+        AnsweringServer(InferenceResponse(error=InternalError("broken"))),
+        AnsweringServer(error=InternalError("broken")),
     ],
 )
 async def test_error_of_the_model_is_the_answer(server: FakeServer) -> None:
@@ -189,7 +175,7 @@ async def test_error_of_the_model_is_the_answer(server: FakeServer) -> None:
 
 async def test_output_that_json_cannot_carry_is_an_error() -> None:
     half = Tensor.from_numpy(np.ones(1, np.float16))
-    async with connected(_Answering(InferenceResponse({"OUT": half}))) as client:
+    async with connected(AnsweringServer(InferenceResponse({"OUT": half}))) as client:
         answer = await client.post(_PATH, json=_request([1.0]))
     assert answer.status_code == 400
     assert "sending FP16 data via JSON is not supported" in answer.text

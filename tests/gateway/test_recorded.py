@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from gateway.recorded_models import RecordedModels
 from gateway.serving import connected, serving
-from penstock.models import loader
+from penstock.models import backends
 from recorded import answers, needs_answers, write_models
 
 _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", "model_configs")
@@ -52,7 +52,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[http
     repository = write_models("good", tmp_path_factory.mktemp("models"))
     names = [folder.name for folder in repository.iterdir()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "find_backend", lambda _: RecordedModels)
+        patch.setattr(backends, "find_backend", lambda _: RecordedModels)
         async with (
             serving(repository, names, lenient=True) as server,
             connected(server) as client,

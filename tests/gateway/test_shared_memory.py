@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -22,21 +22,6 @@ from posix_memory import PosixMemory, posix_memory
 SYSTEM = "/v2/systemsharedmemory"
 CUDA = "/v2/cudasharedmemory"
 IN_REGION = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-
-
-@pytest.fixture
-def memory() -> Iterator[PosixMemory]:
-    with posix_memory() as memory:
-        yield memory
-
-
-@pytest.fixture
-def regions(memory: PosixMemory) -> Iterator[Regions]:
-    """One region, `r`, of 64 bytes."""
-    regions = Regions(allowed=True)
-    regions.register_system("r", memory.key, 0, 64)
-    yield regions
-    regions.close()
 
 
 @pytest.fixture

@@ -15,17 +15,25 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
+from penstock.hosting.reap import VARIABLE
 from penstock.hosting.reaper import Reaper
 
 
 @dataclass(frozen=True)
 class Server:
-    """Process ids of a server and of what it has started."""
+    """Process ids of a server and of what it has started, and the model's shared memory."""
 
     pid: int
     model: int
     grandchild: int
     reaper: int
+    memory: Path
+
+
+def members(group: int) -> set[int]:
+    """The processes of a group."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return {pid for pid in pids if alive(pid) and os.getpgid(pid) == group}
 
 
 @pytest_asyncio.fixture
@@ -36,7 +44,9 @@ async def server() -> AsyncIterator[Server]:
     )
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
-    started = Server(process.pid, *map(int, line.split()))
+    model, grandchild, reaper, memory = line.decode().split()
+    path = Path("/dev/shm", memory)
+    started = Server(process.pid, int(model), int(grandchild), int(reaper), path)
     yield started
     for pid in (started.model, started.grandchild, started.pid):
         if alive(pid):
@@ -58,6 +68,19 @@ async def test_killed_server_leaves_neither_model_nor_grandchild(server: Server)
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
     await eventually(lambda: not alive(server.reaper))
+
+
+async def test_killed_server_leaves_no_shared_memory(server: Server) -> None:
+    assert server.memory.exists()
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: not server.memory.exists())
+
+
+async def test_the_process_that_removes_shared_memory_ends_with_the_others(server: Server) -> None:
+    before = members(server.model)
+    assert {server.model, server.grandchild} < before
+    os.kill(server.pid, signal.SIGKILL)
+    await eventually(lambda: not any(map(alive, before)))
 
 
 async def test_killed_server_leaves_nothing_although_its_reaper_was_killed_before(
@@ -91,6 +114,30 @@ async def test_group_that_is_still_known_at_the_end_is_killed(group: int) -> Non
     reaper.watch(group)
     reaper.close()
     await eventually(lambda: not alive(group))
+
+
+def marked(mark: str) -> subprocess.Popen[bytes]:
+    """A program that a model with this mark has started, in a session of its own."""
+    environment = {**os.environ, VARIABLE: mark}
+    return subprocess.Popen(["sleep", "600"], start_new_session=True, env=environment)
+
+
+async def test_what_has_left_the_group_of_its_model_is_known_by_its_mark(group: int) -> None:
+    """`group` stands for the program of somebody else."""
+    reaper = Reaper()
+    gone = marked(reaper.new_mark())
+    reaper.watch(gone.pid)
+    reaper.forget(gone.pid)
+    assert alive(gone.pid)
+    reaper.close()
+    assert gone.wait(PATIENCE) == -signal.SIGKILL
+    assert alive(group)
+
+
+def test_mark_of_a_child_is_that_of_no_other() -> None:
+    reaper, other = Reaper(), Reaper()
+    marks = [reaper.new_mark() for _ in range(12)] + [other.new_mark()]
+    assert [mark for mark in marks if mark.startswith(marks[0])] == [marks[0]]
 
 
 async def test_signals_that_ask_to_end_do_not_end_the_reaper(group: int) -> None:

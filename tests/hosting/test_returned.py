@@ -232,7 +232,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(steps=STEPS, dies=st.booleans())
 async def test_every_block_comes_back_once(steps: list[tuple[str, bool, bool]], dies: bool) -> None:
     """Whatever models return, keep or do not answer, and whenever clients leave."""

@@ -12,7 +12,7 @@ import pytest
 from penstock.core.errors import NotFoundError, UnsupportedError
 from penstock.core.inference import Inference
 from penstock.core.relay import deliver
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import Caller, InferenceRequest, InferenceResponse
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
@@ -76,7 +76,13 @@ class Process:
         self._exchange = memory.exchange
         memory.open(lambda _: None)
         self.calls = ServedCalls(
-            self.services, "m_0_0", pid, memory, self._hear, lambda: self.batch, decoupled=decoupled
+            self.services,
+            Caller("m", 1, "m_0_0"),
+            pid,
+            memory,
+            self._hear,
+            lambda: self.batch,
+            decoupled=decoupled,
         )
 
     def call(self, id: str, model: str = "once", *, decoupled: bool = False) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
+import threading
 import zlib
 
 import pytest
@@ -82,3 +85,59 @@ def test_what_is_no_compressed_message_is_refused(data: bytes) -> None:
 def test_what_follows_a_compressed_message_is_refused(more: bytes) -> None:
     with pytest.raises(InflateError, match="message cannot be decompressed"):
         finished(Inflation(GZIP, gzip.compress(b"abc") + more, 10 * MIB))
+
+
+def test_step_that_nobody_waits_for_any_more_ends_as_any_other() -> None:
+    """Wherever in it what was unpacked is let go."""
+    work = Inflation(GZIP, gzip.compress(bytes(256 * MIB), 1), 256 * MIB)
+    half, enough = threading.Event(), threading.Event()
+
+    def unpack() -> None:
+        for _ in range(128):
+            work.step()
+        half.set()
+        while not enough.is_set():
+            work.step()
+
+    thread = threading.Thread(target=unpack)
+    thread.start()
+    half.wait()
+    enough.set()
+    work.close()
+    thread.join()
+    assert len(work.result()) <= 2 * MIB
+
+
+_FOUR_AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+import gzip
+from penstock.core.allocator import tune_allocator
+from penstock.http2.compression import GZIP, InflateError, Inflation
+
+def resident():
+    with open("/proc/self/statm") as numbers:
+        return int(numbers.read().split()[1]) * 4096
+
+def unpack(_):
+    work = Inflation(GZIP, packed, 160 << 20)
+    try:
+        while not work.step():
+            pass
+    except InflateError:
+        pass
+
+tune_allocator()
+packed = gzip.compress(bytes(200 << 20), 1)
+with ThreadPoolExecutor(4) as threads:
+    list(threads.map(unpack, range(1)))
+    before = resident()
+    list(threads.map(unpack, range(4)))
+    print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
+def test_memory_of_what_was_unpacked_is_given_back() -> None:
+    """Four threads that held 160 MiB each; of smaller blocks the allocator keeps 64 MiB each."""
+    told = subprocess.run([sys.executable, "-c", _FOUR_AT_ONCE], capture_output=True, check=True)
+    assert int(told.stdout) < 256 * MIB

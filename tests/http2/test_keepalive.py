@@ -55,6 +55,14 @@ def test_silence_is_pinged_and_has_to_be_answered() -> None:
     assert steps(quiet, 80.0) == [Step.CLOSE]
 
 
+def test_age_gives_its_grace_and_the_end_of_the_server_its_own() -> None:
+    old, ending = lifetime(age=60.0, grace=3.0), lifetime(age=60.0, grace=3.0)
+    assert steps(old, 60.0) == [Step.DRAIN]
+    ending.draining(10.0)
+    assert Step.CLOSE in steps(old, 63.0)
+    assert Step.CLOSE not in steps(ending, 63.0)
+
+
 def test_anything_that_is_heard_is_an_answer() -> None:
     quiet = lifetime(ping_after=60.0, ping_timeout=20.0)
     assert steps(quiet, 60.0) == [Step.PING]

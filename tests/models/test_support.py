@@ -60,7 +60,6 @@ SUPPORTED: list[dict[str, Any]] = [
 ]
 
 NOT_YET: dict[str, dict[str, Any]] = {
-    "runtime": {"runtime": "model.py"},
     "input.is_shape_tensor": {"input": [{}, {"is_shape_tensor": True}]},
     "input.is_non_linear_format_io": {"input": [{"is_non_linear_format_io": True}]},
     "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},

@@ -22,9 +22,13 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock_backends
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(penstock.__file__).parent
+PACKAGES = {
+    package.__name__: Path(package.__path__[0]) for package in (penstock, penstock_backends)
+}
 _WAITS = (ast.Await, ast.AsyncFor, ast.Yield, ast.YieldFrom)
 COMPILED = os.environ.get("PENSTOCK_TEST_COMPILED") == "1"
 
@@ -45,10 +49,24 @@ def _settings() -> dict[str, Any]:
     return settings
 
 
-def _listed() -> list[Path]:
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages side by side, as they are compiled."""
+    folder = _hook().side_by_side(ROOT, tmp_path_factory.mktemp("sources"))
+    assert isinstance(folder, Path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def listed(sources: Path) -> list[Path]:
+    """The files that are compiled, as they lie in site-packages."""
     settings = _settings()
-    files = _hook().selected(ROOT / "service", settings["compiled"], settings["interpreted"])
+    files = _hook().selected(sources, settings["compiled"], settings["interpreted"])
     return [Path(file) for file in files]
+
+
+def _installed(file: Path) -> Path:
+    return PACKAGES[file.parts[0]].parent / file
 
 
 def _waits_in_handlers(file: Path) -> Iterator[int]:
@@ -68,26 +86,34 @@ def _is_extension(module: str) -> bool:
     return spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
 
 
-def test_what_is_listed_is_compiled_in_a_compiled_wheel_and_nowhere_else() -> None:
-    modules = [".".join(file.with_suffix("").parts) for file in _listed()]
+def test_what_is_listed_is_compiled_in_a_compiled_wheel_and_nowhere_else(
+    listed: list[Path],
+) -> None:
+    modules = [".".join(file.with_suffix("").parts) for file in listed]
     assert len(modules) > 100
     assert [module for module in modules if _is_extension(module) != COMPILED] == []
 
 
-def test_nothing_compiled_waits_while_it_handles_an_exception() -> None:
+def test_nothing_compiled_waits_while_it_handles_an_exception(
+    sources: Path, listed: list[Path]
+) -> None:
     """mypyc 2.4 loses or confuses that exception, and may break the memory."""
-    files = [ROOT / "service" / file for file in _listed()]
+    files = [sources / file for file in listed]
     assert [f"{file}:{line}" for file in files for line in _waits_in_handlers(file)] == []
 
 
-def test_sources_lie_beside_what_was_made_of_them() -> None:
-    assert [file for file in _listed() if not (PACKAGE.parent / file).exists()] == []
+def test_sources_lie_beside_what_was_made_of_them(listed: list[Path]) -> None:
+    assert [file for file in listed if not _installed(file).exists()] == []
 
 
 def test_what_the_list_says_stays_interpreted() -> None:
     files = [
-        file for pattern in _settings()["interpreted"] for file in PACKAGE.parent.glob(pattern)
+        file
+        for pattern in _settings()["interpreted"]
+        for folder in PACKAGES.values()
+        for file in folder.parent.glob(pattern)
     ]
+    assert files
     assert [file for file in files if list(file.parent.glob(f"{file.stem}.*.so"))] == []
 
 
@@ -110,19 +136,20 @@ def test_a_wheel_is_not_compiled_without_a_compiler(monkeypatch: pytest.MonkeyPa
         hook.initialize("standard", {})
 
 
-def test_a_list_that_has_aged_is_refused() -> None:
+def test_a_list_that_has_aged_is_refused(sources: Path) -> None:
     with pytest.raises(ValueError, match=r"'penstock/gone\.py' in pyproject"):
-        _hook().selected(ROOT / "service", ["penstock/core/*.py"], {"penstock/gone.py": "was slow"})
+        _hook().selected(sources, ["penstock/core/*.py"], {"penstock/gone.py": "was slow"})
 
 
-def test_another_python_takes_the_sources(tmp_path: Path) -> None:
+def test_another_python_takes_the_sources(tmp_path: Path, listed: list[Path]) -> None:
     """A model process may run on another version, which must not stumble over extensions."""
     package = tmp_path / "penstock"
     shutil.copytree(
         PACKAGE, package, ignore=shutil.ignore_patterns("assets", "*.so", "__pycache__")
     )
-    for file in _listed():
-        (tmp_path / file).with_suffix(".cpython-399-x86_64-linux-gnu.so").touch()
+    for file in listed:
+        if file.parts[0] == package.name:
+            (tmp_path / file).with_suffix(".cpython-399-x86_64-linux-gnu.so").touch()
     assert _told_by_a_model_process(package) == ["window.py", "link.py"]
 
 

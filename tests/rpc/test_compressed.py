@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, cast
@@ -13,6 +15,7 @@ import pytest
 from gaps import measured
 from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
+from penstock.http2 import compression
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
@@ -152,6 +155,21 @@ async def test_message_that_unpacks_to_too_much_is_refused(handlers: Handlers) -
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert error.details() == "message unpacks to more than 8388608 bytes"
         assert await asyncio.to_thread(call, port, "size", bytes(8 * MIB), **GZIP) == b"8388608"
+
+
+async def test_what_was_unpacked_in_vain_is_let_go(handlers: Handlers) -> None:
+    """At once, and not when the collector finds the error that ended the call."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        await test_message_that_unpacks_to_too_much_is_refused(handlers)
+        made = tracemalloc.Filter(inclusive=True, filename_pattern=compression.__file__)
+        traces = tracemalloc.take_snapshot().filter_traces([made]).traces
+        assert sum(trace.size for trace in traces) < MIB
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 async def test_client_that_leaves_stops_the_work_and_harms_nobody(handlers: Handlers) -> None:

@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from gateway.recorded_models import RecordedModels
 from gateway.serving import serving
 from penstock.core.backend import Backend, find_backend
-from penstock.models import loader
+from penstock.models import backends
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.settings import GrpcSettings
 from recorded import answers, needs_answers, write_models
@@ -72,7 +72,7 @@ async def client(
         config.write_text(config.read_text().replace('"python"', '"repeat"'))
     names = [folder.name for folder in repository.iterdir()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "find_backend", _stand_in)
+        patch.setattr(backends, "find_backend", _stand_in)
         async with (
             serving(repository, names, lenient=True) as server,
             connected(server, local) as client,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,25 +13,10 @@ from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.regions.registry import Regions
 from penstock.rpc.codec import decode_request, encode_response
-from posix_memory import PosixMemory, posix_memory
+from posix_memory import PosixMemory
 from rpc.manual import received
 
 IN_REGION = {"region": "r", "offset": 0, "byte_size": 8}
-
-
-@pytest.fixture
-def memory() -> Iterator[PosixMemory]:
-    with posix_memory() as memory:
-        yield memory
-
-
-@pytest.fixture
-def regions(memory: PosixMemory) -> Iterator[Regions]:
-    """One region, `r`, of 64 bytes."""
-    regions = Regions(allowed=True)
-    regions.register_system("r", memory.key, 0, 64)
-    yield regions
-    regions.close()
 
 
 def request(**inputs: dict[str, Any]) -> Any:

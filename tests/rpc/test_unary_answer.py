@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,6 @@ from penstock.regions.system import SystemRegion
 from penstock.rpc.context import Reply
 from penstock.rpc.response_parts import ResponseEncoder
 from penstock.rpc.unary_answer import UnaryAnswer
-from posix_memory import PosixMemory, posix_memory
 
 OUTPUT = InferenceResponse({"y": Tensor.from_numpy(np.array([5, 6], np.int32))})
 
@@ -33,21 +30,6 @@ class Outcome:
 
     def raised(self, error: BaseException) -> None:
         self.told.append(error)
-
-
-@pytest.fixture
-def memory() -> Iterator[PosixMemory]:
-    with posix_memory() as memory:
-        yield memory
-
-
-@pytest.fixture
-def regions(memory: PosixMemory) -> Iterator[Regions]:
-    """One region, `r`, of 64 bytes."""
-    regions = Regions(allowed=True)
-    regions.register_system("r", memory.key, 0, 64)
-    yield regions
-    regions.close()
 
 
 def answer(regions: Regions, outcome: Outcome) -> UnaryAnswer:

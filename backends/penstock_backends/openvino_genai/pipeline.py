@@ -10,6 +10,7 @@ import numpy as np
 from penstock.core.errors import BackendNotInstalledError, ModelLoadError
 from penstock_backends.openvino_genai.sampling import Sampling
 from penstock_backends.openvino_genai.settings import EngineSettings
+from penstock_backends.openvino_genai.writable import writable
 
 
 class Output(NamedTuple):
@@ -125,9 +126,10 @@ class GenAiPipeline:
         scheduler.enable_prefix_caching = settings.enable_prefix_caching
         scheduler.dynamic_split_fuse = True
         try:
-            return self._genai.ContinuousBatchingPipeline(
-                str(settings.model), scheduler, "CPU", dict(settings.properties)
-            )
+            with writable(settings.model) as model:
+                return self._genai.ContinuousBatchingPipeline(
+                    str(model), scheduler, "CPU", dict(settings.properties)
+                )
         except Exception as error:  # the engine's own, of any kind
             raise ModelLoadError(f"cannot load '{settings.model}': {reason(error)}") from error
 

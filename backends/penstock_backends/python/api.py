@@ -16,9 +16,11 @@ from penstock.core.tensor import Array, DataType, decode_elements, encode_elemen
 from penstock_backends.python import runtime
 from penstock_backends.python.config import ModelConfig
 from penstock_backends.python.control import is_model_ready, load_model, unload_model
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.logger import Logger
 from penstock_backends.python.metrics import Metric, MetricFamily
-from penstock_backends.python.request import InferenceRequest, InferenceTrace, ResponseIterator
+from penstock_backends.python.request import InferenceRequest, InferenceTrace
+from penstock_backends.python.responses import ResponseIterator
 from penstock_backends.python.sender import InferenceResponseSender
 from penstock_backends.python.tensor import NUMBERS, Tensor
 from penstock_backends.python.values import (
@@ -32,7 +34,6 @@ from penstock_backends.python.values import (
     InferenceResponse,
     PreferredMemory,
     TritonError,
-    TritonModelException,
 )
 
 __all__ = [

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting import bootstrap
 from penstock.hosting.parent import die_with_parent
+from penstock.hosting.reap import kill_group
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +110,7 @@ async def _spawn(python: str, target: str, descriptor: int) -> asyncio.subproces
 
 async def _kill(process: asyncio.subprocess.Process) -> None:
     """End the process, and everything that it has started."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     await process.wait()
 
 

@@ -15,6 +15,7 @@ from penstock.core.request import InferenceRequest
 from penstock_backends.python.asking import ask
 from penstock_backends.python.environment import interpreter
 from penstock_backends.python.memory_limit import memory_limit
+from penstock_backends.python.model_code import shared_code
 
 _SAYS_MORE = ("auto_complete_config", "penstock.model")
 
@@ -32,17 +33,20 @@ class PythonBackend(Backend):
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> str | None:
         """The Python of the model's own environment, or what the settings say."""
-        return await interpreter(config, version_path.parent) or settings.get("python")
+        code = shared_code(config.backend, config.runtime, settings)
+        beside = code.path.parent if code else None
+        return await interpreter(config, version_path.parent, beside) or settings.get("python")
 
     @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
         """Ask the model, in a process of its own, when it has something to say."""
-        if not await asyncio.to_thread(_may_complete, version_path):
+        code = shared_code(config.backend, config.runtime, settings)
+        if not await asyncio.to_thread(_may_complete, code.path.parent if code else version_path):
             return config
         python = await cls.interpreter(config, version_path, settings) or sys.executable
-        return await _completed(config, version_path, python)
+        return await _completed(config, version_path, settings, python)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
@@ -55,14 +59,23 @@ class PythonBackend(Backend):
         raise InternalError("models in Python are served by a process of their own")
 
 
-def _may_complete(version_path: Path) -> bool:
-    """Whether any of the model's code mentions the hook; asking costs the start of a process."""
-    sources = [*version_path.glob("**/*.py"), *version_path.parent.glob("*.py")]
+def _may_complete(directory: Path) -> bool:
+    """Whether any of the code mentions the hook; asking costs the start of a process.
+
+    Code lies in `directory` and below it, and beside it where versions share some.
+    """
+    sources = [*directory.glob("**/*.py"), *directory.parent.glob("*.py")]
     return any(word in path.read_text(errors="replace") for path in sources for word in _SAYS_MORE)
 
 
-async def _completed(config: ModelConfig, version_path: Path, python: str) -> ModelConfig:
+async def _completed(
+    config: ModelConfig, version_path: Path, settings: Mapping[str, str], python: str
+) -> ModelConfig:
     described = config_to_json(config, with_defaults=True)
-    header = {"config": described, "version_path": str(version_path)}
+    header = {
+        "config": described,
+        "version_path": str(version_path),
+        "settings": dict(settings),
+    }
     what = f"model '{config.name}': the process that completes its configuration"
     return config_from_json(await ask(python, _COMPLETION, header, what))

@@ -27,6 +27,7 @@ class PendingCall:
         self._number = number
         self._responses: deque[CoreResponse] = deque()
         self._ended = False
+        self._bare_end = False
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
     # -- what the server says -----------------------------------------------------------------
@@ -41,6 +42,7 @@ class PendingCall:
         """No more will come; `error` is the last word."""
         if error is not None:
             self._responses.append(CoreResponse(final=True, error=error))
+        self._bare_end = error is None
         self._ended = True
         self._notify()
 
@@ -62,6 +64,11 @@ class PendingCall:
             if not self._settled():  # another thread may have added before it knew whom to tell
                 await event.wait()
         return self._take()
+
+    def take_bare_end(self) -> bool:
+        """Whether the called model sent its final flag alone; told once."""
+        told, self._bare_end = self._bare_end, False
+        return told
 
     def cancel(self) -> None:
         """Want no more; the called model learns of it."""

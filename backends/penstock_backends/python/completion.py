@@ -15,6 +15,6 @@ def run(descriptor: int, parent: int, _: int) -> None:
     install_module()
     try:
         asked.answer(complete_config(asked.question))
-    except Exception as error:  # a model may raise anything
+    except BaseException as error:  # a model may raise anything
         code, text = failure(error)
         asked.refuse(code, printable(text))

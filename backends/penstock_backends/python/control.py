@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock_backends.python import runtime
-from penstock_backends.python.values import TritonModelException
+from penstock_backends.python.exception import TritonModelException
 
 
 def load_model(

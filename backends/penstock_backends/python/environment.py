@@ -8,14 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
+from penstock_backends.python.archive import extract
 from penstock_backends.python.asking import Asked, ask
+from penstock_backends.python.interpreter import checked, python_in
+from penstock_backends.python.requirements import meaning
 
 _PARAMETER = "EXECUTION_ENV_PATH"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
@@ -25,18 +27,22 @@ _COMPLETE = ".complete"
 Log = Callable[[str], None]
 
 
-async def interpreter(config: ModelConfig, model_path: Path) -> str | None:
+async def interpreter(
+    config: ModelConfig, model_path: Path, backend_path: Path | None = None
+) -> str | None:
     """The model's own Python, made ready where needed; `None` when it brings none.
 
     `EXECUTION_ENV_PATH` names a directory or an archive made by conda-pack; otherwise a
-    `requirements.txt` in the model's directory asks for an environment with these packages,
-    which is made once and kept. It takes minutes where packages are installed; cancelled, the
-    process that does it ends.
+    `requirements.txt` in the model's directory, or in that of its backend (`backend_path`), asks
+    for an environment with these packages, which is made once and kept. It takes minutes where
+    packages are installed; cancelled, the process that does it ends.
     """
-    given = config.parameter(_PARAMETER)
-    if given is None and not (model_path / _REQUIREMENTS).is_file():
+    given = config.parameter(_PARAMETER) or None
+    asking = [path for path in (model_path, backend_path) if path and _requires(path)]
+    if given is None and not asking:
         return None
-    question = {"model": config.name, "given": given, "model_path": str(model_path)}
+    place = asking[0] if given is None else model_path
+    question = {"model": config.name, "given": given, "path": str(place)}
     what = f"model '{config.name}': the process that prepares its environment"
     python: str = await ask(sys.executable, f"{__name__}:run", question, what)
     return python
@@ -45,7 +51,7 @@ async def interpreter(config: ModelConfig, model_path: Path) -> str | None:
 def run(descriptor: int, parent: int, _: int) -> None:
     """Prepare an environment in a process of its own; `parent` is the server's process."""
     asked = Asked(descriptor, parent)
-    question, path = asked.question, Path(asked.question["model_path"])
+    question, path = asked.question, Path(asked.question["path"])
     try:
         if question["given"] is not None:
             python = _given(question["given"], path, asked.log)
@@ -64,12 +70,16 @@ def cache_directory() -> Path:
     return Path(os.environ.get("PENSTOCK_CACHE") or Path(base) / "penstock") / "environments"
 
 
+def _requires(path: Path) -> bool:
+    return (path / _REQUIREMENTS).is_file()
+
+
 def _given(value: str, model_path: Path, log: Log) -> Path:
     if value.startswith(_MODEL_DIRECTORY):
         value = str(model_path) + value.removeprefix(_MODEL_DIRECTORY)
     path = Path(value)
     if path.is_dir():
-        return _python_in(path)
+        return checked(path)
     if not path.is_file():
         raise ModelLoadError(f"{_PARAMETER} '{value}' is neither a directory nor an archive")
     return _unpacked(path, log)
@@ -84,15 +94,16 @@ def _unpacked(archive: Path, log: Log) -> Path:
         if new is not None:
             log(f"unpacking environment '{archive}'")
             _extract(archive, new)
+            python = python_in(new)
             if (new / "bin" / "conda-unpack").exists():
-                _run(log, str(new / "bin" / "python"), str(new / "bin" / "conda-unpack"))
-    return _python_in(target)
+                _run(log, str(python), str(new / "bin" / "conda-unpack"))
+            checked(new)
+    return python_in(target)
 
 
 def _made(model: str, requirements: Path, log: Log) -> Path:
     """The environment with the packages of a requirements file; installed once for each content."""
-    text = requirements.read_text()
-    target = cache_directory() / f"venv-{_digest(f'{sys.version} {text}')}"
+    target = cache_directory() / f"venv-{_digest(f'{sys.version} {meaning(requirements)}')}"
     with _making(target) as new:
         if new is not None:
             log(f"model '{model}': creating its environment")
@@ -100,9 +111,10 @@ def _made(model: str, requirements: Path, log: Log) -> Path:
             log(f"model '{model}': installing {requirements}")
             python = str(new / "bin" / "python")
             pip = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off")
-            _run(log, python, *pip, "numpy", "-r", str(requirements))
+            # Where it is, since paths in it are of the model's directory.
+            _run(log, python, *pip, "numpy", "-r", str(requirements), where=requirements.parent)
             log(f"model '{model}': its environment is ready")
-    return _python_in(target)
+    return python_in(target)
 
 
 @contextmanager
@@ -116,26 +128,22 @@ def _making(target: Path) -> Iterator[Path | None]:
             return
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
-        yield target
+        try:
+            yield target
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
         (target / _COMPLETE).touch()
 
 
 def _extract(archive: Path, target: Path) -> None:
     try:
-        with tarfile.open(archive) as contents:
-            contents.extractall(target, filter="tar")
-    except tarfile.TarError as error:
+        extract(archive, target)
+    except ValueError as error:
         raise ModelLoadError(f"{_PARAMETER} '{archive}' cannot be unpacked: {error}") from error
 
 
-def _python_in(directory: Path) -> Path:
-    python = directory / "bin" / "python"
-    if not python.exists():
-        raise ModelLoadError(f"the environment '{directory}' has no bin/python")
-    return python
-
-
-def _run(log: Log, *command: str) -> None:
+def _run(log: Log, *command: str, where: Path | None = None) -> None:
     """Run a command, its lines in the log; raises with its last words when it fails."""
     last = ""
     with subprocess.Popen(
@@ -145,6 +153,7 @@ def _run(log: Log, *command: str) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        cwd=where,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -8,7 +8,7 @@ import sys
 from enum import IntEnum
 
 from penstock_backends.python import runtime
-from penstock_backends.python.values import TritonModelException
+from penstock_backends.python.exception import TritonModelException
 
 
 class Logger:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from penstock.core.custom_metrics import kind_of, refusal
 from penstock.core.exposition import MetricKind
 from penstock_backends.python import runtime
-from penstock_backends.python.values import TritonModelException
+from penstock_backends.python.exception import TritonModelException
 
 _unsaid: deque[Callable[[], object]] = deque()
 """Ends of families that the server does not know of yet. An object can be collected at any moment,

@@ -6,36 +6,36 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from penstock.core.errors import InternalError
+from penstock_backends.python.model_code import ModelCode
 from penstock_backends.python.native_config import find_model
 
 _CLASS = "TritonPythonModel"
 
 
-def load_class(path: Path) -> type[Any]:
-    """The model's class, of either form; version and model directory become importable."""
-    module = _import(path)
+def load_class(code: ModelCode) -> type[Any]:
+    """The model's class, of either form; what lies beside it becomes importable."""
+    module = _import(code)
     found = getattr(module, _CLASS, None) or find_model(module)
     if found is None:
-        name = f"{path.parent.name}.{path.stem}"
-        raise InternalError(f"AttributeError: module '{name}' has no attribute '{_CLASS}'")
+        raise InternalError(
+            f"AttributeError: module '{module.__name__}' has no attribute '{_CLASS}'"
+        )
     if not isinstance(found, type):
-        raise InternalError(f"'{_CLASS}' in '{path}' is no class")
+        raise InternalError(f"'{_CLASS}' in '{code.path}' is no class")
     return found
 
 
-def _import(path: Path) -> ModuleType:
-    """Run the file as a module of its version's package, so that relative imports work."""
+def _import(code: ModelCode) -> ModuleType:
+    """Run the file as a module of a package, so that relative imports work."""
+    path, package = code.path, code.package
     if not path.is_file():
         raise InternalError(f"model file '{path}' does not exist")
-    package = path.parent.name
     name = f"{package}.{path.stem}"
-    for directory in (path.parent, path.parent.parent):
-        sys.path.insert(0, str(directory))
+    code.make_importable()
     parent = ModuleType(package)
     parent.__path__ = [str(path.parent)]
     sys.modules[package] = parent
@@ -63,7 +63,7 @@ class PythonModel:
 
     def execute(self, requests: Sequence[Any]) -> Any:
         """Call the model's `execute`; a coroutine when the model is asynchronous."""
-        return self._model.execute(requests)
+        return self._model.execute(list(requests))  # its own, which it may empty
 
     def finalize(self) -> None:
         """Call the model's `finalize`, which may be missing."""

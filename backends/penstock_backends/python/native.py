@@ -81,7 +81,9 @@ class NativeModel:
         except asyncio.CancelledError as error:
             reply.send(None if reply.is_cancelled() else _failure(error), final=True)
             raise
-        except Exception as error:  # a model may raise anything
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
             reply.send(_failure(error), final=True)
 
     async def _send_stream(self, reply: AsyncReply, request: CoreRequest) -> None:
@@ -98,7 +100,9 @@ class NativeModel:
             if len(answers) != len(batch):
                 count = f"{len(answers)} responses for {len(batch)} requests"
                 raise InternalError(f"'infer_batch' returned {count}")
-        except Exception as error:  # a model may raise anything
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
             failure = _failure(error)
             for reply, _ in batch:
                 reply.send(failure, final=True)

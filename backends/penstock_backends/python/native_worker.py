@@ -46,7 +46,7 @@ class NativeWorker:
         logging.basicConfig(level=logging.INFO, handlers=[ServerHandler()])
         try:
             await self._model.load(self._context)
-        except Exception as error:  # a model may raise anything
+        except BaseException as error:  # a model may raise anything
             self._stub.send(Kind.FAILED, failure(error))
             return
         self._stub.executing = True
@@ -93,7 +93,9 @@ class NativeWorker:
     async def _probe(self, _: Any, __: memoryview) -> None:
         try:
             ready = await self._model.ready()
-        except Exception as error:  # a model that cannot even say so is not ready
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model that cannot even say so is not ready
             logger.error("asking the model whether it is ready failed: %s", describe(error))
             ready = False
         self._stub.send(Kind.HEALTH, ready)
@@ -101,5 +103,7 @@ class NativeWorker:
     async def _unload(self) -> None:
         try:
             await self._model.unload()
-        except Exception as error:  # the model is gone all the same
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # the model is gone all the same
             logger.error("unloading failed: %s", describe(error))

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import InferenceResponse as CoreResponse
@@ -15,11 +15,8 @@ from penstock.core.tensor import Tensor as CoreTensor
 from penstock.core.window import WINDOW, Credit, Window
 from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.messages import Kind
-from penstock_backends.python.values import InferenceResponse, TritonModelException
-
-if TYPE_CHECKING:
-    from penstock_backends.python.stub import Stub
-
+from penstock_backends.python.exception import TritonModelException
+from penstock_backends.python.values import InferenceResponse
 
 _MOST_HELD = 1024
 """Responses of one request that a model's event loop may send ahead of a slow reader."""
@@ -60,6 +57,26 @@ class Terms:
         )
 
 
+class Way(Protocol):
+    """The way to the server, as far as a reply needs it: the stub."""
+
+    def send(self, kind: int, header: Any) -> None: ...
+
+    def respond(self, number: int, response: CoreResponse, places: Places) -> None: ...
+
+    def forget(self, number: int) -> None:
+        """All is said about this request."""
+
+    def look(self) -> None:
+        """Handle what the server has said meanwhile."""
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Block until `done()`."""
+
+    def on_its_loop(self) -> bool:
+        """Whether to wait here would block everybody."""
+
+
 class PendingReply:
     """One request: what may still be sent for it, and whether anybody wants it.
 
@@ -72,7 +89,7 @@ class PendingReply:
         "_held",
         "_lock",
         "_on_cancel",
-        "_stub",
+        "_way",
         "cancelled",
         "closed",
         "decoupled",
@@ -85,7 +102,7 @@ class PendingReply:
 
     def __init__(
         self,
-        stub: Stub,
+        way: Way,
         number: int,
         outputs: Sequence[str],
         terms: Terms,
@@ -101,7 +118,7 @@ class PendingReply:
         self.sent = 0
         self._credit = Credit(terms.window)
         self._held: deque[CoreResponse | None] = deque()
-        self._stub = stub
+        self._way = way
         self._lock = threading.Lock()
         self._changed: Callable[[], object] | None = None
         self._on_cancel: Callable[[], object] | None = None
@@ -132,19 +149,19 @@ class PendingReply:
         if self.cancelled:  # the model may not have noticed yet
             return
         if response is None:
-            self._stub.send(Kind.END, self.number)
+            self._way.send(Kind.END, self.number)
         elif response.final:
-            self._stub.respond(self.number, response, self.places)
+            self._way.respond(self.number, response, self.places)
         else:
             self._say_one(response)
             return
-        self._stub.forget(self.number)
+        self._way.forget(self.number)
 
     def _say_one(self, response: CoreResponse) -> None:
         """Send one of several; counted first, as another thread may soon hear that it was taken."""
         self._credit.spend(response.size)
         try:
-            self._stub.respond(self.number, response, self.places)
+            self._way.respond(self.number, response, self.places)
         except BaseException:
             self._credit.take_back()
             raise
@@ -161,8 +178,8 @@ class PendingReply:
         except Exception as error:  # a response may be unfit to travel in any way
             self._held.clear()
             self.closed = True
-            self._stub.forget(self.number)
-            self._stub.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
+            self._way.forget(self.number)
+            self._way.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
 
     def core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:
         """The response as the server sees it, with the outputs that were asked for."""
@@ -179,7 +196,7 @@ class PendingReply:
     def is_cancelled(self) -> bool:
         """Whether the client has left; looks for word of it."""
         if not self.cancelled:
-            self._stub.look()
+            self._way.look()
         return self.cancelled
 
     def taken(self, count: int) -> None:
@@ -220,11 +237,11 @@ class PendingReply:
             changed()
 
     def _wait_for_room(self) -> None:
-        if self._stub.on_its_loop():
+        if self._way.on_its_loop():
             if not self._may_hold():
-                self._stub.wait(self._may_hold)
+                self._way.wait(self._may_hold)
         elif not self._may_send():
-            self._stub.wait(lambda: self._credit.plenty or self.cancelled)
+            self._way.wait(lambda: self._credit.plenty or self.cancelled)
 
     def _may_send(self) -> bool:
         return self._credit.left or self.cancelled

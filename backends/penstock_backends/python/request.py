@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock_backends.python import runtime
+from penstock_backends.python.exception import TritonModelException
+from penstock_backends.python.responses import (
+    AsyncResponseIterator,
+    ResponseIterator,
+    begin,
+    only,
+)
 from penstock_backends.python.sender import InferenceResponseSender
 from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import (
@@ -17,9 +24,8 @@ from penstock_backends.python.values import (
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceResponse,
     PreferredMemory,
-    TritonError,
-    TritonModelException,
     checked_parameters,
+    parameters_json,
 )
 
 
@@ -59,8 +65,9 @@ class InferenceRequest:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         for tensor in inputs:
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"expected a Tensor in inputs, got {type(tensor)}")
+            _check_input(tensor, request_id, model_name)
+        if not isinstance(correlation_id, int | str):
+            raise TritonModelException("Correlation ID must be integer or string")
         self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
         self._core = CoreRequest(
             model_name=model_name,
@@ -138,7 +145,7 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The request's parameters as JSON."""
-        return json.dumps(dict(self._core.parameters))
+        return parameters_json(self._core.parameters)
 
     def requested_output_names(self) -> list[str]:
         """The outputs asked for; all of the model's when the client named none."""
@@ -185,16 +192,19 @@ class InferenceRequest:
         call = runtime.current().call(self._outgoing(), decoupled=decoupled)
         if decoupled:
             return ResponseIterator(call)
-        return _only(call.next())
+        return only(call)
 
-    async def async_exec(
+    def async_exec(
         self, decoupled: bool = False
-    ) -> InferenceResponse | AsyncIterator[InferenceResponse]:
-        """As `exec`; other coroutines of the model go on meanwhile."""
+    ) -> asyncio.Future[InferenceResponse] | asyncio.Future[AsyncIterator[InferenceResponse]]:
+        """As `exec`, begun at once; whoever awaits it lets other coroutines of the model go on."""
+        loop = asyncio.get_running_loop()  # raises where there is none, before anything is asked
         call = runtime.current().call(self._outgoing(), decoupled=decoupled)
-        if decoupled:
-            return AsyncResponseIterator(call)
-        return _only(await call.next_async())
+        if not decoupled:
+            return begin(call)
+        future = loop.create_future()
+        future.set_result(AsyncResponseIterator(call))
+        return future
 
     def _outgoing(self) -> CoreRequest:
         """The request with the flags that were set since it was made."""
@@ -214,51 +224,11 @@ class InferenceRequest:
         )
 
 
-class ResponseIterator:
-    """Responses of a decoupled model, as they come (contract PY-15)."""
-
-    def __init__(self, call: runtime.Call) -> None:
-        self._call = call
-
-    def __iter__(self) -> ResponseIterator:
-        return self
-
-    def __next__(self) -> InferenceResponse:
-        response = self._call.next()
-        if response is None:
-            raise StopIteration
-        return response
-
-    def cancel(self) -> None:
-        """Want no more; the called model learns of it."""
-        self._call.cancel()
-
-
-class AsyncResponseIterator:
-    """As `ResponseIterator`, for `async for`; a plain `for` waits as that one does."""
-
-    def __init__(self, call: runtime.Call) -> None:
-        self._call = call
-
-    def __aiter__(self) -> AsyncResponseIterator:
-        return self
-
-    async def __anext__(self) -> InferenceResponse:
-        response = await self._call.next_async()
-        if response is None:
-            raise StopAsyncIteration
-        return response
-
-    def __iter__(self) -> ResponseIterator:
-        return ResponseIterator(self._call)
-
-    def cancel(self) -> None:
-        """Want no more; the called model learns of it."""
-        self._call.cancel()
-
-
-def _only(response: InferenceResponse | None) -> InferenceResponse:
-    if response is None:
-        error = TritonError("the called model ended without a response")
-        return InferenceResponse(error=error)
-    return response
+def _check_input(tensor: object, request_id: str, model_name: str) -> None:
+    if tensor is None:
+        raise TritonModelException(
+            f"Input tensor for request with id '{request_id}' and model name '{model_name}'"
+            " should not be empty."
+        )
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"expected a Tensor in inputs, got {type(tensor)}")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.core.request import InferenceRequest as CoreRequest
-from penstock_backends.python.values import InferenceResponse, TritonModelException
+from penstock_backends.python.exception import TritonModelException
+from penstock_backends.python.values import InferenceResponse
 
 
 class Reply(Protocol):
@@ -31,6 +32,9 @@ class Call(Protocol):
 
     async def next_async(self) -> InferenceResponse | None:
         """As `next`, without blocking the event loop."""
+
+    def take_bare_end(self) -> bool:
+        """Whether the called model sent its final flag alone; told once, after the last."""
 
     def cancel(self) -> None: ...
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.runtime import Reply
 from penstock_backends.python.values import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceResponse,
-    TritonModelException,
 )
 
 

@@ -29,9 +29,9 @@ from penstock.hosting.messages import (
 )
 from penstock_backends.python import runtime
 from penstock_backends.python.calls import PendingCall
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.reentry import Reentry
 from penstock_backends.python.replies import PendingReply, Terms
-from penstock_backends.python.values import TritonModelException
 from penstock_backends.python.worker import Worker
 
 _ANSWERED = frozenset({"family", "create", "value"})

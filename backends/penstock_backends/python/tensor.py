@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core import dlpack
 from penstock.core.tensor import Array, DataType
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python.exception import TritonModelException
 
 
 class Tensor:
@@ -20,12 +21,17 @@ class Tensor:
     __slots__ = ("_core", "_name")
 
     def __init__(self, name: str, numpy_array: Array) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
         if not isinstance(numpy_array, np.ndarray):
             raise TypeError(f"Tensor '{name}' needs a numpy array, got {type(numpy_array)}")
         self._name = name
         if not numpy_array.flags.c_contiguous:
             numpy_array = np.ascontiguousarray(numpy_array)
-        self._core = CoreTensor.from_numpy(numpy_array)
+        try:
+            self._core = CoreTensor.from_numpy(numpy_array)
+        except ValueError as error:
+            raise TritonModelException("NumPy dtype is not supported.") from error
 
     @classmethod
     def over(cls, name: str, core: CoreTensor) -> Tensor:
@@ -61,9 +67,11 @@ class Tensor:
 
     def to_dlpack(self) -> Any:
         """A capsule over the same memory."""
-        return dlpack.exported(self._core)
+        return self.__dlpack__()
 
     def __dlpack__(self, **options: Any) -> Any:
+        if self._core.datatype is DataType.BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
         return dlpack.exported(self._core, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -72,7 +80,16 @@ class Tensor:
     @classmethod
     def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
         """A tensor over whatever speaks DLPack, or a capsule; on the CPU without a copy."""
+        if type(tensor).__name__ != "PyCapsule" and not _speaks_dlpack(tensor):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule or have"
+                " `__dlpack__` and `__dlpack_device__` attributes"
+            )
         return cls.over(name, dlpack.imported(tensor))
+
+
+def _speaks_dlpack(tensor: object) -> bool:
+    return hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__")
 
 
 NUMBERS = {

@@ -31,7 +31,7 @@ def describe(error: BaseException) -> str:
     return text
 
 
-def failure(error: Exception) -> tuple[str, str]:
+def failure(error: BaseException) -> tuple[str, str]:
     """Code and text with which a model that cannot be loaded is refused."""
     if isinstance(error, InferenceError):
         return error.code, error.message

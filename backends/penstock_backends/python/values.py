@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.errors import InferenceError, error_from_code
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.tensor import Tensor
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -27,10 +28,6 @@ _CODES = (
     "ALREADY_EXISTS",
     "CANCELLED",
 )
-
-
-class TritonModelException(Exception):  # noqa: N818 (the name is Triton's)
-    """What a model raises to refuse its configuration or a batch (contract PY-20)."""
 
 
 class TritonError:
@@ -94,6 +91,10 @@ class InferenceResponse:
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         for tensor in output_tensors:
+            if tensor is None:
+                raise TritonModelException(
+                    "Output tensor for inference response should not be empty."
+                )
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"expected a Tensor in output_tensors, got {type(tensor)}")
         self._tensors = list(output_tensors)
@@ -111,7 +112,7 @@ class InferenceResponse:
 
     def parameters(self) -> str:
         """The parameters as JSON."""
-        return json.dumps(self._parameters)
+        return parameters_json(self._parameters)
 
     @property
     def core_parameters(self) -> dict[str, Any]:
@@ -123,6 +124,11 @@ def _as_error(error: object) -> TritonError:
     return TritonError(str(error))
 
 
+def parameters_json(parameters: Mapping[str, Any]) -> str:
+    """As Triton writes them: without blanks, and with every character as it is."""
+    return json.dumps(dict(parameters), separators=(",", ":"), ensure_ascii=False)
+
+
 def checked_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a request or response, when they are of types that can travel."""
     if parameters is None:
@@ -131,9 +137,12 @@ def checked_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
         raise TypeError(f"parameters must be a dict, got {type(parameters)}")
     for key, value in parameters.items():
         if not isinstance(key, str):
-            raise TypeError(f"expected a str as parameter key, got {type(key)}")
+            raise TritonModelException(
+                f"Expect parameters keys to have type str, found type {type(key)}"
+            )
         if not isinstance(value, bool | int | float | str):
-            raise TypeError(
-                f"expected bool, int, float or str as value of parameter '{key}', got {type(value)}"
+            raise TritonModelException(
+                "Expect parameters values to have type bool/int/float/str, found type"
+                f" {type(value)}"
             )
     return dict(parameters)

@@ -4,59 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.config import config_from_json
-from penstock.core.errors import InferenceError, InternalError
+from penstock.core.errors import InternalError
 from penstock.core.placement import Placement
-from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.tensor import Buffer
 from penstock.hosting import event_loop
-from penstock.hosting.frames import encode
 from penstock.hosting.messages import Kind
 from penstock.model import Model
 from penstock_backends.python.api import install_module
 from penstock_backends.python.config import ModelConfig
+from penstock_backends.python.execution import Execution
 from penstock_backends.python.memory_limit import limit_memory
 from penstock_backends.python.model import PythonModel, load_class
+from penstock_backends.python.model_code import ModelCode, code_of_version, shared_code
 from penstock_backends.python.native_config import completed_config
 from penstock_backends.python.native_worker import NativeWorker
 from penstock_backends.python.reentry import Reentry
-from penstock_backends.python.replies import PendingReply, Terms, printable
-from penstock_backends.python.request import InferenceRequest
+from penstock_backends.python.replies import Terms, printable
 from penstock_backends.python.traceback_text import describe, failure
-from penstock_backends.python.values import InferenceResponse
 
 if TYPE_CHECKING:
     from penstock_backends.python.stub import Stub
-
-Batch = list[tuple[PendingReply, InferenceRequest]]
-
-_RAISED = (Exception, SystemExit, asyncio.CancelledError)
-"""What a model may raise when it is asked; the last two are no reason to end the process."""
-
-
-_QUICK = 100_000
-"""Nanoseconds of an execution below which its answers wait for those of the next."""
-
-
-@dataclass(slots=True)
-class _Answers:
-    """Responses of one batch: those that the model gave, and packed, their headers and tensors.
-
-    `replies` are those that are owed; `problem` is why some of them cannot be answered.
-    """
-
-    replies: Sequence[PendingReply]
-    collected: deque[tuple[PendingReply, CoreResponse]] = field(default_factory=deque)
-    problem: str | None = None
-    headers: list[tuple[int, Any]] = field(default_factory=list)
-    payload: list[Buffer] = field(default_factory=list)
 
 
 class Worker:
@@ -92,7 +63,7 @@ class Worker:
             native = NativeWorker(self._stub, header, cls) if issubclass(cls, Model) else None
             if native is None:
                 self._load(header, cls)
-        except Exception as error:  # a model may raise anything
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
             code, text = failure(error)
             self._stub.send(Kind.FAILED, (code, printable(text)))
             return True
@@ -106,10 +77,11 @@ class Worker:
         return True
 
     def _load_class(self, header: Mapping[str, Any]) -> type[Any]:
-        path = model_file(header)
+        code = _code(header)
         self._name = header["name"]
-        self._stub.model_directory = str(path.parent)
-        return load_class(path)
+        directory = header["version_path"] if code.shared else code.path.parent
+        self._stub.model_directory = str(directory)
+        return load_class(code)
 
     def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
         self._terms = Terms.of(header)
@@ -123,7 +95,7 @@ class Worker:
         self._stub.executing = False
         try:
             self._model.finalize()
-        except Exception as error:  # the model is gone all the same
+        except BaseException as error:  # the model is gone all the same
             self._stub.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
         return False
 
@@ -140,14 +112,16 @@ class Worker:
             return True
         try:
             ready = self._model.is_ready()
-        except _RAISED as error:
+        except BaseException as error:  # a model may raise anything
             return self._not_ready(error)
         return ready if asyncio.iscoroutine(ready) else bool(ready)
 
     async def _awaited(self, ready: Coroutine[Any, Any, Any]) -> bool:
         try:
             return bool(await ready)
-        except _RAISED as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
             return self._not_ready(error)
 
     def _not_ready(self, error: BaseException) -> bool:
@@ -162,109 +136,21 @@ class Worker:
     # -- batches ------------------------------------------------------------------------------
 
     def _execute(self, header: Any, payload: memoryview) -> bool:
-        number, packed = header
-        self._stub.begin(number)
-        begun = time.monotonic_ns()
-        batch = self._accept(packed, payload)
-        started = time.monotonic_ns()
-        answers = _Answers([reply for reply, _ in batch])
-        returned: Any = None
+        execution = Execution(self._stub, self._name, self._terms, header, payload)
         self._running += 1
         try:
-            if batch:
-                returned = self._model.execute([request for _, request in batch])
-                self._collect(batch, returned, answers)
-        except _RAISED as error:
-            answers.problem = _text(error)
+            if execution.requests:
+                execution.take(self._model.execute(execution.requests))
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
+            execution.fail(error)
         self._running -= 1
-        again = _rescheduled(batch)
-        returned = None
-        del batch  # so that inputs which are outputs too are seen by nobody
-        failures = self._answer(answers)
-        finished = time.monotonic_ns()
-        header = (number, begun, started, finished, answers.headers)
-        parts = again + encode(Kind.EXECUTED, header, answers.payload) + failures
-        self._stub.send_parts(parts, hurry=finished - begun > _QUICK)
+        parts = execution.finish()
+        self._stub.send_parts(parts, hurry=not execution.quick)
         return True
 
     def _is_running(self) -> bool:
         """Whether the server waits for an execution to return before it gives us another."""
         return self._running > 0
-
-    def _accept(self, packed: Sequence[Any], payload: memoryview) -> Batch:
-        owed = self._stub.accept(packed, payload, self._terms)
-        return [(reply, InferenceRequest.received(core, reply)) for reply, core in owed]
-
-    def _collect(self, batch: Batch, returned: Any, answers: _Answers) -> None:
-        """Take the responses that `execute` returned, by position; contract PY-04 and PY-10."""
-        if self._terms.decoupled:
-            if returned is not None:
-                raise InternalError(
-                    f"Python model '{self._name}' is using the decoupled mode and the execute"
-                    " function must return None."
-                )
-            return
-        self._check(batch, returned)
-        for (reply, request), response in zip(batch, returned, strict=True):
-            if response is None or reply.closed:
-                continue  # it is, or will be, answered through its sender
-            core = reply.core(response, final=True)
-            if not reply.places:
-                core = self._stub.find_parts(core, request.core)
-            answers.collected.append((reply, core))
-
-    def _answer(self, answers: _Answers) -> list[Buffer]:
-        """Pack the responses; word of those that fail, for what has no final answer yet."""
-        collected = answers.collected
-        try:
-            while collected:
-                reply, core = collected[0]
-                packed = self._stub.pack_response(core, answers.payload, reply.places)
-                collected.popleft()
-                answers.headers.append((reply.number, packed))
-                reply.closed = True
-                self._stub.forget(reply.number)
-        except Exception as error:  # a response may be unfit to travel in any way
-            answers.problem = answers.problem or _text(error)
-        for _, core in collected:
-            self._stub.keep_parts(core)
-        return [] if answers.problem is None else self._failures(answers.replies, answers.problem)
-
-    def _check(self, batch: Batch, answers: Any) -> None:
-        if not isinstance(answers, list):
-            raise InternalError(
-                f"Expected a list in the execute return, found type '{type(answers)}'."
-            )
-        if len(answers) != len(batch):
-            raise InternalError(
-                "Number of InferenceResponse objects do not match the number of InferenceRequest"
-                f" objects. InferenceRequest(s) size is:{len(batch)}, and InferenceResponse(s)"
-                f" size is:{len(answers)}\n"
-            )
-        for (_, request), response in zip(batch, answers, strict=True):
-            if response is not None and request.rescheduled:
-                raise InternalError(
-                    "Expected a None object in the execute function return list for reschduled"
-                    f" request, found type '{type(response)}'."
-                )
-            if response is not None and not isinstance(response, InferenceResponse):
-                raise InternalError(
-                    "Expected an 'InferenceResponse' object in the execute function return list,"
-                    f" found type '{type(response)}'."
-                )
-
-    def _failures(self, replies: Sequence[PendingReply], text: str) -> list[Buffer]:
-        """The same error for every request that has no final answer yet (contract PY-09)."""
-        message = (
-            f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
-        )
-        parts: list[Buffer] = []
-        for reply in replies:
-            if not reply.closed:
-                reply.closed = True
-                self._stub.forget(reply.number)
-                parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
-        return parts
 
     # -- coroutines ---------------------------------------------------------------------------
 
@@ -293,53 +179,28 @@ class Worker:
         self._stub.send(Kind.HEALTH, ready)
 
     async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
-        number, packed = header
-        self._stub.begin(number)
-        begun = time.monotonic_ns()
-        batch = self._accept(packed, payload)
-        started = time.monotonic_ns()
+        execution = Execution(self._stub, self._name, self._terms, header, payload)
         # The next batch may come while this one runs, unless it may hold the same requests.
         ahead = self._terms.decoupled and not self._terms.iterative
         if ahead:
-            self._stub.send(Kind.DONE, (number, begun, started, time.monotonic_ns()))
+            self._stub.send(Kind.DONE, execution.under_way())
         self._running += not ahead
-        answers = _Answers([reply for reply, _ in batch])
-        returned: Any = None
         try:
-            if batch:
-                returned = await self._model.execute([request for _, request in batch])
-                self._collect(batch, returned, answers)
-        except _RAISED as error:
-            answers.problem = _text(error)
+            if execution.requests:
+                execution.take(await self._model.execute(execution.requests))
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
+            execution.fail(error)
         self._running -= not ahead
-        again = _rescheduled(batch)
-        returned = None
-        del batch  # so that inputs which are outputs too are seen by nobody
-        parts = self._answer(answers)
-        if not ahead:
-            header = (number, begun, started, time.monotonic_ns(), answers.headers)
-            parts = again + encode(Kind.EXECUTED, header, answers.payload) + parts
-        self._stub.send_parts(parts)
+        self._stub.send_parts(execution.failures() if ahead else execution.finish())
         self._stub.tell_freed()
-
-
-def _text(error: BaseException) -> str:
-    return error.message if isinstance(error, InferenceError) else describe(error)
-
-
-def _rescheduled(batch: Batch) -> list[Buffer]:
-    """Word of the requests that shall come again; before that of the end of their execution."""
-    parts: list[Buffer] = []
-    for reply, request in batch:
-        if request.rescheduled and not reply.closed and not reply.cancelled:
-            parts += encode(Kind.RESCHEDULE, reply.number)
-    return parts
 
 
 def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with what the model's `auto_complete_config` says (contract AC-09)."""
     config: dict[str, Any] = header["config"]
-    cls = load_class(model_file(header))
+    cls = load_class(_code(header))
     if issubclass(cls, Model):
         return completed_config(cls, config)
     if not hasattr(cls, "auto_complete_config"):
@@ -354,10 +215,12 @@ def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def model_file(header: Mapping[str, Any]) -> Path:
+def _code(header: Mapping[str, Any]) -> ModelCode:
     """Where the model's code is."""
-    filename = header["config"].get("default_model_filename") or "model.py"
-    return Path(header["version_path"]) / filename
+    config = header["config"]
+    shared = shared_code(config.get("backend", ""), config.get("runtime", ""), header["settings"])
+    filename = config.get("default_model_filename", "")
+    return shared or code_of_version(Path(header["version_path"]), filename)
 
 
 def _arguments(header: Mapping[str, Any]) -> dict[str, str]:

@@ -138,9 +138,14 @@ def _translated(error: Exception) -> InferenceError:
 
     if isinstance(error, EngineDeadError):
         return UnavailableError(f"{UNHEALTHY}: {error}")
-    text = f"Error generating stream: {error}"
+    text = f"Error generating stream: {_reason(error)}"
     if isinstance(error, exceptions.VLLMClientError | ValueError):
         return InvalidRequestError(text)
     if isinstance(error, exceptions.QueueOverflowError | exceptions.MaxQueuedTokensError):
         return RejectedError(text)
     return InternalError(text)
+
+
+def _reason(error: BaseException) -> str:
+    """What the error says; of one without words, what its cause says, or its name."""
+    return str(error) or (_reason(error.__cause__) if error.__cause__ else type(error).__name__)

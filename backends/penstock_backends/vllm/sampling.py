@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -38,6 +38,7 @@ def read_sampling(
         refuse("lora_name", "must be a string")
     _take_structure(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
+    _refuse_unsendable(values, msgspec.msgpack.encode)
     if not logprobs:
         _refuse_logprobs(values)
     try:
@@ -73,3 +74,15 @@ def _refuse_unknown(values: Mapping[str, Any], fields: tuple[str, ...]) -> None:
     for name in values:
         if name not in fields or name.startswith("_") or name in _OURS:
             refuse(name, f"is not supported by the {BACKEND} backend")
+
+
+def _refuse_unsendable(values: Mapping[str, Any], encode: Callable[[Any], bytes]) -> None:
+    """Refuse what JSON can spell and the message to the engine's process cannot hold.
+
+    Left alone, it would fail there without a word, and vLLM would go on to keep the request.
+    """
+    for name, value in values.items():
+        try:
+            encode(value)
+        except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+            refuse(name, f"cannot be encoded: {error}")

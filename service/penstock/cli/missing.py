@@ -28,7 +28,6 @@ MISSING = (
     Missing("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
     Missing("trace.levels", "trace-config level", "tracing"),
     Missing("trace.mode", "trace-config mode", "tracing"),
-    Missing("backends.directory", "backend-directory", "backends from a directory"),
     Missing("cache.directory", "cache-directory", "caches from a directory"),
 )
 

@@ -34,8 +34,10 @@ class Pump:
         sink, source = self._sink, self._source
         try:
             while not sink.ended:
-                sink.send(_checked(await anext(source)))
-                await sink.room()
+                # Not `anext()`, which would make an object for each response.
+                sink.send(_checked(await source.__anext__()))
+                if sink.full:
+                    await sink.room()
         except StopAsyncIteration:
             sink.end()
         except asyncio.CancelledError:

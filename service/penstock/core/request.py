@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
@@ -37,6 +37,14 @@ ANY_VERSION = -1
 """The version number that leaves the choice to the server: the highest that is ready (R-06)."""
 
 
+class Caller(NamedTuple):
+    """An instance that has made a request of its own; models and versions may share its name."""
+
+    model: str
+    version: int
+    instance: str
+
+
 @_frozen
 class InferenceRequest:
     """One request, as every frontend hands it in and every backend gets it.
@@ -66,7 +74,7 @@ class InferenceRequest:
     deadline: float | None = None
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
-    callers: tuple[str, ...] = ()
+    callers: tuple[Caller, ...] = ()
     form: Hashable = None
     on_device: frozenset[str] = frozenset()
 

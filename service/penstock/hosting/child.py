@@ -6,12 +6,12 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.window import WINDOW, Window
 from penstock.hosting import bootstrap
+from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
 from penstock.hosting.reaper import Reaper
 
 
@@ -37,21 +37,26 @@ class ProcessSpec:
 
 
 class Child:
-    """One process, and whatever it starts: they are a group of their own."""
+    """One process, and whatever it starts: they are a group of their own.
 
-    def __init__(self, process: asyncio.subprocess.Process, reaper: Reaper) -> None:
+    What has left the group, as daemons do, still has its mark in the environment.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, reaper: Reaper, mark: str) -> None:
         self._process = process
+        self._mark = mark
         self._reaper = reaper
         reaper.watch(self.pid)
 
     @classmethod
     async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
         """Start it with these files open. When this is cancelled, the process has been killed."""
-        spawning = asyncio.ensure_future(_spawn(spec, descriptors))
+        mark = reaper.new_mark()
+        spawning = asyncio.ensure_future(_spawn(spec, mark, descriptors))
         try:
-            return cls(await asyncio.shield(spawning), reaper)
+            return cls(await asyncio.shield(spawning), reaper, mark)
         except asyncio.CancelledError:
-            await cls(await spawning, reaper).kill()
+            await cls(await spawning, reaper, mark).kill()
             raise
 
     @property
@@ -74,8 +79,7 @@ class Child:
 
     def strike(self) -> None:
         """Kill it and everything that it has started, without waiting."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
 
     async def kill(self) -> None:
         """Kill it and everything that it has started."""
@@ -84,9 +88,13 @@ class Child:
             await self._process.wait()
         finally:
             self._reaper.forget(self.pid)
+            # On a thread, since it reads something of every process of the machine.
+            await asyncio.to_thread(kill_marked, self._mark)
 
 
-async def _spawn(spec: ProcessSpec, descriptors: tuple[int, ...]) -> asyncio.subprocess.Process:
+async def _spawn(
+    spec: ProcessSpec, mark: str, descriptors: tuple[int, ...]
+) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         spec.python,
         "-P",
@@ -95,6 +103,7 @@ async def _spawn(spec: ProcessSpec, descriptors: tuple[int, ...]) -> asyncio.sub
         *map(str, descriptors),
         *map(str, spec.packages),
         stdin=asyncio.subprocess.DEVNULL,
+        env={**os.environ, VARIABLE: mark},
         pass_fds=descriptors,
         start_new_session=True,
     )

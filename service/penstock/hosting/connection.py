@@ -16,6 +16,7 @@ from penstock.core.backend import InstanceContext
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.inference import Inference
+from penstock.core.request import Caller
 from penstock.hosting.arena import create
 from penstock.hosting.child import Child, ProcessSpec
 from penstock.hosting.executions import Executions
@@ -136,15 +137,15 @@ class Connection:
             Kind.FREE: lambda header, _: memory.free(header),
         }
         if self._services is not None:
-            executing = self._executions
+            executing, config = self._executions, self._context.config
             self._calls = ServedCalls(
                 self._services,
-                self._context.name,
+                Caller(config.name, self._context.version, self._context.name),
                 self.pid,
                 memory,
                 self._send,
                 lambda: executing.current,
-                decoupled=self._context.config.decoupled,
+                decoupled=config.decoupled,
             )
             self._handlers |= self._calls.handlers
 

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import logging
 import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -33,6 +32,7 @@ from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, unpack_request
 from penstock.hosting.outlet import Outlet, Outlets, Wording
 from penstock.hosting.parent import die_with_parent
+from penstock.hosting.reap import kill_group
 from penstock.hosting.vitals import Vitals
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     die_with_parent()
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
-    connection.set_inheritable(False)  # or an engine's children would keep it open
+    for number in (descriptor, inputs, outputs):
+        os.set_inheritable(number, False)  # or an engine's children would keep it open
     borrower = Borrower()
     memory = SharedMemory(out=outputs, into=inputs, borrower=borrower)
     event_loop.run(_serve(connection, Host(memory, borrower)))
@@ -222,4 +223,4 @@ def _load(target: str) -> Backend:
 
 def _end_group() -> None:
     """The link is gone, so the server is: end, and take along what the engine has started."""
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    kill_group(os.getpgrp())

@@ -1,8 +1,9 @@
-"""The process behind `Reaper`: reads groups until its input ends, then kills what is left.
+"""Killing all that a model has started; and the process behind `Reaper`, which does so at the end.
 
+That process reads groups until its input ends, then kills what is left.
 A group comes as `+NUMBER` and goes as `-NUMBER`, as an argument or a line; a folder, which is
-removed with all that it holds, as `+PATH`. Run by path; it imports as little as possible, since
-it lives as long as the server.
+removed with all that it holds, as `+PATH`; the mark of what has left its group as `=MARK`. Run by
+path; it imports as little as possible, since it lives as long as the server.
 """
 
 from __future__ import annotations
@@ -12,15 +13,98 @@ import signal
 import sys
 from contextlib import suppress
 
+VARIABLE = "PENSTOCK_MODEL_PROCESS"
+"""Environment variable whose value, a mark, passes on to all that a model process starts."""
+
+_TRACKER = b"from multiprocessing.resource_tracker import main"
+
+
+def kill_group(group: int) -> None:
+    """Kill every process of a group; the caller, if it is one of them, comes last.
+
+    Python's resource tracker is left alive: it ends by itself once the others have, and then
+    removes the shared memory that they had no time to remove.
+    """
+    own = os.getpid()
+    killed = {own}
+    while new := _members(group) - killed:  # what they start meanwhile is found the next time
+        for pid in new:
+            _kill(pid)
+        killed |= new
+    if os.getpgrp() == group:
+        _kill(own)
+
+
+def kill_marked(mark: str) -> None:
+    """Kill every process whose mark begins so: those which have left the group of their model."""
+    killed = {os.getpid()}
+    while new := _marked(f"\0{VARIABLE}={mark}".encode()) - killed:
+        for pid in new:
+            _kill(pid)
+        killed |= new
+
+
+def _marked(text: bytes) -> set[int]:
+    """The processes with this text in their environment, without resource trackers."""
+    return {pid for pid in _pids() if text in _environment(pid) and not _is_tracker(pid)}
+
+
+def _environment(pid: int) -> bytes:
+    """Empty for processes that have ended, and for those of others."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return b"\0" + file.read()
+    except OSError:
+        return b""
+
+
+def _pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []  # not Linux
+
+
+def _members(group: int) -> set[int]:
+    """The processes of a group, without resource trackers."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return set()  # as nearly always, since a model process takes along what it has started
+    return {pid for pid in _pids() if _group_of(pid) == group and not _is_tracker(pid)}
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return _TRACKER in file.read()
+    except OSError:
+        return False
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
 
 def _reap(lines: list[str]) -> None:
     left: set[str] = set()
+    marks: set[str] = set()
+    changes = {"+": left.add, "-": left.discard, "=": marks.add}
     for line in lines:
-        (left.add if line[0] == "+" else left.discard)(line[1:])
+        changes[line[0]](line[1:])
     folders = {name for name in left if name.startswith("/")}
     for group in left - folders:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(int(group), signal.SIGKILL)
+        kill_group(int(group))
+    for mark in marks:
+        kill_marked(mark)
     if folders:
         from shutil import rmtree
 

@@ -28,11 +28,18 @@ class Reaper:
         self._process: subprocess.Popen[bytes] | None = None
         self._groups: set[int] = set()
         self._folder: Path | None = None
+        self._mark = secrets.token_hex(8) + "."
+        self._children = 0
 
     @property
     def pid(self) -> int | None:
         """The process that would kill the groups, while there is one."""
         return self._process.pid if self._process else None
+
+    def new_mark(self) -> str:
+        """What a child's environment is to say in `reap.VARIABLE`; no other mark begins so."""
+        self._children += 1
+        return f"{self._mark}{self._children}."
 
     def watch(self, group: int) -> None:
         """Kill `group` if the server dies."""
@@ -74,7 +81,7 @@ class Reaper:
 
     def _start(self) -> None:
         # What it must know from its first moment is on its command line.
-        known = [f"+{group}" for group in self._groups]
+        known = [f"={self._mark}", *(f"+{group}" for group in self._groups)]
         if self._folder is not None:
             known.append(f"+{self._folder}")
         command = [sys.executable, "-I", "-S", reap.__file__, *known]

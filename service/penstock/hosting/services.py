@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from penstock.core.errors import InferenceError, InvalidRequestError, as_inference_error
 from penstock.core.inference import Inference
-from penstock.core.request import InferenceRequest
+from penstock.core.request import Caller, InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer
 from penstock.hosting.memory import SharedMemory
@@ -48,7 +48,7 @@ class ServedCalls:
     def __init__(
         self,
         services: ModelServices,
-        instance: str,
+        caller: Caller,
         process: int,
         memory: SharedMemory,
         send: Send,
@@ -57,10 +57,10 @@ class ServedCalls:
         decoupled: bool = False,
     ) -> None:
         self._services = services
-        self._instance = instance
+        self._caller = caller
         self._executing = executing
         self._decoupled = decoupled
-        self._owner = f"{instance} {process}"  # a reload has the same instance names
+        self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
         self._calls = Outlets(_WORDING, self._respond, send, memory)
@@ -99,9 +99,9 @@ class ServedCalls:
         batch = self._executing()
         if not batch:
             return request
-        former = (name for inference in batch for name in inference.request.callers)
+        former = (caller for inference in batch for caller in inference.request.callers)
         deadline = None if self._decoupled else _latest(batch)
-        return replace(request, callers=(*dict.fromkeys(former), self._instance), deadline=deadline)
+        return replace(request, callers=(*dict.fromkeys(former), self._caller), deadline=deadline)
 
     def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
@@ -136,7 +136,7 @@ class ServedCalls:
 
     def _problem(self, error: Exception) -> str:
         text = as_inference_error(error).message
-        return f"Failed to process the request for model '{self._instance}', message: {text}"
+        return f"Failed to process the request for model '{self._caller.instance}', message: {text}"
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -46,7 +46,8 @@ class Ages:
 
     `opening` is for the client's preface and for each header block, `ping_after` of silence a
     ping goes out, which has to be answered within `ping_timeout`. After `age` the client is asked
-    to leave, as it is after `idle` without a call; its calls then have `grace`.
+    to leave, as it is after `idle` without a call; its calls then have `grace`, which says
+    nothing about the end of the server.
     """
 
     opening: float = 20.0
@@ -79,7 +80,7 @@ class Lifetime:
         self._streams = 0
         self._pinged = inf
         self._drain_at = now + ages.age
-        self._drained = inf
+        self._drained = self._aged = inf
         self._finished = False
         self._block_since = inf
 
@@ -101,7 +102,7 @@ class Lifetime:
         self._streams = streams
 
     def draining(self, now: float) -> None:
-        """The client was asked to leave."""
+        """The client was asked to leave, since the server ends."""
         self._drained = min(self._drained, now)
 
     def step(self, now: float) -> Step:
@@ -110,7 +111,7 @@ class Lifetime:
         if now >= self._give_up_at():
             return Step.CLOSE
         if self._drained == inf and now >= self._leave_at():
-            self._drained = now
+            self._drained = self._aged = now
             return Step.DRAIN
         if not self._finished and now >= self._drained + ages.drain_answer:
             self._finished = True
@@ -135,7 +136,7 @@ class Lifetime:
             opening,
             self._block_since + ages.opening,
             self._pinged + ages.ping_timeout,
-            self._drained + ages.grace,
+            self._aged + ages.grace,
         )
 
     def _leave_at(self) -> float:

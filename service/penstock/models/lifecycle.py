@@ -66,6 +66,10 @@ class ModelLifecycle:
         """Every model version that serves, by name and version."""
         return self._catalog.models()
 
+    def backends(self) -> Mapping[str, str]:
+        """The backends that models have asked for so far, by name, with their files."""
+        return self._loader.backends
+
     def statuses(self) -> Iterator[tuple[str, int, VersionStatus]]:
         """Name, version and status of every version known, by name and version."""
         return self._catalog.statuses()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
-from penstock.core.backend import Backend, find_backend
 from penstock.core.config import ModelConfig
 from penstock.core.measurement import Measurement
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.core.statistics import Statistics
 from penstock.hosting.reaper import Reaper
+from penstock.models.backends import FoundBackend, backend_of
 from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.gpu_memory import check_gpu_memory
 from penstock.models.instances import BackendSettingsOf, InstanceFactory, host_of
@@ -42,7 +42,10 @@ from penstock.scheduling.rate_limiter import RateLimiter
 
 
 class ModelLoader:
-    """Builds model versions; knows what the command line says about backends."""
+    """Builds model versions; knows what the command line says about backends.
+
+    `backends` are those that models have asked for so far, by name, with their files.
+    """
 
     def __init__(
         self,
@@ -65,14 +68,15 @@ class ModelLoader:
         self._max_pending = max_pending
         self._gpu_limits = gpu_limits or {}
         self._measurement = measurement or Measurement()
+        self.backends: dict[str, str] = {}
         self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
 
     async def load(self, files: ModelFiles, version: int) -> Model:
         """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
         refuse_unsupported(files.config)
-        settings = self._settings_of(files.config.backend)
-        backend = await asyncio.to_thread(find_backend, files.config.backend)
-        config = await self._complete(backend, files, version, settings)
+        found = await self._backend_of(files.config)
+        backend = found.backend
+        config = await self._complete(found, files.versions[version])
         loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         instances = await self.factory.instances(backend, config, version, loaded.path)
@@ -108,7 +112,7 @@ class ModelLoader:
         origin = await asyncio.to_thread(origin_of, files, version)
         if not origin.differs_in_instances_only(model.origin):
             return None
-        backend = await asyncio.to_thread(find_backend, files.config.backend)
+        backend = (await self._backend_of(files.config)).backend
         groups = files.config.instance_group
         config = normalized(replace(model.config, instance_group=groups), self._gpus)
         validate(config, self._gpus)
@@ -166,17 +170,19 @@ class ModelLoader:
         keys = CacheKeys(version.config.name, version.number, salt)
         return CachedScheduler(scheduler, self._cache, keys)
 
-    async def _complete(
-        self,
-        backend: type[Backend],
-        files: ModelFiles,
-        version: int,
-        settings: Mapping[str, str],
-    ) -> ModelConfig:
+    async def _backend_of(self, config: ModelConfig) -> FoundBackend:
+        """What runs a model, noted for whoever asks which backends are in use."""
+        settings = self._settings_of(config.backend)
+        found = await asyncio.to_thread(backend_of, config, settings)
+        self.backends.update(found.files())
+        return found
+
+    async def _complete(self, found: FoundBackend, path: Path) -> ModelConfig:
         """The configuration with everything filled in, checked and found servable."""
-        config = files.config
+        backend, config = found.backend, found.config
         if self._auto_complete:
-            config = await backend.complete_config(config, files.versions[version], settings)
+            settings = self._settings_of(config.backend)
+            config = await backend.complete_config(config, path, settings)
         config = normalized(config, self._gpus)
         validate(config, self._gpus)
         refuse_unsupported(config)

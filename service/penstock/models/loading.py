@@ -86,6 +86,7 @@ class Loading:
         try:
             wanted = versions_to_load(node.files, node.files.config.version_policy)
         except InferenceError as error:
+            logger.error("failed to load model '%s': %s", name, error)
             return error.message
         kept = await self._unchanged(node, wanted.keys())
         if kept == wanted.keys() == versions.ready().keys():

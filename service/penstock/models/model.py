@@ -17,7 +17,7 @@ from penstock.core.errors import (
     queue_full,
 )
 from penstock.core.inference import ComputeTimes, Inference
-from penstock.core.request import InferenceRequest
+from penstock.core.request import Caller, InferenceRequest
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
@@ -151,10 +151,10 @@ class Model:
 
     def _check_callers(self, request: InferenceRequest) -> None:
         """Refuse what could only be answered after those who wait for the answer."""
-        names = [instance.name for instance in self.instances if instance.serial]
-        if names and len(names) == len(self.instances) and set(names) <= set(request.callers):
-            model = self.config.name
-            chain = " -> ".join([*request.callers, model])
+        model, serial = self.config.name, [one.name for one in self.instances if one.serial]
+        waiting = {Caller(model, self.version, name) for name in serial}
+        if waiting and len(serial) == len(self.instances) and waiting <= set(request.callers):
+            chain = " -> ".join([*(caller.instance for caller in request.callers), model])
             raise UnsupportedError(
                 f"model '{model}' is called by a request that its every instance is waiting for:"
                 f" {chain}; the call would wait for ever"

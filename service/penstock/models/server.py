@@ -123,6 +123,10 @@ class InferenceServer:
         """Whatever may change an answer about readiness, as far as it is announced."""
         return self._lifecycle.changes
 
+    def backends(self) -> Mapping[str, str]:
+        """The backends that models have asked for so far, by name, with their files."""
+        return self._lifecycle.backends()
+
     def model_names(self) -> Sequence[str]:
         """Every model that was ever loaded, or tried."""
         return self._lifecycle.names()

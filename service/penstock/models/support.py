@@ -7,7 +7,6 @@ from penstock.core.config import ConfigPart, Field, ModelConfig, fields_of
 from penstock.core.errors import UnsupportedError
 
 UNSUPPORTED = (
-    "runtime",
     "input.is_shape_tensor",
     "input.is_non_linear_format_io",
     "output.is_shape_tensor",

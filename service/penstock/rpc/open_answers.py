@@ -120,7 +120,10 @@ class OpenAnswers:
 
     def close(self) -> None:
         """Nobody wants to hear what is left."""
-        for answer in self._open:
+        left, self._open = self._open, set()
+        for answer in left:  # first, since the end of one request may answer another
+            answer.done = True
+        for answer in left:
             answer.close()
 
     # -- responses ----------------------------------------------------------------------------

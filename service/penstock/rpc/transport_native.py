@@ -7,8 +7,9 @@ import errno
 import os
 import socket
 import ssl
+import stat
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from penstock.core.countdown import Countdown
@@ -55,14 +56,18 @@ async def open_native(
         directory.connections = NativeConnections(tally, listener, _certificate(settings.tls))
         shell = partial(TalliedShell, endpoint, tally)
     server = await asyncio.get_running_loop().create_server(
-        shell, sock=listener, ssl=tls, backlog=_BACKLOG
+        shell,
+        sock=listener,
+        ssl=tls,
+        ssl_handshake_timeout=endpoint.ages.opening if tls else None,
+        backlog=_BACKLOG,
     )
     try:
         yield _port(listener)
     finally:
         server.close()
+        _remove(settings.address)  # before the next server may take it over
         await endpoint.close(grace.left())
-        _remove(settings.address)
 
 
 def _listen(settings: GrpcSettings) -> socket.socket:
@@ -89,6 +94,8 @@ def _listen(settings: GrpcSettings) -> socket.socket:
 def _listen_locally(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
     try:
+        if _is_abandoned(path):  # by a server that was killed
+            os.unlink(path)
         listener.bind(path)
     except OSError:
         listener.close()
@@ -97,13 +104,27 @@ def _listen_locally(path: str) -> socket.socket:
     return listener
 
 
+def _is_abandoned(path: str) -> bool:
+    """Whether there is a socket on which nobody listens any more."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(path)
+        except ConnectionRefusedError:  # by files of other kinds too
+            return stat.S_ISSOCK(os.stat(path).st_mode)
+        except OSError:  # there is none; or too many are calling
+            return False
+        return False
+
+
 def _port(listener: socket.socket) -> int:
     return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
 
 
 def _remove(address: str) -> None:
     if address.startswith(_UNIX):
-        os.unlink(address.removeprefix(_UNIX))
+        with suppress(FileNotFoundError):  # somebody has tidied up
+            os.unlink(address.removeprefix(_UNIX))
 
 
 def _certificate(settings: TlsSettings) -> str:

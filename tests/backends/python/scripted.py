@@ -10,7 +10,8 @@ from typing import Any
 from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest as CoreRequest
-from penstock_backends.python.values import InferenceResponse, TritonModelException
+from penstock_backends.python.exception import TritonModelException
+from penstock_backends.python.values import InferenceResponse
 
 
 class FakeReply:
@@ -68,8 +69,9 @@ class FakeReply:
 class FakeCall:
     """The responses of another model, all of them there already."""
 
-    def __init__(self, *responses: InferenceResponse) -> None:
+    def __init__(self, *responses: InferenceResponse, bare_end: bool = False) -> None:
         self.cancelled = False
+        self._bare_end = bare_end
         self._responses = deque(responses)
 
     def next(self) -> InferenceResponse | None:
@@ -78,6 +80,10 @@ class FakeCall:
     async def next_async(self) -> InferenceResponse | None:
         await asyncio.sleep(0)
         return self.next()
+
+    def take_bare_end(self) -> bool:
+        told, self._bare_end = self._bare_end, False
+        return told
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -6,7 +6,7 @@ import pytest
 
 from backends.python.scripted import FakeRuntime
 from penstock_backends.python.control import is_model_ready, load_model, unload_model
-from penstock_backends.python.values import TritonModelException
+from penstock_backends.python.exception import TritonModelException
 
 
 @pytest.mark.contract("PY-32")

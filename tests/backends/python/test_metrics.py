@@ -10,8 +10,8 @@ import pytest
 
 from backends.python.scripted import FakeRuntime
 from penstock.core.exposition import render
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.metrics import MetricFamily
-from penstock_backends.python.values import TritonModelException
 
 COUNTER, GAUGE, HISTOGRAM = MetricFamily.COUNTER, MetricFamily.GAUGE, MetricFamily.HISTOGRAM
 

@@ -179,6 +179,18 @@ async def test_any_other_error_is_internal_and_logged(process: FakeRuntime) -> N
     assert text.endswith("infer\n")
 
 
+@pytest.mark.parametrize("kind", [SystemExit, type("Panic", (BaseException,), {})])
+async def test_model_may_raise_what_is_no_exception(
+    process: FakeRuntime, kind: type[BaseException]
+) -> None:
+    class Panicking(Model):
+        async def infer(self, request: Request) -> Response:
+            raise kind("enough")
+
+    ((code, text),) = (await answer(Panicking, 1)).errors
+    assert (code, text) == (TritonError.INTERNAL, f"{kind.__name__}: enough")
+
+
 class Broken(Model):
     async def infer(self, request: Request) -> Response:
         raise ValueError("boom")
@@ -231,6 +243,14 @@ async def test_wrong_answers_are_told(process: FakeRuntime, made: Any, text: str
 async def test_own_cancellation_is_an_error_for_the_client() -> None:
     class GivingUp(Model):
         async def infer(self, request: Request) -> Response:
+            raise asyncio.CancelledError
+
+    assert (await answer(GivingUp, 1)).errors == [(TritonError.CANCELLED, "request was cancelled")]
+
+
+async def test_cancellation_of_a_batch_is_an_error_for_all_of_its_clients() -> None:
+    class GivingUp(Model):
+        async def infer_batch(self, requests: Sequence[Request]) -> Sequence[Response]:
             raise asyncio.CancelledError
 
     assert (await answer(GivingUp, 1)).errors == [(TritonError.CANCELLED, "request was cancelled")]

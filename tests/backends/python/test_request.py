@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 from backends.python.scripted import FakeCall, FakeReply, FakeRuntime
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.request import InferenceRequest
 from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import (
@@ -21,7 +22,6 @@ from penstock_backends.python.values import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceResponse,
     TritonError,
-    TritonModelException,
 )
 
 X = Tensor("X", np.arange(2, dtype=np.int32))
@@ -58,7 +58,7 @@ def test_request_tells_what_the_client_sent() -> None:
 
 @pytest.mark.contract("PY-11")
 def test_parameters_are_json() -> None:
-    assert json.loads(received(parameters={"a": 1, "b": "x"}).parameters()) == {"a": 1, "b": "x"}
+    assert received(parameters={"a": 1, "b": "é"}).parameters() == '{"a":1,"b":"é"}'
 
 
 def test_all_outputs_are_requested_where_none_is_named() -> None:
@@ -161,6 +161,21 @@ def test_decoupled_exec_gives_the_responses_in_turn(process: FakeRuntime) -> Non
 
 
 @pytest.mark.contract("PY-15")
+def test_final_flag_sent_alone_is_a_response_without_outputs(process: FakeRuntime) -> None:
+    process.next_call = FakeCall(response(1), bare_end=True)
+    answers: Any = asking().exec(decoupled=True)
+    assert [len(answer.output_tensors()) for answer in answers] == [1, 0]
+    assert list(answers) == []
+
+
+@pytest.mark.contract("PY-15")
+async def test_async_iterator_ends_with_the_final_flag(process: FakeRuntime) -> None:
+    process.next_call = FakeCall(response(1), bare_end=True)
+    answers: Any = await asking().async_exec(decoupled=True)
+    assert [len(answer.output_tensors()) async for answer in answers] == [1, 0]
+
+
+@pytest.mark.contract("PY-15")
 def test_iterator_can_be_cancelled(process: FakeRuntime) -> None:
     answers: Any = asking().exec(decoupled=True)
     answers.cancel()
@@ -173,6 +188,30 @@ async def test_async_exec_gives_the_response(process: FakeRuntime) -> None:
     answer = await asking().async_exec()
     assert isinstance(answer, InferenceResponse)
     assert value(answer) == 5
+
+
+@pytest.mark.contract("PY-13")
+async def test_async_exec_begins_before_it_is_awaited(process: FakeRuntime) -> None:
+    """So that several are under way, and `asyncio.wait` takes them."""
+    process.next_call = FakeCall(response(5))
+    answer: Any = asking().async_exec()
+    assert len(process.calls) == 1
+    ((done,), _) = await asyncio.wait([answer])
+    assert value(done.result()) == 5
+
+
+async def test_call_whose_answer_nobody_waits_for_is_cancelled(process: FakeRuntime) -> None:
+    answer: Any = asking().async_exec()
+    await asyncio.sleep(0)
+    answer.cancel()
+    await asyncio.wait([answer])
+    assert process.next_call.cancelled
+
+
+def test_async_exec_needs_an_event_loop(process: FakeRuntime) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asking().async_exec()
+    assert process.calls == []
 
 
 async def test_async_responses_come_by_either_loop(process: FakeRuntime) -> None:
@@ -202,5 +241,9 @@ def test_own_request_has_no_sender() -> None:
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="expected a Tensor in inputs"):
         InferenceRequest(model_name="m", inputs=["x"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="value of parameter 'a'"):
+    with pytest.raises(TritonModelException, match="bool/int/float/str, found type <class 'list'>"):
         asking(parameters={"a": [1]})
+    with pytest.raises(TritonModelException, match="model name 'm' should not be empty"):
+        InferenceRequest(model_name="m", inputs=[None])  # type: ignore[list-item]
+    with pytest.raises(TritonModelException, match="Correlation ID must be integer or string"):
+        asking(correlation_id=b"x")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from backends.python.scripted import FakeReply
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.sender import InferenceResponseSender
 from penstock_backends.python.values import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceResponse,
-    TritonModelException,
 )
 
 FINAL = TRITONSERVER_RESPONSE_COMPLETE_FINAL

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.core.tensor import DataType
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.tensor import NUMBERS, Tensor
 
 
@@ -63,6 +64,24 @@ def test_strings_are_read_as_bytes() -> None:
 def test_only_arrays_make_a_tensor() -> None:
     with pytest.raises(TypeError, match="Tensor 'X' needs a numpy array, got <class 'list'>"):
         Tensor("X", [1, 2])  # type: ignore[arg-type]
+
+
+def test_name_of_a_tensor_is_a_text() -> None:
+    with pytest.raises(TypeError, match="the name of a Tensor is a str, got <class 'int'>"):
+        Tensor(5, np.zeros(1))  # type: ignore[arg-type]
+
+
+def test_arrays_that_are_no_tensors_are_refused_as_triton_does() -> None:
+    with pytest.raises(TritonModelException, match=r"^NumPy dtype is not supported\.$"):
+        Tensor("X", np.array([1j]))
+
+
+@pytest.mark.contract("PY-21")
+def test_what_dlpack_cannot_carry_is_refused_as_triton_does() -> None:
+    with pytest.raises(TritonModelException, match="DLPack does not have support for string"):
+        Tensor("X", np.array([b"a"], np.object_)).to_dlpack()
+    with pytest.raises(TritonModelException, match="Tensor must be a DLPack capsule or have"):
+        Tensor.from_dlpack("X", 5)
 
 
 def test_bf16_has_no_numpy_form() -> None:

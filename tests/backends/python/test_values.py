@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import NotFoundError
+from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.tensor import Tensor
-from penstock_backends.python.values import InferenceResponse, TritonError, TritonModelException
+from penstock_backends.python.values import InferenceResponse, TritonError
 
 X = Tensor("X", np.zeros(1, np.float32))
 
@@ -66,8 +67,13 @@ def test_parameters_are_read_as_json() -> None:
 
 @pytest.mark.parametrize("parameters", ["text", {"a": [1]}, {1: 1}, {"a": None}])
 def test_parameters_that_cannot_travel_are_refused(parameters: Any) -> None:
-    with pytest.raises(TypeError, match="parameter"):
+    with pytest.raises((TypeError, TritonModelException), match="parameter"):
         InferenceResponse([], parameters=parameters)
+
+
+def test_an_output_is_not_none() -> None:
+    with pytest.raises(TritonModelException, match=r"Output tensor .* should not be empty"):
+        InferenceResponse([None])  # type: ignore[list-item]
 
 
 def test_only_tensors_are_outputs() -> None:

@@ -174,7 +174,7 @@ _REFUSED = [
     ("auto_crashes", "that completes its configuration was killed by signal 11 (SIGSEGV)"),
     ("auto_returns_nothing", "in model 'auto_returns_nothing' must return a valid"),
     ("initialize_raises", "Internal: ValueError: no start\n\nAt:\n  {path}(7): initialize\n"),
-    ("initialize_leaves", "process of instance 'initialize_leaves_0_0' exited with status 5"),
+    ("initialize_leaves", "Internal: SystemExit: 5\n\nAt:\n  {path}(7): initialize\n"),
     ("initialize_exits", "process of instance 'initialize_exits_0_0' exited with status 4"),
     ("initialize_crashes", "'initialize_crashes_0_0' was killed by signal 11 (SIGSEGV)"),
     ("at_import", "KeyError: 'not at import'\n\nAt:\n  {path}(7): fail\n  {path}(10): <module>\n"),

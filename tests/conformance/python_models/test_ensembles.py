@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from conformance.python_models.client import Answer, Client, floats
+from conformance.python_models.repeat import REPEAT
 from conformance.python_models.repository import DECOUPLED, PythonModel
 from serving import Served, wait_until
 
@@ -37,37 +38,6 @@ _DOUBLE = """
                 error = pb_utils.TritonError("unlucky", pb_utils.TritonError.NOT_FOUND)
                 return pb_utils.InferenceResponse(error=error)
             return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x * 2)])
-"""
-
-# Sends every element. After a first one that is negative it goes on until it is cancelled, and
-# leaves a file then.
-_SCATTER = """
-    import os
-    import time
-    import numpy as np
-    import triton_python_backend_utils as pb_utils
-
-
-    class TritonPythonModel:
-        def initialize(self, args):
-            self.directory = args["model_repository"]
-
-        def execute(self, requests):
-            for request in requests:
-                sender = request.get_response_sender()
-                x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
-                while x.size and x[0] < 0 and not sender.is_cancelled():
-                    sender.send(_one(x[0]))
-                    time.sleep(0.01)
-                if sender.is_cancelled():
-                    open(os.path.join(self.directory, "cancelled"), "w").close()
-                for value in x:
-                    sender.send(_one(value))
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-
-    def _one(value):
-        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([value], np.float32))])
 """
 
 # Counts up what it was given, in place, and sends that.
@@ -148,14 +118,14 @@ class Fork(PythonModel):
 
 MODELS: Mapping[str, PythonModel] = {
     "double": PythonModel(_DOUBLE),
-    "scatter": PythonModel(_SCATTER, config=DECOUPLED),
+    "repeat": PythonModel(REPEAT, config=DECOUPLED),
     "caller": PythonModel(_CALLER),
     "in_place": PythonModel(_IN_PLACE),
     "both": Fork(model="in_place"),
     "twice": Chain(models=("double", "double")),
     "eight": Chain(models=("twice", "double")),
-    "spread": Chain(models=("double", "scatter", "double")),
-    "bounded": Chain(models=("scatter", "double"), config="max_inflight_requests: 2"),
+    "spread": Chain(models=("double", "repeat", "double")),
+    "bounded": Chain(models=("repeat", "double"), config="max_inflight_requests: 2"),
 }
 
 
@@ -227,10 +197,11 @@ def test_a_decoupled_ensemble_is_no_unary_model(client: Client) -> None:
 
 @pytest.mark.contract("E-13")
 def test_a_client_that_leaves_cancels_the_step_that_runs(client: Client, repository: Path) -> None:
-    order = client.stream("spread", {"X": floats(-1)})
-    assert _firsts([order.next_event()]) == [-4]
+    order = client.stream("spread", {"X": floats()})
+    assert _firsts([order.next_event() for _ in range(3)]) == [0, 2, 4]
+    assert not (repository / "repeat" / "cancelled").exists()
     order.cancel()
-    wait_until((repository / "scatter" / "cancelled").exists)
+    wait_until((repository / "repeat" / "cancelled").exists)
 
 
 def test_ensembles_are_served_over_http(server: Served) -> None:

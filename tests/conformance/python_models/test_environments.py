@@ -9,6 +9,7 @@ import sys
 import tarfile
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -93,13 +94,23 @@ def test_packages_that_a_model_requires_are_installed_once(tmp_path: Path, cache
         content.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
         content.writestr(f"{about}/RECORD", "")
     repository = write_models(tmp_path / "models", {"teller": teller()})
-    (repository / "teller" / "requirements.txt").write_text(f"{wheel}\n")
+    (repository / "teller" / wheel.name).write_bytes(wheel.read_bytes())
+    (repository / "teller" / "requirements.txt").write_text(f"./{wheel.name}\n")
     for number in range(2):
         prefix, words = told(repository, tmp_path / f"log-{number}")
         assert Path(prefix).parent == cache
         assert words == "installed"
     assert "its environment is ready" in (tmp_path / "log-0").read_text()
     assert "creating its environment" not in (tmp_path / "log-1").read_text()
+
+
+def test_no_environment_is_the_one_of_the_server(tmp_path: Path) -> None:
+    model = PythonModel(_TELLER.replace("greeting", "sys").replace("sys.WORDS", "sys.executable"))
+    model = replace(model, outputs="Y:STRING[-1]", config=parameter("EXECUTION_ENV_PATH", ""))
+    assert told(write_models(tmp_path / "models", {"teller": model}), tmp_path / "log") == (
+        sys.prefix,
+        sys.executable,
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,16 @@ class Puppet(Backend):
     def grandchild(self, _: InferenceRequest) -> Outcome:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         return InferenceResponse(parameters={"pid": child.pid})
+
+    def daemon(self, _: InferenceRequest) -> Outcome:
+        """A program in a session of its own."""
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        return InferenceResponse(parameters={"pid": child.pid})
+
+    def shared_memory(self, _: InferenceRequest) -> Outcome:
+        """Shared memory as models make it for processes of their own; its tracker removes it."""
+        self.memory = SharedMemory(create=True, size=4096)
+        return InferenceResponse(parameters={"name": self.memory.name})
 
     def on_thread(self, _: InferenceRequest) -> Any:
         return self._on_thread()

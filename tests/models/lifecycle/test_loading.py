@@ -68,7 +68,9 @@ async def test_a_load_names_every_version_that_failed(house: House) -> None:
 
 
 @pytest.mark.contract("M-14")
-async def test_a_policy_that_selects_no_version_fails_the_load(house: House) -> None:
+async def test_a_policy_that_selects_no_version_fails_the_load(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     write_model(house.path, config="version_policy { specific { versions: [7] } }")
     with pytest.raises(InvalidRequestError) as failed:
         await house.lifecycle.load("m")
@@ -77,6 +79,8 @@ async def test_a_policy_that_selects_no_version_fails_the_load(house: House) -> 
         " under the version policy of model 'm'\n"
     )
     assert house.refusal().message.endswith("'m' has no available versions")
+    problem = "at least one version must be available under the version policy of model 'm'"
+    assert caplog.messages[-1] == f"failed to load model 'm': {problem}"
 
 
 async def test_a_failed_load_may_be_tried_again(house: House) -> None:

@@ -140,7 +140,7 @@ async def test_the_next_request_waits_for_the_answer(
 
     scene = Scene(model, Recorder(answer=answer, answers_first=answers_first))
     sent = scene.send_all(1, "ab")
-    await asyncio.sleep(0.01)
+    await turns()
     assert scene.instance.ids == [["a"]]
     late[0].stream.send(make_response("a", final=True))
     assert await outcomes(sent) == ["a", "b"]

@@ -11,7 +11,8 @@ BACKEND = Group(
         text(
             "backend-directory",
             "backends.directory",
-            "Where backends are looked for. Default /opt/tritonserver/backends.",
+            "Where backends made of a model.py are looked for: <directory>/<backend>/model.py. "
+            "Default none.",
         ),
         Flag(
             "backend-config",

@@ -78,6 +78,8 @@ class ReadingCall(Call):
             if error.too_large:
                 raise StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
             raise InternalError(str(error)) from error
+        finally:
+            inflation.close()
 
 
 class UnaryCall(ReadingCall):

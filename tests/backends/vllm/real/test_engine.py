@@ -6,16 +6,15 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backends.generation import PROMPT, plain, start, until, usage
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError, ModelLoadError, UnavailableError
-from penstock.core.request import InferenceResponse
 from penstock.testing import RunningInstance, running
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.children import kill_leftovers
@@ -23,27 +22,8 @@ from penstock_backends.vllm.engine import UNHEALTHY
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PROMPT = "The with statement is used to"
-GREEDY = {"temperature": 0, "ignore_eos": True}
-
-
-def start(
-    instance: RunningInstance, prompt: str = PROMPT, inputs: Any = None, **sampling: Any
-) -> AsyncGenerator[InferenceResponse, None]:
-    tensors = {
-        "text_input": prompt,
-        "stream": True,
-        "sampling_parameters": json.dumps(GREEDY | sampling),
-        **(inputs or {}),
-    }
-    return instance.infer(tensors)
-
-
-def plain(response: InferenceResponse) -> dict[str, Any]:
-    return {
-        name: [e.decode() for e in t.elements()] if t.datatype == "BYTES" else t.numpy().tolist()
-        for name, t in response.outputs.items()
-    }
+PAUSE = 0.01
+"""Seconds between looks at an engine in another process."""
 
 
 async def ask(instance: RunningInstance, prompt: str = PROMPT, **given: Any) -> list[Any]:
@@ -54,21 +34,6 @@ async def ask(instance: RunningInstance, prompt: str = PROMPT, **given: Any) -> 
 
 async def text(instance: RunningInstance, prompt: str = PROMPT, **given: Any) -> str:
     return "".join(reply["text_output"][0] for reply in await ask(instance, prompt, **given))
-
-
-def usage(instance: RunningInstance) -> tuple[float, float, float]:
-    metrics = instance.backend.metrics()
-    return (
-        metrics["penstock_llm_running_requests"],
-        metrics["penstock_llm_waiting_requests"],
-        metrics["penstock_llm_kv_cache_usage"],
-    )
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - the engine tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_a_stream_is_the_whole_text_in_pieces(instance: RunningInstance) -> None:
@@ -159,8 +124,8 @@ async def test_leaving_while_generating_frees_the_cache(instance: RunningInstanc
     before = instance.backend.metrics()["penstock_llm_cancelled_requests_total"]
     async with aclosing(start(instance, max_tokens=900)) as responses:
         await anext(responses)
-        await until(lambda: usage(instance)[0] == 1 and usage(instance)[2] > 0)
-    await until(lambda: usage(instance) == (0, 0, 0.0))
+        await until(lambda: usage(instance)[0] == 1 and usage(instance)[2] > 0, PAUSE)
+    await until(lambda: usage(instance) == (0, 0, 0.0), PAUSE)
     assert instance.backend.metrics()["penstock_llm_cancelled_requests_total"] == before + 1
 
 
@@ -169,13 +134,13 @@ async def test_leaving_while_waiting_takes_no_turn(instance: RunningInstance) ->
     streams = [start(instance, max_tokens=600) for _ in range(16)]
     await asyncio.gather(*map(anext, streams))
     waiting = asyncio.ensure_future(anext(start(instance, max_tokens=600)))
-    await until(lambda: usage(instance)[:2] == (16, 1))
+    await until(lambda: usage(instance)[:2] == (16, 1), PAUSE)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await until(lambda: usage(instance)[:2] == (16, 0))
+    await until(lambda: usage(instance)[:2] == (16, 0), PAUSE)
     for stream in streams:
         await stream.aclose()
-    await until(lambda: usage(instance) == (0, 0, 0.0))
+    await until(lambda: usage(instance) == (0, 0, 0.0), PAUSE)
 
 
 async def read(instance: RunningInstance, index: int, responses: int | None = None) -> str:
@@ -195,14 +160,14 @@ async def test_cancelled_neighbours_change_nothing(instance: RunningInstance) ->
         *(read(instance, index, index % 11 if index % 2 else None) for index in range(24))
     )
     assert together[::2] == alone
-    await until(lambda: usage(instance) == (0, 0, 0.0))
+    await until(lambda: usage(instance) == (0, 0, 0.0), PAUSE)
 
 
 async def test_a_slow_reader_gets_merged_responses(instance: RunningInstance) -> None:
     whole = await text(instance, max_tokens=300)
     async with aclosing(start(instance, max_tokens=300)) as responses:
         pieces = [plain(await anext(responses))["text_output"][0]]
-        await until(lambda: usage(instance)[0] == 0)
+        await until(lambda: usage(instance)[0] == 0, PAUSE)
         pieces += [plain(response)["text_output"][0] async for response in responses]
     assert "".join(pieces) == whole
     assert len(pieces) < 20

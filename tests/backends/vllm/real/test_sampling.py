@@ -83,6 +83,20 @@ def test_a_value_of_the_wrong_kind_never_reaches_the_engine(name: str, value: An
         read(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", 1 << 64),
+        ("max_tokens", 10**30),
+        ("stop", "\ud800"),
+        ("extra_args", {"a": ["\ud800"]}),
+    ],
+)
+def test_what_no_message_to_the_engine_can_hold_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=f"sampling parameter '{name}' cannot be encoded"):
+        read(**{name: value})
+
+
 @pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
 def test_log_probabilities_are_refused_where_the_engine_would_die_of_them(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=rf"'{name}' needs a C\+\+ compiler"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.python_models.repeat import REPEAT
 from conformance.python_models.repository import DECOUPLED, PythonModel
 
 # -- models that are called -----------------------------------------------------------------------
@@ -45,42 +46,6 @@ _MEETING = """
                 time.sleep(0.002)
             return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())])
                     for r in requests]
-"""
-
-# Sends each element, then the final flag; negative ones as errors. Without elements it sends
-# numbers of 64 KiB until it is cancelled; it leaves files after two of them, and at the end.
-_REPEAT = """
-    import os
-    import numpy as np
-    import triton_python_backend_utils as pb_utils
-
-
-    class TritonPythonModel:
-        def initialize(self, args):
-            self.directory = args["model_repository"]
-
-        def execute(self, requests):
-            for request in requests:
-                sender = request.get_response_sender()
-                values = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
-                for value in values if values.size else self.endless(sender):
-                    if np.ndim(value) == 0 and value < 0:
-                        error = pb_utils.TritonError("negative")
-                        response = pb_utils.InferenceResponse(error=error)
-                    else:
-                        y = pb_utils.Tensor("Y", np.atleast_1d(value))
-                        response = pb_utils.InferenceResponse([y])
-                    sender.send(response)
-                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-
-        def endless(self, sender):
-            number = 0
-            while not sender.is_cancelled():
-                yield np.full(1 << 14, number, np.float32)
-                number += 1
-                if number == 2:
-                    open(os.path.join(self.directory, "two"), "w").close()
-            open(os.path.join(self.directory, "cancelled"), "w").close()
 """
 
 # -- models that call -----------------------------------------------------------------------------
@@ -256,6 +221,11 @@ other = {"ping": "pong", "pong": "ping"}[self.args["model_name"]]
 return answer(1 + output(ask(other, x - 1).exec()))
 """
 
+# The first of two versions, whose instances have the same names.
+_NEXT_VERSION = """
+return answer(output(ask("two_versions", x, model_version=2).exec()))
+"""
+
 _ASYNC_SELF = (
     _SELF.replace("ask(", "await_(ask(")
     .replace("await_(", "(await ")
@@ -306,7 +276,7 @@ _AT_THE_WRONG_TIME = (
 MODELS = {
     "negate": PythonModel(_NEGATE),
     "meeting": PythonModel(_MEETING, instances=2),
-    "repeat": PythonModel(_REPEAT, config=DECOUPLED),
+    "repeat": PythonModel(REPEAT, config=DECOUPLED),
     "gated": PythonModel(_serial(_GATED)),
     "caller": PythonModel(_serial(_CALLER)),
     "async": PythonModel(_coroutine(_ASYNC)),
@@ -320,6 +290,11 @@ MODELS = {
     "often": PythonModel(_serial(_OFTEN)),
     "language": PythonModel(_serial(_LANGUAGE), "PROMPT:STRING[1] X:FP32[1]", "TEXT:STRING[1]"),
     "self": PythonModel(_serial(_SELF)),
+    "two_versions": PythonModel(
+        _serial(_NEXT_VERSION),
+        config="version_policy { all {} }",
+        files={"../2/model.py": _NEGATE},
+    ),
     "ping": PythonModel(_serial(_OTHER)),
     "pong": PythonModel(_serial(_OTHER)),
     "self_async": PythonModel(_coroutine(_ASYNC_SELF)),

@@ -150,5 +150,10 @@ def test_models_that_would_wait_for_each_other_are_refused(client: Client) -> No
     assert client.infer("pong", {"X": floats(1)})["Y"].tolist() == [1]
 
 
+def test_version_may_call_another_version(client: Client) -> None:
+    answer = client.infer("two_versions", {"X": floats(1)}, model_version="1")
+    assert answer["Y"].tolist() == [-1]
+
+
 def test_model_with_more_instances_may_call_itself(client: Client) -> None:
     assert client.infer("self_three", {"X": floats(2)})["Y"].tolist() == [2]

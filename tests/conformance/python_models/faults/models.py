@@ -40,6 +40,10 @@ _VICTIM = """
         return pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)])
 
 
+    class Panic(BaseException):
+        pass
+
+
     class TritonPythonModel:
         def initialize(self, args):
             self.directory = args["model_repository"]
@@ -105,7 +109,8 @@ _VICTIM = """
             fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(1000,))
             fork.start()
             program = subprocess.Popen(["sleep", "1000"])
-            return answer(np.array([fork.pid, program.pid], np.float32))
+            daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            return answer(np.array([fork.pid, program.pid, daemon.pid], np.float32))
 
         # -- ways to fail, and to go on
 
@@ -123,6 +128,16 @@ _VICTIM = """
 
         def gives_up(self, x):
             raise asyncio.CancelledError
+
+        def panics(self, x):
+            raise Panic("of a library in Rust")
+
+        def returns_from_a_fork(self, x):
+            child = os.fork()
+            if child == 0:
+                raise ValueError("in a fork")
+            os.waitpid(child, 0)
+            return [self.pid(x)]
 
         def recurses(self, x):
             return self.recurses(x)

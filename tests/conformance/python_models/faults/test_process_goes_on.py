@@ -18,6 +18,7 @@ _FAILURES = {
     "raises_from": "\n\nCaused by: KeyError: 'key'" + _AT,
     "leaves": "SystemExit: out of here" + _AT,
     "gives_up": "CancelledError: ",
+    "panics": "Panic: of a library in Rust" + _AT,
     "recurses": "RecursionError: maximum recursion depth exceeded",
     "raises_bytes": "ValueError: not ",
     "returns_none": "Expected a list in the execute return, found type '<class 'NoneType'>'.",
@@ -26,12 +27,13 @@ _FAILURES = {
     "returns_numbers": "return list, found type '<class 'int'>'.",
     "sends_a_text": "return list, found type '<class 'str'>'.",
     "answers_a_list": "TypeError: Tensor 'Y' needs a numpy array, got <class 'list'>" + _AT,
-    "answers_dates": "numpy dtype datetime64[D] has no tensor datatype" + _AT,
+    "answers_dates": "TritonModelException: NumPy dtype is not supported." + _AT,
     "reschedules": "RELEASE_RESCHEDULE needs iterative sequences",
     "answers_arrays": "TypeError: expected a Tensor in output_tensors",
 }
 
 
+@pytest.mark.contract("PY-09", "PY-10", "PY-20")
 @pytest.mark.parametrize("way", _FAILURES)
 def test_model_that_fails_is_asked_again(
     client: Client, repository: Path, pid: int, way: str
@@ -64,6 +66,11 @@ def test_answer_that_no_protocol_can_hold_is_an_error(client: Client, pid: int, 
     error = client.refusal("victim", request_id=way)
     assert error.code == "INTERNAL"
     assert int(client.infer("victim")["Y"][0]) == pid
+
+
+def test_fork_that_leaves_the_execution_ends_alone(client: Client, pid: int) -> None:
+    for _ in range(2):
+        assert int(client.infer("victim", request_id="returns_from_a_fork")["Y"][0]) == pid
 
 
 @pytest.mark.parametrize("way", ["answers_other_names", "answers_without_tensors"])

@@ -1,0 +1,54 @@
+"""Where a model's code lies: with its version, or in a backend directory (contract PY-43)."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = "model.py"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCode:
+    """The file, a name for the package whose module it becomes, and whether models share it."""
+
+    path: Path
+    name: str
+    shared: bool = False
+
+    @property
+    def package(self) -> str:
+        """The package's name; another one where a package has it that is installed."""
+        return f"{self.name}_backend" if self.shared and _is_taken(self.name) else self.name
+
+    def make_importable(self) -> None:
+        """Let the model import what lies beside it.
+
+        The directory above holds versions, which nothing else is called, or backends, which may
+        be called as a package that they stand on: then the package comes first.
+        """
+        beside, above = str(self.path.parent), str(self.path.parent.parent)
+        sys.path.insert(0, beside)
+        sys.path.insert(len(sys.path) if self.shared else 0, above)
+
+
+def code_of_version(version_path: Path, filename: str) -> ModelCode:
+    """The code of a model that brings it."""
+    path = version_path / (filename or _FILE)
+    return ModelCode(path, path.parent.name)
+
+
+def shared_code(name: str, runtime: str, settings: Mapping[str, str]) -> ModelCode | None:
+    """The code of backend `name` for all its models; `None` when each model brings its own."""
+    if runtime != _FILE:
+        return None
+    path = Path(settings["backend-directory"], name, _FILE)
+    return ModelCode(path, name, shared=True)
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a package has the backend's name, as that of an engine may."""
+    return "." in name or importlib.util.find_spec(name) is not None

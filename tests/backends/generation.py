@@ -1,0 +1,52 @@
+"""Requests to a real engine, whichever it is, and what it is busy with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from penstock.core.request import InferenceResponse
+from penstock.testing import RunningInstance
+
+PROMPT = "The with statement is used to"
+GREEDY = {"temperature": 0, "ignore_eos": True}
+
+
+def start(
+    instance: RunningInstance, prompt: str = PROMPT, *, inputs: Any = None, **sampling: Any
+) -> AsyncGenerator[InferenceResponse, None]:
+    """A streamed request, unless `inputs` say otherwise."""
+    tensors = {
+        "text_input": prompt,
+        "stream": True,
+        "sampling_parameters": json.dumps(GREEDY | sampling),
+        **(inputs or {}),
+    }
+    return instance.infer(tensors)
+
+
+def plain(response: InferenceResponse) -> dict[str, Any]:
+    """The outputs of a response, as lists."""
+    return {
+        name: [e.decode() for e in t.elements()] if t.datatype == "BYTES" else t.numpy().tolist()
+        for name, t in response.outputs.items()
+    }
+
+
+def usage(instance: RunningInstance) -> tuple[float, float, float]:
+    """Requests that run, requests that wait, and the part of the cache that they take."""
+    metrics = instance.backend.metrics()
+    return (
+        metrics["penstock_llm_running_requests"],
+        metrics["penstock_llm_waiting_requests"],
+        metrics["penstock_llm_kv_cache_usage"],
+    )
+
+
+async def until(condition: Callable[[], bool], pause: float = 0.0) -> None:
+    """Let the engine step until `condition` holds; without a `pause`, ask after each turn."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the engine tells nobody
+            await asyncio.sleep(pause)

@@ -1,0 +1,260 @@
+"""What a model has around it: other instances, the log, its health, files beside its code."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from conformance.python_models.client import Client, floats
+from conformance.python_models.repository import PythonModel
+from serving import Served, wait_until
+
+# Each instance waits until the other one executes too; files are how they know.
+_PARALLEL = """
+    import os
+    import time
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.name, self.directory = args["model_instance_name"], args["model_repository"]
+
+        def execute(self, requests):
+            open(os.path.join(self.directory, self.name + ".here"), "w").close()
+            while sum(name.endswith(".here") for name in os.listdir(self.directory)) < 2:
+                time.sleep(0.002)
+            answer = pb_utils.Tensor("Y", np.array([self.name], np.object_))
+            return [pb_utils.InferenceResponse([answer]) for _ in requests]
+"""
+
+_READINESS = """
+    import os
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.mood = os.path.join(args["model_repository"], "mood")
+
+        def execute(self, requests):
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())])
+                    for r in requests]
+
+        %s is_ready(self):
+            if not os.path.exists(self.mood):
+                return True
+            with open(self.mood) as file:
+                mood = file.read()
+            if mood == "raise":
+                raise RuntimeError("no mood at all")
+            return mood == "good"
+"""
+
+_PANICKING = """
+    from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
+
+
+    class Panic(BaseException):
+        pass
+
+
+    class Panicking(Model):
+        config = ModelConfig(
+            input=(Input("X", DataType.FP32, dims=(-1,)),),
+            output=(Output("Y", DataType.FP32, dims=(-1,)),),
+        )
+
+        async def load(self, context):
+            self.mood = context.path.parent / "mood"
+
+        async def infer(self, request):
+            return Response({"Y": request["X"]})
+
+        async def ready(self):
+            if self.mood.exists():
+                raise Panic("no mood at all")
+            return True
+"""
+
+_PRINTING = """
+    import sys
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            for _ in range(4096):
+                print("o" * 1023)
+                sys.stderr.write("e" * 1023 + "\\n")
+            sys.stdout.flush()
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())])
+                    for r in requests]
+"""
+
+_LOGGING = """
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            logger = pb_utils.Logger
+            logger.log_info("an info from the model")
+            logger.log_warn("a warning from the model")
+            logger.log_error("an error from the model")
+            logger.log_verbose("a detail from the model")
+            logger.log("a line without a level")
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())])
+                    for r in requests]
+"""
+
+# Answers odd numbers with an error, and tells everybody how many requests came together. The
+# first request that it sees, it keeps until there is a file.
+_BATCH = """
+    import os
+    import time
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.gate = os.path.join(args["model_repository"], "gate")
+
+        def execute(self, requests):
+            open(self.gate + ".begun", "w").close()
+            while not os.path.exists(self.gate):
+                time.sleep(0.002)
+            return [self.respond(request, len(requests)) for request in requests]
+
+        def respond(self, request, size):
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            if int(x[0, 0]) % 2:
+                error = pb_utils.TritonError("odd", pb_utils.TritonError.INVALID_ARG)
+                return pb_utils.InferenceResponse(error=error)
+            y = np.full((len(x), 1), size, np.float32)
+            return pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)])
+"""
+
+_FILES = {
+    "serve_this.py": """
+        import model_wide
+        import triton_python_backend_utils as pb_utils
+        from beside import double
+        from .below.deeper import shift
+
+
+        class TritonPythonModel:
+            def execute(self, requests):
+                return [self.respond(request) for request in requests]
+
+            def respond(self, request):
+                x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+                y = pb_utils.Tensor("Y", model_wide.negate(shift(double(x))))
+                return pb_utils.InferenceResponse([y])
+    """,
+    "beside.py": "def double(x):\n    return 2 * x\n",
+    "below/__init__.py": "",
+    "below/deeper.py": "from .amount import AMOUNT\n\n\ndef shift(x):\n    return x + AMOUNT\n",
+    "below/amount.py": "AMOUNT = 1\n",
+    "../model_wide.py": "def negate(x):\n    return -x\n",
+}
+
+MODELS = {
+    "parallel": PythonModel(_PARALLEL, outputs="Y:STRING[1]", instances=2),
+    "readiness": PythonModel(_READINESS % "def"),
+    "readiness_async": PythonModel(_READINESS % "async def"),
+    "panicking": PythonModel(_PANICKING, config=None),
+    "printing": PythonModel(_PRINTING),
+    "logging": PythonModel(_LOGGING),
+    "batch": PythonModel(
+        _BATCH, "X:FP32[1]", "Y:FP32[1]", "max_batch_size: 4\ndynamic_batching { }"
+    ),
+    "several_files": PythonModel(config='default_model_filename: "serve_this.py"', files=_FILES),
+}
+
+
+@pytest.mark.contract("PY-04")
+def test_batch_is_executed_together_and_answered_one_by_one(
+    client: Client, server: Served, repository: Path
+) -> None:
+    held = client.begin("batch", {"X": floats(0).reshape(1, 1)})
+    pending = re.compile(r'nv_inference_pending_request_count\{model="batch",version="1"\} 4\n')
+
+    def queued() -> bool:
+        page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+        return pending.search(page) is not None
+
+    wait_until((repository / "batch" / "gate.begun").exists)
+    others = [client.begin("batch", {"X": floats(n).reshape(1, 1)}) for n in range(4)]
+    wait_until(queued)
+    (repository / "batch" / "gate").touch()
+    assert held.result()["Y"].tolist() == [[1]]
+    assert others[0].result()["Y"].tolist() == others[2].result()["Y"].tolist() == [[4]]
+    assert [others[n].error().message for n in (1, 3)] == ["odd", "odd"]
+
+
+@pytest.mark.contract("PY-42")
+def test_instances_execute_at_the_same_time(client: Client) -> None:
+    orders = [client.begin("parallel") for _ in range(2)]
+    names = {order.result()["Y"][0] for order in orders}
+    assert names == {b"parallel_0_0", b"parallel_0_1"}
+
+
+@pytest.mark.contract("PY-06")
+@pytest.mark.parametrize("name", ["readiness", "readiness_async"])
+def test_model_says_itself_whether_it_is_ready(
+    client: Client, server: Served, repository: Path, name: str
+) -> None:
+    mood = repository / name / "mood"
+    assert client.ready(name)
+    mood.write_text("bad")
+    assert not client.ready(name)
+    assert not client.call("is_server_ready")
+    assert client.infer(name)["Y"].tolist() == [1]
+    mood.write_text("raise")
+    assert not client.ready(name)
+    assert f"no mood at all\\n\\nAt:\\n  {repository}/{name}/1/model.py(" in server.log.read_text()
+    mood.write_text("good")
+    assert client.ready(name)
+
+
+def test_model_that_panics_when_it_is_asked_is_not_ready_and_goes_on(
+    client: Client, repository: Path
+) -> None:
+    mood = repository / "panicking" / "mood"
+    assert client.ready("panicking")
+    mood.touch()
+    assert not client.ready("panicking")
+    assert client.infer("panicking")["Y"].tolist() == [1]
+    mood.unlink()
+
+
+def test_code_may_lie_in_several_files(client: Client) -> None:
+    assert client.infer("several_files", {"X": floats(1, 2)})["Y"].tolist() == [-3, -5]
+
+
+def test_model_may_print_megabytes(client: Client, server: Served) -> None:
+    before = server.log.stat().st_size
+    assert client.infer("printing")["Y"].tolist() == [1]
+    assert server.log.stat().st_size - before >= 8 << 20
+
+
+@pytest.mark.contract("PY-33")
+def test_log_of_the_model_goes_to_the_servers(client: Client, server: Served) -> None:
+    client.infer("logging")
+
+    def lines() -> list[tuple[str, ...]]:
+        return re.findall(r'^(\w)\d.* model.py:(\d+)\] "(an? .*)"$', server.log.read_text(), re.M)
+
+    wait_until(lambda: len(lines()) >= 4)
+    assert lines() == [
+        ("I", "7", "an info from the model"),
+        ("W", "8", "a warning from the model"),
+        ("E", "9", "an error from the model"),
+        ("I", "11", "a line without a level"),
+    ]

@@ -1,0 +1,136 @@
+"""The answers of a `ModelStreamInfer` call whose writer is the test, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.regions.registry import Regions
+from penstock.rpc.context import Reply, serialized
+from penstock.rpc.open_answers import OpenAnswers
+from penstock.rpc.stream_answer import StreamAnswer
+from rpc.manual import Call, ManualServer, received
+
+Said = int | str
+"""The number of a response, the text of an error, or `end` for an empty final message."""
+
+
+class CountingRegions(Regions):
+    """No memory, only the requests that were done with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[str] = []
+
+    def release(self, request: InferenceRequest) -> None:
+        self.released.append(request.id)
+
+
+class CallingServer(ManualServer):
+    """`on_taken` and `on_closed` are called, once, when that befalls the stream of a request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.regions: CountingRegions = CountingRegions()
+        self.on_taken: dict[str, Callable[[], object]] = {}
+        self.on_closed: dict[str, Callable[[], object]] = {}
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        stream = super().infer(request)
+        stream.connect(lambda: self._closed(request.id), lambda _: self._taken(request.id))
+        return stream
+
+    def _taken(self, id: str) -> None:
+        self.on_taken.pop(id, lambda: None)()
+
+    def _closed(self, id: str) -> None:
+        self.closed.append(id)
+        self.on_closed.pop(id, lambda: None)()
+
+
+class Wire(Call):
+    """A transport that takes messages at once, or leaves it to the writer to write.
+
+    `said` is whose messages the client has got, and what they say.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[str, Said]] = []
+
+    def hear(self, message: Reply) -> None:
+        self.said.append(_read(pb.ModelStreamInferResponse.FromString(serialized(message))))
+
+    def write_nowait(self, message: Reply) -> bool:
+        self.hear(message)
+        return self.may_write.is_set()
+
+
+def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
+    reply = response.infer_response
+    if response.error_message:
+        return reply.id, response.error_message
+    if not reply.raw_output_contents:
+        return reply.id, "end"
+    return reply.id, int.from_bytes(reply.raw_output_contents[0], "little")
+
+
+class Answering:
+    """A call and its answers. In the writer's `hand` is whose message it is just writing."""
+
+    def __init__(
+        self,
+        *,
+        at_once: bool = False,
+        deadline: float | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.server = CallingServer()
+        self.wire = Wire()
+        self.wire.writes_at_once = at_once
+        self.wire.deadline = deadline
+        self.wire.metadata = metadata
+        self.answers = OpenAnswers(self.server, self.wire, None)
+        self.hand: StreamAnswer | None = None
+
+    def ask(self, *requests: pb.ModelInferRequest) -> None:
+        for request in requests:
+            self.answers.accept(received(request))
+
+    def answer(self, id: str, *responses: InferenceResponse) -> None:
+        for response in responses:
+            self.server.streams[id].send(response)
+
+    def speak(self) -> None:
+        """Who has the next turn says what he has to say."""
+        answer = self.answers.turn()
+        message = self.answers.take(answer)
+        if message is None or self.answers.write_nowait(message):
+            self.answers.said(answer)
+        else:
+            self.wire.hear(message)
+            self.hand = answer
+
+    def put_down(self) -> None:
+        """The message is written."""
+        assert self.hand is not None
+        answer, self.hand = self.hand, None
+        self.answers.said(answer)
+
+    def speak_all(self) -> None:
+        """All that can be said now."""
+        while self.answers.queued:
+            self.speak()
+            if self.hand is not None:
+                self.put_down()
+
+    def stall(self) -> None:
+        """The transport has no room behind the next message."""
+        self.wire.may_write.clear()
+
+    def make_room(self) -> None:
+        self.wire.may_write.set()
+        self.answers.unblock()

@@ -1,0 +1,262 @@
+"""The requests of one `ModelStreamInfer` call that are being answered: who may speak, and when."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from penstock.core.errors import DeadlineExceededError, InferenceError, InternalError, NotFoundError
+from penstock.core.request import InferenceResponse
+from penstock.core.tensor import DataType, Tensor
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc import open_answers
+from rpc.answering import Answering
+from rpc.manual import ask, number
+
+
+def _large(id: str, size: int) -> pb.ModelInferRequest:
+    """A request with so many bytes."""
+    request = ask("many", id)
+    request.inputs.add(name="IN", datatype="UINT8", shape=[size])
+    request.raw_input_contents.append(bytes(size))
+    return request
+
+
+def _unfit() -> InferenceResponse:
+    """A response that nobody can make bytes of, through a fault of ours."""
+    return InferenceResponse({"OUT": Tensor(DataType.FP32, (1,), None)})
+
+
+def _crowded(call: Answering) -> bool:
+    return call.answers.crowded
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+def test_models_take_turns() -> None:
+    call = Answering()
+    call.ask(*(ask("many", f"flood{n}") for n in range(9)), ask("many2", "calm"))
+    for n in range(9):
+        call.answer(f"flood{n}", number(n))
+    call.answer("calm", number(1), number(2))
+    call.speak_all()
+    speakers = [id for id, _ in call.wire.said]
+    assert [at for at, id in enumerate(speakers) if id == "calm"] == [1, 3]
+
+
+def test_requests_of_one_model_take_turns() -> None:
+    call = Answering()
+    call.ask(ask("many", "a"), ask("many", "b"))
+    for id in "ab":
+        call.answer(id, number(1), number(2))
+    call.speak_all()
+    assert [id for id, _ in call.wire.said] == ["a", "b", "a", "b"]
+
+
+def test_what_stands_behind_others_is_not_said_at_once() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("many", "b"))
+    call.stall()
+    call.answer("a", number(1), number(2))
+    call.make_room()
+    call.answer("b", number(3))
+    assert call.wire.said == [("a", 1)]
+    call.speak_all()
+    assert call.wire.said == [("a", 1), ("a", 2), ("b", 3)]
+
+
+def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"))
+    call.stall()
+    call.answer("a", number(1), number(2), number(3))
+    assert (call.wire.said, call.answers.blocked) == ([("a", 1)], True)
+    call.make_room()
+    assert not call.answers.blocked
+
+
+def test_a_transport_that_is_written_to_by_a_task_is_never_blocked() -> None:
+    call = Answering()
+    call.ask(ask("many", "a"))
+    call.stall()
+    call.answer("a", number(1))
+    call.speak_all()
+    assert not call.answers.blocked
+
+
+# -- how much --------------------------------------------------------------------------------------
+
+
+def test_many_requests_crowd_a_stream_until_one_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(open_answers, "MOST_OPEN", 3)
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("once", "b"))
+    assert not _crowded(call)
+    call.ask(ask("many", "c"))
+    assert _crowded(call)
+    call.answer("c", number(1, final=True))
+    assert not _crowded(call)
+
+
+def test_large_requests_crowd_a_stream_until_they_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(open_answers, "MOST_BYTES", 1000)
+    call = Answering(at_once=True)
+    call.ask(_large("a", 600), _large("b", 399))
+    assert not _crowded(call)
+    call.ask(_large("c", 1))
+    assert _crowded(call)
+    call.answer("b", number(1, final=True))
+    assert not _crowded(call)
+    call.ask(_large("d", 398))
+    assert not _crowded(call)
+    call.ask(_large("e", 1))
+    assert _crowded(call)
+
+
+# -- who waits -------------------------------------------------------------------------------------
+
+
+async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"))
+    room = call.answers.room()
+    call.answer("a", number(1))
+    assert not room.done()
+    call.answer("a", number(2, final=True))
+    assert room.done()
+
+
+async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
+    call = Answering()
+    call.ask(ask("many", "a"))
+    word = call.answers.word()
+    assert not word.done()
+    call.answer("a", number(1))
+    assert word.done()
+
+
+async def test_the_writer_does_not_hear_of_what_was_said_at_once() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"))
+    word = call.answers.word()
+    call.answer("a", number(1))
+    assert (call.wire.said, word.done()) == ([("a", 1)], False)
+
+
+async def test_the_writer_hears_that_there_is_no_room() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"))
+    word = call.answers.word()
+    call.stall()
+    call.answer("a", number(1))
+    assert word.done()
+
+
+async def test_the_writer_hears_that_all_is_answered() -> None:
+    """Which may be what it waits for."""
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("many", "b"))
+    word = call.answers.word()
+    call.answer("a", number(1, final=True))
+    assert not word.done()
+    call.answer("b", number(2, final=True))
+    assert word.done()
+
+
+async def test_who_waits_no_longer_is_not_told() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"))
+    for waiting in (call.answers.room(), call.answers.word()):
+        waiting.cancel()
+    call.answer("a", number(1, final=True))
+    assert call.wire.said == [("a", 1)]
+
+
+# -- what ends the call ----------------------------------------------------------------------------
+
+
+@pytest.mark.contract("GP-19")
+def test_the_first_error_ends_a_call_that_fails_fast() -> None:
+    call = Answering(metadata={"triton_grpc_error": "true"})
+    call.ask(ask("nope", "a"))
+    with pytest.raises(NotFoundError):
+        call.speak()
+    assert call.wire.said == []
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"triton_grpc_error": "false"}, {"triton_grpc_error": "1"}]
+)
+def test_an_error_is_told_in_band_unless_the_client_asked_for_it(metadata: dict[str, str]) -> None:
+    call = Answering(at_once=True, metadata=metadata)
+    call.ask(ask("strict", "a"))
+    assert call.wire.said == [("a", "not like this")]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "error", "ends"),
+    [
+        (1.0, DeadlineExceededError("late"), True),
+        (None, DeadlineExceededError("late"), False),
+        (1.0, InternalError("broken"), False),
+    ],
+)
+def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
+    deadline: float | None, error: InferenceError, ends: bool
+) -> None:
+    """A model that calls others may answer with the end of their time."""
+    call = Answering(at_once=True, deadline=deadline)
+    call.ask(ask("many", "a"))
+    call.server.streams["a"].fail(error)
+    assert call.answers.failure is (error if ends else None)
+    assert call.wire.said == ([] if ends else [("a", error.message)])
+
+
+async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("many", "b"))
+    word = call.answers.word()
+    call.answer("a", _unfit())
+    assert call.answers.failure is not None
+    assert word.done()
+
+
+def test_nothing_is_said_after_a_failure() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("many", "b"))
+    call.answer("a", _unfit(), number(1))
+    call.answer("b", number(2))
+    assert (call.wire.said, call.answers.queued) == ([], False)
+
+
+# -- when the client leaves ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: bool) -> None:
+    """The next in a queue may be answered as soon as one has left it."""
+    call = Answering(at_once=at_once)
+    ids = [str(n) for n in range(20)]
+    call.ask(*(ask("many", id) for id in ids))
+    for id, other in zip(ids, reversed(ids), strict=True):
+        call.server.on_closed[id] = partial(call.answer, other, number(1, final=True))
+    call.answers.close()
+    assert call.wire.said == []
+    assert sorted(call.server.regions.released) == sorted(ids)
+    assert all(stream.ended for stream in call.server.streams.values())
+
+
+def test_what_is_sent_after_that_is_not_said() -> None:
+    call = Answering(at_once=True)
+    call.ask(ask("many", "a"), ask("once", "b"))
+    call.answers.close()
+    call.answer("a", number(1))
+    call.answer("b", number(2))
+    assert call.wire.said == []
+    assert sorted(call.server.closed) == ["a", "b"]

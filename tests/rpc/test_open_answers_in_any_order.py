@@ -1,0 +1,213 @@
+"""Whatever comes when, in one `ModelStreamInfer` call: nobody is forgotten or speaks too early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.core.errors import InternalError
+from rpc.answering import Answering, Said
+from rpc.manual import ask, number
+
+MODELS = st.sampled_from(["once", "once2", "many", "many2", "nope", "strict"])
+REFUSALS = {
+    "nope": "Request for unknown model: 'nope' is not found",
+    "strict": "not like this",
+}
+CHOICES = st.integers(0, 9)
+
+
+@dataclass
+class Asked:
+    """What a client has to hear of one request, and has heard: what answers are compared with."""
+
+    model: str
+    empty_final: bool
+    made: list[Said] = field(default_factory=list)
+    heard: list[Said] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def ordered(self) -> bool:
+        return not self.model.startswith("many")
+
+    @property
+    def complete(self) -> bool:
+        return self.ended and self.heard == self.made
+
+
+class Conversations(RuleBasedStateMachine):
+    """Requests and responses in any order, and a writer that comes when it likes."""
+
+    at_once: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = Answering(at_once=self.at_once)
+        self.answers = self.call.answers
+        self.asked: list[Asked] = []
+        self.serial = 0
+        self._read = 0
+
+    # -- requests and responses
+
+    @rule(model=MODELS, empty_final=st.booleans())
+    def ask(self, model: str, empty_final: bool) -> None:
+        refused = model in REFUSALS
+        made: list[Said] = [REFUSALS[model]] if refused else []
+        id = str(len(self.asked))
+        self.asked.append(Asked(model, empty_final, made, ended=refused))
+        self.call.ask(ask(model, id, empty_final=empty_final))
+
+    @precondition(lambda self: self.running)
+    @rule(choice=CHOICES, final=st.booleans())
+    def send(self, choice: int, final: bool) -> None:
+        """What nothing stands before is said at once, where the transport takes it at once."""
+        id = self._pick(choice)
+        free = self.at_once and not self.answers.blocked and not self.answers.queued
+        at_once = free and self._may_speak(id)
+        made = self._send(id, final)
+        self._listen()
+        assert not at_once or made in self.asked[id].heard
+
+    @precondition(lambda self: self.running)
+    @rule(choice=CHOICES, then=CHOICES, final=st.booleans())
+    def send_when_another_is_taken(self, choice: int, then: int, final: bool) -> None:
+        """As a producer that has waited for room, of the same request or of another."""
+        other = self._pick(then)
+        self.call.server.on_taken[str(self._pick(choice))] = lambda: self._send(other, final)
+
+    @precondition(lambda self: self.running)
+    @rule(choice=CHOICES)
+    def end(self, choice: int) -> None:
+        id = self._pick(choice)
+        asked = self.asked[id]
+        asked.ended = True
+        if asked.empty_final:
+            asked.made.append("end")
+        self.call.server.streams[str(id)].end()
+
+    @precondition(lambda self: self.running)
+    @rule(choice=CHOICES)
+    def fail(self, choice: int) -> None:
+        id = self._pick(choice)
+        self.asked[id].made.append("broken")
+        self.asked[id].ended = True
+        self.call.server.streams[str(id)].fail(InternalError("broken"))
+
+    # -- the writer
+
+    @precondition(lambda self: self.answers.queued and not self.answers.blocked)
+    @precondition(lambda self: self.call.hand is None)
+    @rule()
+    def speak(self) -> None:
+        self.call.speak()
+
+    @precondition(lambda self: self.call.hand is not None)
+    @rule()
+    def put_down(self) -> None:
+        self.call.put_down()
+
+    @precondition(lambda self: self.at_once)
+    @rule()
+    def stall(self) -> None:
+        self.call.stall()
+
+    @precondition(lambda self: self.answers.blocked)
+    @rule()
+    def make_room(self) -> None:
+        self.call.make_room()
+
+    # -- what is true at any time
+
+    @invariant()
+    def every_request_is_answered_in_its_turn(self) -> None:
+        self._listen()
+        self._check_that_nobody_is_forgotten()
+        self._check_who_is_open()
+
+    def _listen(self) -> None:
+        """Everybody hears his own messages in order, and no more than there are."""
+        said = self.call.wire.said
+        for id, what in said[self._read :]:
+            asked = self.asked[int(id)]
+            assert asked.ordered <= all(one.complete for one in self._ordered_before(int(id)))
+            asked.heard.append(what)
+            assert asked.heard == asked.made[: len(asked.heard)]
+        self._read = len(said)
+
+    def _check_that_nobody_is_forgotten(self) -> None:
+        if self.idle:
+            assert [id for id in range(len(self.asked)) if self._has_to_speak(id)] == []
+
+    def _check_who_is_open(self) -> None:
+        if not all(asked.complete for asked in self.asked):
+            assert self.answers
+        elif self.idle:
+            assert not self.answers
+
+    def teardown(self) -> None:
+        """The client leaves: what is not made yet is not wanted, and all memory is let go of."""
+        server = self.call.server
+        server.on_taken.clear()
+        running = sorted(map(str, self.running))
+        self.answers.close()
+        found = [str(id) for id, asked in enumerate(self.asked) if asked.model != "nope"]
+        assert sorted(server.closed) == running
+        assert sorted(server.regions.released) == sorted(found)
+
+    # -- what that is compared with
+
+    @property
+    def idle(self) -> bool:
+        """Whether the writer has nothing to do."""
+        return not self.answers.queued and self.call.hand is None
+
+    @property
+    def running(self) -> list[int]:
+        return [id for id, asked in enumerate(self.asked) if not asked.ended]
+
+    def _pick(self, choice: int) -> int:
+        return self.running[choice % len(self.running)]
+
+    def _send(self, id: int, final: bool) -> int:
+        """The number that was sent, unless the request was answered meanwhile."""
+        asked = self.asked[id]
+        self.serial += 1
+        if asked.ended:
+            return self.serial
+        asked.made.append(self.serial)
+        asked.ended = final
+        made = self.serial  # sending may bring the next one
+        self.call.answer(str(id), number(made, final=final))
+        return made
+
+    def _ordered_before(self, id: int) -> list[Asked]:
+        return [asked for asked in self.asked[:id] if asked.ordered]
+
+    def _may_speak(self, id: int) -> bool:
+        before = self._ordered_before(id) if self.asked[id].ordered else []
+        return all(asked.complete for asked in before)
+
+    def _has_to_speak(self, id: int) -> bool:
+        return self._may_speak(id) and self.asked[id].heard != self.asked[id].made
+
+
+class ByTask(Conversations):
+    """All is written by the writer, and while it does there is one message in its hand."""
+
+    at_once = False
+
+
+class AtOnce(Conversations):
+    """What nothing stands before is written where it is made."""
+
+    at_once = True
+
+
+TestByTask = ByTask.TestCase
+TestAtOnce = AtOnce.TestCase
+TestByTask.settings = TestAtOnce.settings = settings(max_examples=60, deadline=None)

@@ -1,0 +1,28 @@
+"""What is found before anything is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.settings import RepositorySettings
+from penstock.startup import StartError, check_repository
+
+
+def refusal(path: Path | str) -> str:
+    with pytest.raises(StartError) as refused:
+        check_repository(RepositorySettings(paths=(str(path),)))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["missing", "file"])
+def test_a_repository_that_is_no_folder_ends_the_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / name
+    assert refusal(path) == f"creating server: Internal - failed to stat file {path}"
+
+
+def test_cloud_storage_ends_the_start_by_name() -> None:
+    problem = "model repository 's3://bucket/models': s3:// is not supported by this version"
+    assert refusal("s3://bucket/models") == f"creating server: Unsupported - {problem} of Penstock"
