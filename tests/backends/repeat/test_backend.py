@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from fakes import in_virtual_time
 from penstock.core.backend import InstanceContext, Outcome, find_backend
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput, TransactionPolicy
 from penstock.core.errors import ConfigError, InvalidRequestError
@@ -100,25 +101,26 @@ async def test_only_requested_outputs_are_sent() -> None:
     assert list(response.outputs) == ["IDX"]
 
 
+@in_virtual_time
 async def test_each_delay_precedes_its_response() -> None:
     backend = await _backend()
     loop = asyncio.get_running_loop()
     (outcome,) = await backend.execute([_request([1, 2], [30, 0])])
     begin = loop.time()
     times = [loop.time() - begin async for _ in _stream(outcome)]
-    assert times[0] >= 0.029
-    assert times[1] - times[0] < 0.02
+    assert times == pytest.approx([0.03, 0.03])
 
 
+@in_virtual_time
 async def test_wait_holds_the_instance_but_not_the_responses() -> None:
     backend = await _backend()
     loop = asyncio.get_running_loop()
     begin = loop.time()
     (first,) = await backend.execute([_request([1], [0], wait=50)])
     assert await _values(first) == [1]
-    assert loop.time() - begin < 0.04
+    assert loop.time() == begin
     await backend.execute([_request([1], [0])])
-    assert loop.time() - begin >= 0.049
+    assert loop.time() - begin == pytest.approx(0.05)
 
 
 async def test_closing_early_counts_as_cancelled() -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +154,5 @@ def test_server_that_prepares_an_environment_can_be_stopped(tmp_path: Path) -> N
         lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n")
     )
     server.send_signal(signal.SIGTERM)
-    begun = time.monotonic()
     server.wait(20)
-    assert time.monotonic() - begun < 10
     wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))
