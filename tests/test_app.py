@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -63,6 +65,21 @@ def _ask_in_vain(server: Served) -> None:
     url = f"http://{server.http}/v2/models/hanging/infer"
     with pytest.raises(TimeoutError):
         urllib.request.urlopen(url, body, timeout=0.5)
+
+
+def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={tmp_path}/models"]
+    command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0"]
+    with (tmp_path / "errors").open("wb") as errors:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+    assert server.stdout is not None
+    while b"Started HTTPService" not in server.stdout.readline():
+        pass
+    server.stdout.close()
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(40) == 0
+    assert (tmp_path / "errors").read_text() == ""
 
 
 _SEQUENCES = """

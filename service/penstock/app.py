@@ -28,6 +28,7 @@ from penstock.opening import (
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.start_tables import show_backends, show_models
 from penstock.startup import StartError, check_ports, check_repository, open_log
+from penstock.telemetry.console import say
 from penstock.telemetry.metrics import OwnNames
 
 
@@ -49,7 +50,7 @@ def run(settings: Settings) -> int:
 
 
 def _refused(error: StartError) -> int:
-    print(f"error: {error}", file=sys.stderr, flush=True)
+    say(f"error: {error}", sys.stderr)
     return 1
 
 
@@ -132,5 +133,5 @@ async def _names(server: InferenceServer, settings: Settings) -> list[str]:
 def _stop(number: int, stop: asyncio.Event) -> None:
     """The first signal asks for a graceful end; later ones change nothing (W-05)."""
     if not stop.is_set():
-        print(f"Signal ({number}) received.", flush=True)
         stop.set()
+        say(f"Signal ({number}) received.", sys.stdout)

@@ -16,6 +16,7 @@ from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
 from typing import Any
 
 from penstock.settings import LogSettings
+from penstock.telemetry.console import abandon
 
 _OWN = ("penstock", "penstock_backends")
 
@@ -134,7 +135,11 @@ class _Output:
 
 
 class _Console(_Output, logging.StreamHandler):  # type: ignore[type-arg]
-    pass
+    def handleError(self, record: LogRecord) -> None:  # noqa: N802
+        if isinstance(sys.exc_info()[1], BrokenPipeError):
+            abandon(self.stream)
+        else:
+            super().handleError(record)
 
 
 class _File(_Output, logging.FileHandler):
