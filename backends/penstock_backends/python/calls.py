@@ -75,7 +75,7 @@ class PendingCall:
         if not self._ended:
             self._ended = True
             self._responses.clear()
-            self._stub.cancel_call(self._number)
+            self._stub.runtime.cancel_call(self._number)
             self._notify()
 
     def _settled(self) -> bool:

@@ -49,7 +49,7 @@ class NativeWorker:
         except BaseException as error:  # a model may raise anything
             self._stub.send(Kind.FAILED, failure(error))
             return
-        self._stub.executing = True
+        self._stub.runtime.executing = True
         self._stub.send(Kind.READY, None)
         try:
             await self._serve_batches()
@@ -88,7 +88,7 @@ class NativeWorker:
         self._stub.send(Kind.DONE, (number, begun, started, started))
         await self._model.execute(batch)
         del batch
-        self._stub.tell_freed()
+        self._stub.tell_let_go()
 
     async def _probe(self, _: Any, __: memoryview) -> None:
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 
 from penstock.core.allocator import tune_allocator
 from penstock.hosting.blocking import LinkClosedError
@@ -26,12 +27,22 @@ def run(descriptor: int, inputs: int, outputs: int) -> None:
     # The model's children must not keep it open, neither those that it starts nor its forks.
     for number in (descriptor, inputs, outputs):
         os.set_inheritable(number, False)
-    os.register_at_fork(after_in_child=connection.close)
     stub = Stub(connection, inputs, outputs)
-    process = os.getpid()
+    os.register_at_fork(after_in_child=stub.cut)
+    server = os.getppid()
     try:
         stub.serve()
     except* LinkClosedError:  # in a group, when an event loop has noticed
-        if os.getpid() != process:
-            os._exit(1)  # a fork of the model's, which has left `execute` and has no link
-        kill_group(os.getpgrp())  # the server is gone, and so is all of this
+        stub.end_fork()
+        _end(server)
+
+
+def _end(server: int) -> None:
+    """The link is closed: end, and take along what the model has started.
+
+    If the server is still there, the model has closed the link. The server sees so, says so, and
+    kills this process, but not if that seems to have died by itself.
+    """
+    while os.getppid() == server:
+        time.sleep(0.1)
+    kill_group(os.getpgrp())

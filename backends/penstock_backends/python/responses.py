@@ -64,13 +64,8 @@ def only(call: runtime.Call) -> InferenceResponse:
 def begin(call: runtime.Call) -> asyncio.Future[InferenceResponse]:
     """As `only`, while other coroutines of the model go on."""
     task = asyncio.get_running_loop().create_task(_only(call))
-    _begun.add(task)
-    task.add_done_callback(_begun.discard)
+    runtime.current().keep(task)
     return task
-
-
-_begun: set[asyncio.Task[InferenceResponse]] = set()
-"""Calls under way, whether or not the model keeps what `begin` gave it."""
 
 
 async def _only(call: runtime.Call) -> InferenceResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -45,6 +46,9 @@ class Runtime(Protocol):
     model_directory: str
 
     def call(self, request: CoreRequest, *, decoupled: bool) -> Call: ...
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Hold a task until it is done, whether or not the model does."""
 
     def control(self, verb: str, *arguments: Any) -> Any:
         """Load, unload or ask for a model; raises `TritonModelException` with the reason."""

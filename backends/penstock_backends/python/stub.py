@@ -3,82 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
-from penstock.core.views import Block
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.exchange import NO_PLACES, Exchange, Places
 from penstock.hosting.lending import Borrower
-from penstock.hosting.messages import (
-    Kind,
-    pack_next_response,
-    pack_request,
-    pack_response,
-    unpack_request,
-    unpack_response,
-)
+from penstock.hosting.messages import Kind, pack_next_response, pack_response, unpack_request
 from penstock_backends.python import runtime
-from penstock_backends.python.calls import PendingCall
-from penstock_backends.python.exception import TritonModelException
-from penstock_backends.python.reentry import Reentry
+from penstock_backends.python.let_go import LetGo
+from penstock_backends.python.linked_runtime import LinkedRuntime
 from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.worker import Worker
 
-_ANSWERED = frozenset({"family", "create", "value"})
-"""Operations on metrics that have an answer; the others cannot fail."""
-
 
 class Stub:
-    """The link to the server, and what is under way on it. Implements `runtime.Runtime`."""
+    """The link to the server, and what is under way on it."""
 
     def __init__(self, connection: socket.socket, inputs: int, outputs: int) -> None:
+        self._connection = connection
+        self._cut = False
         self._link = BlockingLink(connection, self._receive)
         self._out = Arena(outputs)
-        self._freed: deque[Block] = deque()
+        self._let_go = LetGo(self.tell_let_go)
         self._borrower = Borrower()
-        self._borrower.on_return = self._freed.append
-        view = ArenaView(inputs, self._freed.append)
+        self._borrower.on_return = self._let_go.block
+        view = ArenaView(inputs, self._let_go.block)
         self._exchange = Exchange(self._out, view, borrower=self._borrower)
         self._work: deque[tuple[int, Any, memoryview]] = deque()
         self._replies: dict[int, PendingReply] = {}
         self._left: set[int] = set()
         self._latest = 0
-        self._calls: dict[int, weakref.ref[PendingCall]] = {}
-        self._dropped: deque[int] = deque()
-        self._answers: dict[int, tuple[Any, str | None]] = {}
-        self._numbers = 0
-        self._numbering = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_work: Callable[[], None] | None = None
-        self.executing = False
-        self.reentry: Reentry | None = None
-        self.model_directory = ""
+        self.runtime = LinkedRuntime(self, self._exchange, self._let_go)
         self._worker = Worker(self)
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.TAKEN: self._taken,
             Kind.CANCEL: self._cancel,
             Kind.FREE: self._free,
-            Kind.CALLED: self._called,
-            Kind.CALL_END: self._call_end,
-            Kind.CALL_ERROR: self._call_error,
-            Kind.CONTROLLED: self._controlled,
+            **self.runtime.handlers,
         }
 
     def serve(self) -> None:
         """Do what the server asks until it says that this is the end."""
-        runtime.install(self)
+        runtime.install(self.runtime)
         while self._worker.handle(*self.next_work()):
             pass
+
+    def cut(self) -> None:
+        """This is a fork of the process now: without a link, and with memory that is not its own.
+
+        It may run on in the model's code, as workers of `multiprocessing` do.
+        """
+        self._cut = True
+        self._connection.close()
+
+    def end_fork(self) -> None:
+        """If this is a fork, end it: it has left the model's code, and nothing else is its."""
+        if self._cut:
+            os.write(2, b"a fork of a model's process has left the model's code, and is ended\n")
+            os._exit(1)
 
     def next_work(self) -> tuple[int, Any, memoryview]:
         """The next message that asks for work, waiting for it."""
@@ -153,6 +145,7 @@ class Stub:
         self, response: CoreResponse, payload: list[Buffer], places: Places = NO_PLACES
     ) -> Any:
         """A response's header; the bytes of its tensors are added to `payload`."""
+        self.end_fork()
         return pack_next_response(response, payload, self._exchange, places)
 
     def find_parts(self, response: CoreResponse, request: CoreRequest) -> CoreResponse:
@@ -168,34 +161,33 @@ class Stub:
 
     def respond(self, number: int, response: CoreResponse, places: Places = NO_PLACES) -> None:
         """Send one response, perhaps together with those that follow at once."""
+        self.end_fork()
         header, payload = pack_response(response, self._exchange, places)
         send = self._link.send if response.final else self._link.offer
         send(Kind.RESPONSE, (number, header), payload)
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Block this thread until `done()`, reading the link if nobody else does."""
-        self.tell_freed()
+        self.tell_let_go()
         self._link.wait(done)
 
     def look(self) -> None:
         """Handle what the server has said meanwhile."""
         self._link.poll()
 
-    def tell_freed(self) -> None:
-        """Give back what the model has let go of: blocks of the server's arena, and calls."""
-        freed: list[Block] = []
-        while self._freed:  # other threads may let go meanwhile
-            freed.append(self._freed.popleft())
-        if freed:
-            self._link.send(Kind.FREE, freed)
-        while self._dropped:
-            self.cancel_call(self._dropped.popleft())
+    def tell_let_go(self) -> None:
+        """Tell what the model has let go of: blocks of the server's arena, and calls."""
+        if blocks := self._let_go.take_blocks():
+            self._link.send(Kind.FREE, blocks)
+        while (call := self._let_go.take_call()) is not None:
+            self.runtime.cancel_call(call)
 
     # -- an event loop, for models that are coroutines ----------------------------------------
 
     def watch(self, loop: asyncio.AbstractEventLoop, on_work: Callable[[], None]) -> None:
         """Have `loop` read the link from now on, and call `on_work` when there is some."""
         self._loop = loop
+        self._let_go.tell_on(loop)
         self._on_work = on_work
 
         def readable() -> None:
@@ -219,56 +211,6 @@ class Stub:
         if self._link.closed:
             raise LinkClosedError
         return self._work.popleft() if self._work else None
-
-    # -- runtime.Runtime ----------------------------------------------------------------------
-
-    def call(self, request: CoreRequest, *, decoupled: bool) -> PendingCall:
-        """Have the server run a request of the model's own."""
-        if not self.executing:
-            raise TritonModelException("BLS is only supported during the 'execute' function.")
-        self.tell_freed()
-        number = self._number()
-        call = PendingCall(self, number)
-        if refusal := self.reentry and self.reentry.refusal(request):
-            call.end(refusal)
-            return call
-        # A weak one: whoever drops the call, such as an iterator that was left, wants no more.
-        self._calls[number] = weakref.ref(call, lambda _: self._dropped.append(number))
-        header, payload = pack_request(number, request, self._exchange)
-        self._link.send(Kind.CALL, (decoupled, header), payload)
-        return call
-
-    def cancel_call(self, number: int) -> None:
-        """The model wants no more responses."""
-        if self._calls.pop(number, None):
-            self._link.send(Kind.CALL_CANCEL, number)
-
-    def control(self, verb: str, *arguments: Any) -> Any:
-        number = self._number()
-        self._link.send(Kind.CONTROL, (number, verb, arguments))
-        return self._answer(number)
-
-    def metric(self, operation: str, *arguments: Any) -> Any:
-        asks = operation in _ANSWERED
-        number = self._number() if asks else 0
-        self._link.send(Kind.METRIC, (number, operation, arguments))
-        return self._answer(number) if asks else None
-
-    def _answer(self, number: int) -> Any:
-        """Wait for the answer to a question."""
-        self._link.wait(lambda: number in self._answers)
-        value, problem = self._answers.pop(number)
-        if problem is not None:
-            raise TritonModelException(problem)
-        return value
-
-    def log(self, level: int, message: str, file: str, line: int) -> None:
-        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
-
-    def _number(self) -> int:
-        with self._numbering:
-            self._numbers += 1
-            return self._numbers
 
     # -- what the server says -----------------------------------------------------------------
 
@@ -297,32 +239,3 @@ class Stub:
     def _free(self, offsets: Any, _: memoryview) -> None:
         for offset in offsets:
             self._out.free(offset)
-
-    def _called(self, header: Any, payload: memoryview) -> None:
-        number, packed = header
-        # In any case, so that the blocks of its tensors become free again.
-        response = unpack_response(packed, payload, self._exchange)
-        if call := self._open_call(number):
-            if response.final:
-                self._calls.pop(number, None)
-            call.add(response)
-
-    def _call_end(self, number: Any, _: memoryview) -> None:
-        if call := self._open_call(number):
-            self._calls.pop(number, None)
-            call.end()
-
-    def _call_error(self, header: Any, _: memoryview) -> None:
-        number, code, message = header
-        if call := self._open_call(number):
-            self._calls.pop(number, None)
-            call.end(error_from_code(code, message))
-
-    def _open_call(self, number: int) -> PendingCall | None:
-        """The call, unless the model has dropped it."""
-        call = self._calls.get(number)
-        return None if call is None else call()
-
-    def _controlled(self, header: Any, _: memoryview) -> None:
-        number, value, problem = header
-        self._answers[number] = value, problem

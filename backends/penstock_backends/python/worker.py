@@ -65,8 +65,10 @@ class Worker:
                 self._load(header, cls)
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             code, text = failure(error)
+            self._stub.end_fork()
             self._stub.send(Kind.FAILED, (code, printable(text)))
             return True
+        self._stub.end_fork()
         if native is not None:
             event_loop.run(native.serve())
             return False
@@ -80,29 +82,31 @@ class Worker:
         code = _code(header)
         self._name = header["name"]
         directory = header["version_path"] if code.shared else code.path.parent
-        self._stub.model_directory = str(directory)
+        self._stub.runtime.model_directory = str(directory)
         return load_class(code)
 
     def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
         self._terms = Terms.of(header)
         version, running = header["version"], self._is_running
-        self._stub.reentry = Reentry(header["config"], version, self._name, running)
+        self._stub.runtime.reentry = Reentry(header["config"], version, self._name, running)
         self._model = PythonModel(cls)
         self._model.initialize(_arguments(header))
-        self._stub.executing = True
+        self._stub.runtime.executing = True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
-        self._stub.executing = False
+        self._stub.runtime.executing = False
         try:
             self._model.finalize()
         except BaseException as error:  # the model is gone all the same
-            self._stub.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+            self._stub.runtime.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+        self._stub.end_fork()
         return False
 
     def _probe(self, _: Any, __: memoryview) -> bool:
         ready = self._readiness()
         if not isinstance(ready, bool):
             ready = asyncio.run(self._awaited(ready))
+        self._stub.end_fork()
         self._stub.send(Kind.HEALTH, ready)
         return True
 
@@ -126,7 +130,7 @@ class Worker:
 
     def _not_ready(self, error: BaseException) -> bool:
         """A model that cannot even say whether it is ready is not."""
-        self._stub.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+        self._stub.runtime.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
         return False
 
     def _borrow(self, kind: Kind, header: Any) -> bool:
@@ -143,6 +147,7 @@ class Worker:
                 execution.take(self._model.execute(execution.requests))
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             execution.fail(error)
+        self._stub.end_fork()
         self._running -= 1
         parts = execution.finish()
         self._stub.send_parts(parts, hurry=not execution.quick)
@@ -192,9 +197,10 @@ class Worker:
             raise
         except BaseException as error:  # a model may raise anything
             execution.fail(error)
+        self._stub.end_fork()
         self._running -= not ahead
         self._stub.send_parts(execution.failures() if ahead else execution.finish())
-        self._stub.tell_freed()
+        self._stub.tell_let_go()
 
 
 def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:

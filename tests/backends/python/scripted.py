@@ -103,10 +103,14 @@ class FakeRuntime:
         self.answer: Any = None
         self.problem: str | None = None
         self.next_call = FakeCall()
+        self.kept: list[asyncio.Task[Any]] = []
 
     def call(self, request: CoreRequest, *, decoupled: bool) -> FakeCall:
         self.calls.append((request, decoupled))
         return self.next_call
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        self.kept.append(task)
 
     def control(self, verb: str, *arguments: Any) -> Any:
         self.controls.append((verb, *arguments))

@@ -200,6 +200,13 @@ async def test_async_exec_begins_before_it_is_awaited(process: FakeRuntime) -> N
     assert value(done.result()) == 5
 
 
+async def test_call_under_way_is_held_by_the_process_that_makes_it(process: FakeRuntime) -> None:
+    """The loop would not hold it, and the model may have dropped it."""
+    answer: Any = asking().async_exec()
+    assert process.kept == [answer]
+    await answer
+
+
 async def test_call_whose_answer_nobody_waits_for_is_cancelled(process: FakeRuntime) -> None:
     answer: Any = asking().async_exec()
     await asyncio.sleep(0)

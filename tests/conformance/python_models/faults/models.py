@@ -92,6 +92,10 @@ _VICTIM = """
             os.closerange(3, 4096)
             time.sleep(1000)
 
+        def closes_files_and_answers(self, x):
+            os.closerange(3, 4096)
+            return answer(x)
+
         def waits(self, x):
             open(self.path("waiting"), "w").close()
             while True:
@@ -138,6 +142,13 @@ _VICTIM = """
                 raise ValueError("in a fork")
             os.waitpid(child, 0)
             return [self.pid(x)]
+
+        def returns_twice(self, x):
+            child = os.fork()
+            if child == 0:
+                return [answer(np.full(1 << 16, 7, np.float32))]
+            _, status = os.waitpid(child, 0)
+            return [answer(np.array([os.waitstatus_to_exitcode(status)], np.float32))]
 
         def recurses(self, x):
             return self.recurses(x)

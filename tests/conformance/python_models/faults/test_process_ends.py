@@ -22,6 +22,7 @@ _ENDS = {
     "kills_itself": "was killed by signal 9 (SIGKILL)",
     "leaves_a_fork": "was killed by signal 9 (SIGKILL)",
     "closes_files": "closed its link to the server",
+    "closes_files_and_answers": "closed its link to the server",
 }
 
 

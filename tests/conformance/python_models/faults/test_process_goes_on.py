@@ -73,6 +73,11 @@ def test_fork_that_leaves_the_execution_ends_alone(client: Client, pid: int) -> 
         assert int(client.infer("victim", request_id="returns_from_a_fork")["Y"][0]) == pid
 
 
+def test_fork_that_returns_from_the_execution_is_ended(client: Client, pid: int) -> None:
+    assert client.infer("victim", request_id="returns_twice")["Y"].tolist() == [1]
+    assert int(client.infer("victim")["Y"][0]) == pid
+
+
 @pytest.mark.parametrize("way", ["answers_other_names", "answers_without_tensors"])
 def test_output_that_is_missing_is_left_out(client: Client, pid: int, way: str) -> None:
     assert client.infer("victim", request_id=way).outputs == {}
