@@ -45,7 +45,7 @@ class PythonBackend(Backend):
         code = shared_code(config.backend, config.runtime, settings)
         if not await asyncio.to_thread(_may_complete, code.path.parent if code else version_path):
             return config
-        python = await cls.interpreter(config, version_path, settings) or sys.executable
+        python = settings.get("python", sys.executable)
         return await _completed(config, version_path, settings, python)
 
     @classmethod

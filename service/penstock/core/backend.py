@@ -99,7 +99,10 @@ class Backend(ABC):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        """Fill in what the model itself knows (area L of the contract). Runs in the server."""
+        """Fill in what the model itself knows (area L of the contract). Runs in the server.
+
+        The setting `python` is then what `interpreter` has said, if anything.
+        """
         return config
 
     @classmethod
@@ -109,6 +112,7 @@ class Backend(ABC):
         """The Python that a process instance runs in; `None` for the server's own.
 
         The backend setting `python` names one, such as that of an engine's own environment.
+        Asked once for each load, before `complete_config`, for backends on threads as well.
         """
         return settings.get("python")
 

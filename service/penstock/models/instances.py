@@ -41,24 +41,33 @@ class InstanceFactory:
         self._placements = placements
         self.services: ModelServices | None = None
 
-    async def instances(
-        self, backend: type[Backend], config: ModelConfig, version: int, path: Path
+    async def interpreter(
+        self, backend: type[Backend], config: ModelConfig, path: Path
+    ) -> str | None:
+        """The Python that processes of the model run in; `None` for the server's own."""
+        return await backend.interpreter(config, path, self._settings_of(config.backend))
+
+    def instances(
+        self,
+        backend: type[Backend],
+        config: ModelConfig,
+        version: int,
+        path: Path,
+        interpreter: str | None,
     ) -> list[ModelInstance]:
         """Every instance that the configuration asks for, not started."""
-        make = await self._maker(backend, config, path)
+        make = self._maker(backend, config, interpreter)
         settings = self._settings_of(config.backend)
         contexts = instance_contexts(config, version, path, settings, self._placements)
         return [self._limited(make(c), group, c.device_id) for group, c in contexts]
 
-    async def _maker(
-        self, backend: type[Backend], config: ModelConfig, path: Path
+    def _maker(
+        self, backend: type[Backend], config: ModelConfig, interpreter: str | None
     ) -> Callable[[InstanceContext], ModelInstance]:
         host = host_of(backend, config)
         if host == "thread" and backend.host == "thread":
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
-            settings = self._settings_of(config.backend)
-            interpreter = await backend.interpreter(config, path, settings)
             spec = process_spec(backend, config, interpreter)
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         raise ConfigError(

@@ -76,10 +76,12 @@ class ModelLoader:
         refuse_unsupported(files.config)
         found = await self._backend_of(files.config)
         backend = found.backend
-        config = await self._complete(found, files.versions[version])
+        path = files.versions[version]
+        python = await self.factory.interpreter(backend, found.config, path)
+        config = await self._complete(found, path, python)
         loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
-        instances = await self.factory.instances(backend, config, version, loaded.path)
+        instances = self.factory.instances(backend, config, version, loaded.path, python)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
@@ -119,7 +121,8 @@ class ModelLoader:
         backend.check_config(config)
         path = files.versions[version]
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
-        wanted = await self.factory.instances(backend, config, version, path)
+        python = await self.factory.interpreter(backend, config, path)
+        wanted = self.factory.instances(backend, config, version, path, python)
         kept, added, removed = matched(wanted, model.instances)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         rows, statistics = config.max_batch_size, model.statistics
@@ -177,11 +180,13 @@ class ModelLoader:
         self.backends.update(found.files())
         return found
 
-    async def _complete(self, found: FoundBackend, path: Path) -> ModelConfig:
+    async def _complete(self, found: FoundBackend, path: Path, python: str | None) -> ModelConfig:
         """The configuration with everything filled in, checked and found servable."""
         backend, config = found.backend, found.config
         if self._auto_complete:
-            settings = self._settings_of(config.backend)
+            settings = dict(self._settings_of(config.backend))
+            if python is not None:
+                settings["python"] = python
             config = await backend.complete_config(config, path, settings)
         config = normalized(config, self._gpus)
         validate(config, self._gpus)

@@ -69,6 +69,25 @@ def test_environment_may_be_a_directory_beside_the_model(tmp_path: Path) -> None
     assert told(repository, tmp_path / "log") == (str(own), "from its own environment")
 
 
+def test_environment_is_looked_at_once_for_each_load(tmp_path: Path) -> None:
+    """Though the process that completes the configuration and that of the instance need it."""
+    own = environment(tmp_path / "own")
+    python = own / "bin" / "python"
+    real = python.rename(own / "bin" / "real")
+    python.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/uses\nexec {real} "$@"\n')
+    python.chmod(0o755)
+    model = teller(parameter("EXECUTION_ENV_PATH", own))
+    code = model.code + (
+        "        @staticmethod\n"
+        "        def auto_complete_config(config):\n"
+        "            assert greeting.WORDS\n"
+        "            return config\n"
+    )
+    repository = write_models(tmp_path / "models", {"teller": replace(model, code=code)})
+    assert told(repository, tmp_path / "log") == (str(own), "from its own environment")
+    assert (tmp_path / "uses").read_text().split() == ["-c", "-P", "-P"]
+
+
 @pytest.mark.contract("PY-35")
 def test_packed_environment_is_unpacked_once(tmp_path: Path, cache: Path) -> None:
     archive = tmp_path / "own.tar.gz"
