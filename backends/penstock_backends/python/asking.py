@@ -16,6 +16,7 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting import bootstrap
 from penstock.hosting.parent import die_with_parent
 from penstock.hosting.reap import kill_group
+from penstock_backends.python.guard import Guard, guarding
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +30,26 @@ _LINE_LIMIT = 64 << 20
 async def ask(python: str, target: str, question: Any, what: str) -> Any:
     """The answer of the function `target` (`module:function`), which runs under `python`.
 
-    The process is gone when this returns or is cancelled. Raises the error that it tells, or one
+    The process is gone when this returns or is cancelled, with all that it has started. Raises the error that it tells, or one
     that says how it ended; `what` names the process there.
     """
+    async with guarding() as guard:
+        answer, status = await _asked(python, target, question, guard)
+    if answer is None:
+        raise InternalError(f"{what} {_end_of(status)}")
+    kind, value = answer
+    if kind == "error":
+        raise error_from_code(*value)
+    return value
+
+
+async def _asked(
+    python: str, target: str, question: Any, guard: Guard
+) -> tuple[tuple[str, Any] | None, int]:
+    """What the process answers, if it does, and its exit status."""
     ours, theirs = socket.socketpair()
     with theirs:
-        process = await _spawn(python, target, theirs.fileno())
+        process = await _spawn(python, target, theirs.fileno(), guard)
     reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
     answer: tuple[str, Any] | None = None
     try:
@@ -46,13 +61,10 @@ async def ask(python: str, target: str, question: Any, what: str) -> Any:
             await asyncio.wait_for(process.wait(), _END_SECONDS)
     finally:
         writer.close()
-        await _kill(process)
-    if answer is None:
-        raise InternalError(f"{what} {_end_of(process.returncode or 0)}")
-    kind, value = answer
-    if kind == "error":
-        raise error_from_code(*value)
-    return value
+        kill_group(process.pid)
+        await process.wait()
+        guard.forget(process.pid)
+    return answer, process.returncode or 0
 
 
 class Asked:
@@ -93,9 +105,11 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[str, Any] | None:
     return None
 
 
-async def _spawn(python: str, target: str, descriptor: int) -> asyncio.subprocess.Process:
+async def _spawn(
+    python: str, target: str, descriptor: int, guard: Guard
+) -> asyncio.subprocess.Process:
     packages = _package("penstock"), _package("penstock_backends")
-    return await asyncio.create_subprocess_exec(
+    process = await asyncio.create_subprocess_exec(
         python,
         "-P",
         bootstrap.__file__,
@@ -103,15 +117,12 @@ async def _spawn(python: str, target: str, descriptor: int) -> asyncio.subproces
         *map(str, (descriptor, os.getpid(), -1)),
         *packages,
         stdin=asyncio.subprocess.DEVNULL,
+        env={**os.environ, **guard.environment},
         pass_fds=(descriptor,),
         start_new_session=True,
     )
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """End the process, and everything that it has started."""
-    kill_group(process.pid)
-    await process.wait()
+    guard.watch(process.pid)
+    return process
 
 
 def _end_of(status: int) -> str:

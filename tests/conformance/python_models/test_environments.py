@@ -157,7 +157,10 @@ def test_packages_that_cannot_be_had_are_refused_with_the_words_of_pip(tmp_path:
     )
 
 
-def test_server_that_prepares_an_environment_can_be_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_server_that_prepares_an_environment_can_be_stopped(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     own = tmp_path / "own" / "bin"
     own.mkdir(parents=True)
     (own / "conda-unpack").touch()
@@ -172,6 +175,6 @@ def test_server_that_prepares_an_environment_can_be_stopped(tmp_path: Path) -> N
     wait_until(
         lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().endswith("\n")
     )
-    server.send_signal(signal.SIGTERM)
+    server.send_signal(number)
     server.wait(20)
     wait_until(lambda: not alive(int((tmp_path / "pid").read_text())))

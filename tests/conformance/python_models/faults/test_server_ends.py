@@ -19,12 +19,17 @@ MODELS = faulty("victim")
 ARGUMENTS = EXPLICIT
 
 _HANGING = """
+    import pathlib
+    import subprocess
     import time
 
 
     class TritonPythonModel:
         @staticmethod
         def auto_complete_config(config):
+            daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            pathlib.Path(__file__).with_name("new").write_text(str(daemon.pid))
+            pathlib.Path(__file__).with_name("new").rename(pathlib.Path(__file__).with_name("pid"))
             time.sleep(1000)
 
         def execute(self, requests):
@@ -49,11 +54,11 @@ def doomed(tmp_path: Path) -> Iterator[tuple[Served, list[int]]]:
         children = client.infer("parent", request_id="has_children")["Y"].astype(int).tolist()
         client.begin("loop", request_id="waits")
         client.stream("streamer").result()
-        before = len(server.family())
         client.begin_load("hanging")
         wait_until((repository / "loop" / "waiting").exists)
-        wait_until(lambda: len(server.family()) > before)
-        yield server, [*server.family(), *children]
+        daemon = repository / "hanging" / "1" / "pid"
+        wait_until(daemon.exists)
+        yield server, [*server.family(), *children, int(daemon.read_text())]
 
 
 def test_nothing_outlives_a_server_that_is_killed(doomed: tuple[Served, list[int]]) -> None:
