@@ -30,8 +30,8 @@ _LINE_LIMIT = 64 << 20
 async def ask(python: str, target: str, question: Any, what: str) -> Any:
     """The answer of the function `target` (`module:function`), which runs under `python`.
 
-    The process is gone when this returns or is cancelled, with all that it has started. Raises the error that it tells, or one
-    that says how it ended; `what` names the process there.
+    The process is gone when this returns or is cancelled, with all that it has started. Raises
+    the error that it tells, or one that says how it ended; `what` names the process there.
     """
     async with guarding() as guard:
         answer, status = await _asked(python, target, question, guard)

@@ -1,4 +1,4 @@
-"""Ends what processes leave behind that live for a moment only, even if the server is killed then."""
+"""Ends what short-lived processes leave behind, also when the server is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from penstock_backends.python.requirements import meaning
 
@@ -32,6 +35,56 @@ def test_files_that_it_names_belong_to_it(tmp_path: Path) -> None:
     assert written(tmp_path, text, more="a\n-r requirements.txt", limits="b<2") == first
     assert written(tmp_path, text, more="a", limits="b<2") != first
     assert written(tmp_path, text, more="a\n-r requirements.txt", limits="b<3") != first
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./wheels/x-1.0.whl",
+        "wheels/x-1.0.whl ; python_version > '3'  # ours",
+        "x @ file://{place}/wheels/x-1.0.whl#sha256=0",
+        "--find-links=wheels/",
+        "-f ./wheels",
+        "-r more.txt",
+        "x-1.0.whl",
+    ],
+)
+def test_package_that_has_been_replaced_is_another(tmp_path: Path, line: str) -> None:
+    line = line.format(place=tmp_path)
+    wheel = tmp_path / "wheels" / "x-1.0.whl"
+    wheel.parent.mkdir()
+    (tmp_path / wheel.name).symlink_to(wheel)
+    wheel.write_bytes(b"first")
+    first = written(tmp_path, line, more="wheels/x-1.0.whl")
+    assert written(tmp_path, line, more="wheels/x-1.0.whl") == first
+    os.utime(wheel, ns=(0, 1))
+    later = written(tmp_path, line, more="wheels/x-1.0.whl")
+    wheel.write_bytes(b"longer than the first")
+    os.utime(wheel, ns=(0, 1))
+    assert len({first, later, written(tmp_path, line, more="wheels/x-1.0.whl")}) == 3
+
+
+def test_package_that_is_not_there_yet_is_left_to_pip(tmp_path: Path) -> None:
+    without = written(tmp_path, "./x-1.0.whl")
+    (tmp_path / "x-1.0.whl").touch()
+    assert written(tmp_path, "./x-1.0.whl") != without
+
+
+def test_what_pip_builds_in_a_directory_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    first = written(tmp_path, "./package\n-e package")
+    (tmp_path / "package" / "x.egg-info").mkdir()
+    (tmp_path / "package" / "x.py").touch()
+    assert written(tmp_path, "./package\n-e package") == first
+
+
+def test_what_looks_like_a_file_and_is_none_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    lines = "x", "# ./x", f"x @ https://example.com/{'x' * 300}.whl", "x --hash=sha256:0"
+    for line in lines:
+        first = written(tmp_path, line)
+        os.utime(tmp_path / "x", ns=(0, 1))
+        assert written(tmp_path, line) == first
 
 
 def test_missing_file_is_left_to_pip(tmp_path: Path) -> None:
