@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
-from penstock.hosting.reap import VARIABLE
+from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
 from penstock.hosting.reaper import Reaper
 
 
@@ -132,6 +132,25 @@ async def test_what_has_left_the_group_of_its_model_is_known_by_its_mark(group: 
     reaper.close()
     assert gone.wait(PATIENCE) == -signal.SIGKILL
     assert alive(group)
+
+
+@pytest.fixture
+def no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a system without /proc says."""
+
+    def refuse(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+
+
+@pytest.mark.usefixtures("no_proc")
+def test_group_is_killed_where_processes_cannot_be_listed(group: int) -> None:
+    kill_marked("none")
+    assert alive(group)
+    kill_group(group)
+    assert os.waitstatus_to_exitcode(os.waitpid(group, 0)[1]) == -signal.SIGKILL
+    kill_group(group)
 
 
 def test_mark_of_a_child_is_that_of_no_other() -> None:

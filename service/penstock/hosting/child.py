@@ -81,15 +81,22 @@ class Child:
         """Kill it and everything that it has started, without waiting."""
         kill_group(self.pid)
 
+    def abandon(self) -> None:
+        """Kill it without waiting; what has left its group is killed when the server ends."""
+        self.strike()
+        self._reaper.forget(self.pid)
+
     async def kill(self) -> None:
-        """Kill it and everything that it has started."""
+        """Kill it and everything that it has started; cancelled, this does not wait for the end."""
         self.strike()
         try:
             await self._process.wait()
         finally:
             self._reaper.forget(self.pid)
-            # On a thread, since it reads something of every process of the machine.
-            await asyncio.to_thread(kill_marked, self._mark)
+            # On a thread, since it reads something of every process of the machine. It goes on
+            # when this is cancelled, or has not begun.
+            loop = asyncio.get_running_loop()
+            await asyncio.shield(loop.run_in_executor(None, kill_marked, self._mark))
 
 
 async def _spawn(

@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -225,8 +224,13 @@ class Connection:
         assert self._child is not None
         self.fail_all(UnavailableError(f"model '{self._context.config.name}' is being unloaded"))
         self._link.send(Kind.FINALIZE, None)
-        with suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._child.ended(), self._spec.stop_timeout)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            self._child.abandon()
+            raise
         await self.kill()
 
     async def kill(self) -> None:

@@ -26,6 +26,9 @@ def kill_group(group: int) -> None:
     removes the shared memory that they had no time to remove.
     """
     own = os.getpid()
+    if _exists(group) and not _pids():
+        _kill_blindly(group)
+        return
     killed = {own}
     while new := _members(group) - killed:  # what they start meanwhile is found the next time
         for pid in new:
@@ -35,8 +38,17 @@ def kill_group(group: int) -> None:
         _kill(own)
 
 
+def _kill_blindly(group: int) -> None:
+    """Kill a group whose processes cannot be told apart, their resource tracker among them."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
 def kill_marked(mark: str) -> None:
-    """Kill every process whose mark begins so: those which have left the group of their model."""
+    """Kill every process whose mark begins so: those which have left the group of their model.
+
+    Where processes cannot be listed, as on macOS, those are not found.
+    """
     killed = {os.getpid()}
     while new := _marked(f"\0{VARIABLE}={mark}".encode()) - killed:
         for pid in new:
@@ -62,16 +74,22 @@ def _pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
-        return []  # not Linux
+        return []  # not Linux, or a container without /proc
 
 
 def _members(group: int) -> set[int]:
     """The processes of a group, without resource trackers."""
+    if not _exists(group):
+        return set()  # as nearly always, since a model process takes along what it has started
+    return {pid for pid in _pids() if _group_of(pid) == group and not _is_tracker(pid)}
+
+
+def _exists(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):
-        return set()  # as nearly always, since a model process takes along what it has started
-    return {pid for pid in _pids() if _group_of(pid) == group and not _is_tracker(pid)}
+        return False
+    return True
 
 
 def _group_of(pid: int) -> int | None:

@@ -36,6 +36,11 @@ class Reaper:
         """The process that would kill the groups, while there is one."""
         return self._process.pid if self._process else None
 
+    @property
+    def groups(self) -> frozenset[int]:
+        """The groups that would be killed."""
+        return frozenset(self._groups)
+
     def new_mark(self) -> str:
         """What a child's environment is to say in `reap.VARIABLE`; no other mark begins so."""
         self._children += 1

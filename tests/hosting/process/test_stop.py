@@ -84,3 +84,13 @@ async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
     assert children() == []
     assert descriptors() == files
     assert puppets.statistics.in_flight == 0
+
+
+async def test_stop_that_is_cancelled_leaves_no_process(puppets: Puppets, tmp_path: Path) -> None:
+    mark = tmp_path / "finalizing"
+    instance = await puppets.start(finalize="hang", mark=str(mark))
+    stopping = asyncio.ensure_future(instance.stop())
+    await eventually(mark.exists)
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    await eventually(lambda: children() == [])
