@@ -55,6 +55,7 @@ class Puppets:
         execution_timeout: float | None = None,
         stop_timeout: float = PATIENCE,
         placement: Placement | None = None,
+        private_tmp: bool = False,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -65,6 +66,7 @@ class Puppets:
             python,
             execution_timeout=execution_timeout,
             stop_timeout=stop_timeout,
+            private_tmp=private_tmp,
         )
         context = InstanceContext(
             name=name,

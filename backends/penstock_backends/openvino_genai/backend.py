@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core.backend import InstanceContext, Outcome
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
@@ -33,6 +33,8 @@ from penstock_backends.openvino_genai.settings import EngineSettings, read_setti
 
 class OpenVinoGenAiBackend(LanguageModelBackend):
     """A language model on the CPU. It speaks the tensors of Triton's vLLM backend."""
+
+    private_tmp: ClassVar[bool] = True  # for copies of models that may be read only
 
     @classmethod
     async def complete_config(

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core.backend import InstanceContext, Outcome
 from penstock.core.config import ModelConfig
@@ -37,6 +37,8 @@ _ENDLESS = Window(responses=1 << 30, size=1 << 60)
 
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
+
+    private_tmp: ClassVar[bool] = True  # vLLM leaves sockets there, and where its workers meet
 
     @classmethod
     async def complete_config(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
+import re
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.backend import SHARED_TMPDIR
 from penstock.core.errors import ModelLoadError
 
 FILE = "model.json"
@@ -88,6 +91,16 @@ def prepare_environment(
     environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if arguments.local:
         environment.setdefault("HF_HUB_OFFLINE", "1")
+    if shared := environment.get(SHARED_TMPDIR):  # what was compiled serves the next start too
+        environment.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{shared}/torchinductor_{_user()}")
+
+
+def _user() -> str:
+    """As PyTorch names its folder, which those may share who have one name."""
+    try:
+        return re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    except (KeyError, OSError):
+        return f"uid_{os.getuid()}"
 
 
 def pin_device(

@@ -27,6 +27,9 @@ An async generator is the plain way to stream: it is closed when the client leav
 
 Host = Literal["thread", "process"]
 
+SHARED_TMPDIR = "PENSTOCK_SHARED_TMPDIR"
+"""Environment variable of a process with a `private_tmp`: the folder for what is to outlast it."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
@@ -84,7 +87,8 @@ class Backend(ABC):
     a small one. `eager` says that `execute` asks for no current task (as `asyncio.timeout` and
     `TaskGroup` do) before it first waits: then it begins at once, without a task of its own.
     `takes_device_tensors` says that inputs may be on a device, as one of the same process left
-    them there; those that are of no use to it are copied by `Tensor.numpy()`.
+    them there; those that are of no use to it are copied by `Tensor.numpy()`. With `private_tmp`
+    each process has a temporary folder of its own, which goes with it.
     """
 
     host: ClassVar[Host] = "thread"
@@ -92,6 +96,7 @@ class Backend(ABC):
     batch_tensors: ClassVar[bool] = False
     eager: ClassVar[bool] = False
     takes_device_tensors: ClassVar[bool] = False
+    private_tmp: ClassVar[bool] = False
     process_main: ClassVar[str] = "penstock.hosting.host:run"
     window: ClassVar[Window] = WINDOW
 

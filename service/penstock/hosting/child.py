@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.window import WINDOW, Window
 from penstock.hosting import bootstrap
+from penstock.hosting.private_tmp import pointing_to, private_tmp
 from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
 from penstock.hosting.reaper import Reaper
 
@@ -34,6 +37,7 @@ class ProcessSpec:
     ahead: int = 1
     stop_timeout: float = 10.0
     window: Window = WINDOW
+    private_tmp: bool = False
 
 
 class Child:
@@ -42,9 +46,16 @@ class Child:
     What has left the group, as daemons do, still has its mark in the environment.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, reaper: Reaper, mark: str) -> None:
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reaper: Reaper,
+        mark: str,
+        folder: Path | None = None,
+    ) -> None:
         self._process = process
         self._mark = mark
+        self._folder = folder
         self._reaper = reaper
         reaper.watch(self.pid)
 
@@ -52,11 +63,13 @@ class Child:
     async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
         """Start it with these files open. When this is cancelled, the process has been killed."""
         mark = reaper.new_mark()
-        spawning = asyncio.ensure_future(_spawn(spec, mark, descriptors))
+        folder = private_tmp(reaper) if spec.private_tmp else None
+        more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
+        spawning = asyncio.ensure_future(_spawn(spec, more, descriptors))
         try:
-            return cls(await asyncio.shield(spawning), reaper, mark)
+            return cls(await asyncio.shield(spawning), reaper, mark, folder)
         except asyncio.CancelledError:
-            await cls(await spawning, reaper, mark).kill()
+            await cls(await spawning, reaper, mark, folder).kill()
             raise
 
     @property
@@ -82,12 +95,15 @@ class Child:
         kill_group(self.pid)
 
     def abandon(self) -> None:
-        """Kill it without waiting; what has left its group is killed when the server ends."""
+        """Kill it without waiting; the rest goes with the server."""
         self.strike()
         self._reaper.forget(self.pid)
 
     async def kill(self) -> None:
-        """Kill it and everything that it has started; cancelled, this does not wait for the end."""
+        """Kill it and everything that it has started, and remove its folder.
+
+        Cancelled, this does not wait for the end.
+        """
         self.strike()
         try:
             await self._process.wait()
@@ -96,11 +112,16 @@ class Child:
             # On a thread, since it reads something of every process of the machine. It goes on
             # when this is cancelled, or has not begun.
             loop = asyncio.get_running_loop()
-            await asyncio.shield(loop.run_in_executor(None, kill_marked, self._mark))
+            await asyncio.shield(loop.run_in_executor(None, self._clear))
+
+    def _clear(self) -> None:
+        kill_marked(self._mark)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 async def _spawn(
-    spec: ProcessSpec, mark: str, descriptors: tuple[int, ...]
+    spec: ProcessSpec, more: Mapping[str, str], descriptors: tuple[int, ...]
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         spec.python,
@@ -110,7 +131,7 @@ async def _spawn(
         *map(str, descriptors),
         *map(str, spec.packages),
         stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, VARIABLE: mark},
+        env={**os.environ, **more},
         pass_fds=descriptors,
         start_new_session=True,
     )

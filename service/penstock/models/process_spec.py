@@ -30,6 +30,7 @@ def process_spec(
         execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
         ahead=_ahead(config),
         window=_window(backend, config),
+        private_tmp=backend.private_tmp,
     )
 
 

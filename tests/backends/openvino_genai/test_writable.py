@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from penstock_backends.openvino_genai import OpenVinoGenAiBackend
 from penstock_backends.openvino_genai.writable import writable
 
 
@@ -37,6 +39,17 @@ def test_a_file_that_may_only_be_read_is_copied_for_the_time_of_reading(model: P
         assert given.read_bytes() == b"weights"
         assert given.stat().st_mode & 0o200
     assert not given.parent.exists()
+
+
+@pytest.mark.usefixtures("read_only")
+def test_a_copy_lies_where_the_temporary_files_of_the_process_are(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They go with the process, however it ends."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with writable(model) as given:
+        assert tmp_path in given.parents
+    assert OpenVinoGenAiBackend.private_tmp
 
 
 @pytest.mark.usefixtures("read_only")

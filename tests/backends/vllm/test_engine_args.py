@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,30 @@ def test_only_a_local_model_keeps_the_hub_away(tmp_path: Path) -> None:
     prepare_environment(read(tmp_path, model="some/model"), distant)
     assert (local["HF_HUB_OFFLINE"], local["VLLM_CPU_KVCACHE_SPACE"]) == ("1", "1")
     assert "HF_HUB_OFFLINE" not in distant
+
+
+def test_what_is_compiled_outlasts_the_temporary_folder_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(getpass, "getuser", lambda: "who/ever")
+    environment = {"TMPDIR": "/tmp/own", "PENSTOCK_SHARED_TMPDIR": "/tmp"}
+    prepare_environment(read(tmp_path, model="some/model"), environment)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/tmp/torchinductor_who_ever"
+    alone: dict[str, str] = {}
+    prepare_environment(read(tmp_path, model="some/model"), alone)
+    assert "TORCHINDUCTOR_CACHE_DIR" not in alone
+
+
+def test_a_user_without_a_name_has_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> str:
+        raise KeyError("no such user")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    environment = {"PENSTOCK_SHARED_TMPDIR": "/tmp"}
+    prepare_environment(read(tmp_path, model="some/model"), environment)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == f"/tmp/torchinductor_uid_{os.getuid()}"
 
 
 @pytest.mark.contract("VL-17")

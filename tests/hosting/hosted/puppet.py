@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -83,6 +84,7 @@ class Puppet(Backend):
             "executed": self.executed,
             "tasks": len(asyncio.all_tasks()),
             "python": sys.prefix,
+            "tmp": tempfile.gettempdir(),
         }
         return InferenceResponse(parameters=numbers)
 
