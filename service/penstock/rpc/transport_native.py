@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import ssl
-import stat
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from penstock.core.countdown import Countdown
 from penstock.http2.limits import Limits
 from penstock.rpc.connections import Directory
 from penstock.rpc.context import Service
+from penstock.rpc.local_socket import LocalSocket
 from penstock.rpc.native.connections import NativeConnections
 from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.routes import Routes
@@ -49,7 +48,7 @@ async def open_native(
         encrypted=settings.tls.enabled,
     )
     tls = _tls(settings.tls) if settings.tls.enabled else None
-    listener = _listen(settings)
+    listener, remove = _listen(settings)
     shell: Callable[[], Shell] = partial(Shell, endpoint)
     if directory is not None:
         tally = ServerTally()
@@ -65,25 +64,28 @@ async def open_native(
     try:
         yield _port(listener)
     finally:
+        remove()  # before the next server may take it for abandoned
         server.close()
-        _remove(settings.address)  # before the next server may take it over
         await endpoint.close(grace.left())
 
 
-def _listen(settings: GrpcSettings) -> socket.socket:
+def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:
+    """The listening socket, and what removes its file, if it has one."""
     address = settings.address
     try:
         if address.startswith(_UNIX):
-            return _listen_locally(address.removeprefix(_UNIX))
+            local = LocalSocket(address.removeprefix(_UNIX), _BACKLOG)
+            return local.socket, local.remove
         host = address.removeprefix("ipv6:").removeprefix("[").removesuffix("]")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server(
+        listener = socket.create_server(
             (host, settings.port),
             family=family,
             backlog=_BACKLOG,
             reuse_port=settings.reuse_port,
             dualstack_ipv6=family is socket.AF_INET6 and host == "::",
         )
+        return listener, _nothing
     except OSError as error:
         reason = "already in use "
         if error.errno != errno.EADDRINUSE:
@@ -91,40 +93,12 @@ def _listen(settings: GrpcSettings) -> socket.socket:
         raise OSError(f"Socket '{address}:{settings.port}' {reason}") from error
 
 
-def _listen_locally(path: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        if _is_abandoned(path):  # by a server that was killed
-            os.unlink(path)
-        listener.bind(path)
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(_BACKLOG)
-    return listener
-
-
-def _is_abandoned(path: str) -> bool:
-    """Whether there is a socket on which nobody listens any more."""
-    with socket.socket(socket.AF_UNIX) as caller:
-        caller.setblocking(False)
-        try:
-            caller.connect(path)
-        except ConnectionRefusedError:  # by files of other kinds too
-            return stat.S_ISSOCK(os.stat(path).st_mode)
-        except OSError:  # there is none; or too many are calling
-            return False
-        return False
+def _nothing() -> None:
+    """A port leaves no file."""
 
 
 def _port(listener: socket.socket) -> int:
     return 0 if listener.family == socket.AF_UNIX else int(listener.getsockname()[1])
-
-
-def _remove(address: str) -> None:
-    if address.startswith(_UNIX):
-        with suppress(FileNotFoundError):  # somebody has tidied up
-            os.unlink(address.removeprefix(_UNIX))
 
 
 def _certificate(settings: TlsSettings) -> str:
