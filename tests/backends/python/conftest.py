@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from backends.python.linked import Linked
 from backends.python.scripted import FakeRuntime
 from penstock_backends.python import runtime
 
@@ -14,3 +17,11 @@ def process(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
     fake = FakeRuntime()
     monkeypatch.setattr(runtime, "_current", [fake])
     return fake
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    """A stub that is not served by anybody."""
+    linked = Linked()
+    yield linked
+    linked.close()

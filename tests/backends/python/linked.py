@@ -1,0 +1,72 @@
+"""A stub on one end of a link, and what the server has on the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import Buffer
+from penstock.hosting.arena import Arena, create
+from penstock.hosting.exchange import Exchange
+from penstock.hosting.frames import FrameReader, encode
+from penstock.hosting.messages import Kind, pack_request, unpack_next_response
+from penstock_backends.python.stub import Stub
+
+SIZE = 1 << 20
+
+Message = tuple[int, Any, memoryview]
+
+
+class Linked:
+    """A stub, and what the server sees of it."""
+
+    def __init__(self) -> None:
+        self._server, self._connection = socket.socketpair()
+        self._inputs, self._outputs = create(SIZE), create(SIZE)
+        self.stub = Stub(self._connection, self._inputs, self._outputs)
+        self.stub.runtime.executing = True
+        self._exchange = Exchange(Arena(self._inputs))
+
+    @property
+    def written(self) -> bool:
+        """Whether anything is in the memory that the server reads."""
+        return any(os.pread(self._outputs, SIZE, 0))
+
+    def batch(self, number: int, *requests: InferenceRequest) -> tuple[Any, memoryview]:
+        """The message that brings a batch; its requests are numbered from 1."""
+        packed = [pack_request(n, r, self._exchange) for n, r in enumerate(requests, start=1)]
+        payload = b"".join(part for _, parts in packed for part in parts)
+        return (number, [header for header, _ in packed]), memoryview(bytearray(payload))
+
+    def tell(self, kind: Kind, header: Any) -> None:
+        """Have the stub hear something of the server."""
+        self._server.sendall(b"".join(encode(kind, header)))
+        self.stub.look()
+
+    def close(self) -> None:
+        for end in (self._server, self._connection):
+            end.close()
+        for descriptor in (self._inputs, self._outputs):
+            os.close(descriptor)
+
+
+def messages(parts: Sequence[Buffer]) -> list[Message]:
+    """What the parts say."""
+    return list(FrameReader().feed(bytearray(b"".join(parts))))
+
+
+def answers(message: Message) -> dict[int, InferenceResponse]:
+    """The responses in a message that says that a batch is done, by their requests' numbers."""
+    kind, (*_, headers), payload = message
+    assert kind == Kind.EXECUTED
+    return dict(_answers(headers, payload))
+
+
+def _answers(headers: Any, payload: memoryview) -> Iterable[tuple[int, InferenceResponse]]:
+    at = 0
+    for number, packed in headers:
+        response, at = unpack_next_response(packed, payload, at)
+        yield number, response
