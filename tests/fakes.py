@@ -22,6 +22,7 @@ from typing import Any, ClassVar, ParamSpec
 import numpy as np
 
 from penstock.core.backend import Backend, InstanceContext
+from penstock.core.callers import Caller
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -248,6 +249,7 @@ class FakeInstance:
         self.signature: Hashable = signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
+        self.caller: Caller | None = None
         self.lost = False
         self.asked = 0
         self.why_unavailable = "it is away"

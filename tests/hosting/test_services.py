@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.core.callers import Call, Caller, Wait
 from penstock.core.errors import NotFoundError, UnsupportedError
 from penstock.core.inference import Inference
 from penstock.core.relay import deliver
-from penstock.core.request import Caller, InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
@@ -77,7 +78,7 @@ class Process:
         memory.open(lambda _: None)
         self.calls = ServedCalls(
             self.services,
-            Caller("m", 1, "m_0_0"),
+            Caller("m_0_0"),
             pid,
             memory,
             self._hear,
@@ -85,10 +86,12 @@ class Process:
             decoupled=decoupled,
         )
 
-    def call(self, id: str, model: str = "once", *, decoupled: bool = False) -> None:
+    def call(
+        self, id: str, model: str = "once", *, decoupled: bool = False, holds: bool = False
+    ) -> None:
         """Make a request; its number is the length of its id."""
         packed, payload = pack_request(len(id), InferenceRequest(model, id=id))
-        self.tell(Kind.CALL, (decoupled, packed), b"".join(payload))
+        self.tell(Kind.CALL, (decoupled, holds, packed), b"".join(payload))
 
     def tell(self, kind: Kind, header: Any, payload: bytes = b"") -> None:
         self.calls.handlers[kind](header, memoryview(payload))
@@ -137,6 +140,28 @@ async def test_request_has_the_time_of_those_that_it_is_made_for(
     ]
     process.call("a")
     assert process.services.requests[0].deadline == expected
+
+
+async def test_request_is_for_those_that_wait_for_its_maker_and_for_that() -> None:
+    process, outer, inner = Process(), Call(Caller("a_0")), Call(Caller("b_0"))
+    process.batch += [_inference(outer), _inference(outer, inner)]
+    process.call("a", holds=True)
+    *former, last = process.services.requests[0].callers
+    assert former == [outer, inner]
+    assert (last.caller.instance, last.holds) == ("m_0_0", True)
+
+
+async def test_who_waits_for_an_execution_that_calls_waits_for_this_instance() -> None:
+    process, others = Process(), [Caller("m_0_0"), Caller("m_0_1")]
+    inference = _inference(outer := Call(Caller("a_0"), holds=True))
+    inference.wait = Wait(outer, lambda: others)
+    process.batch.append(inference)
+    process.call("a", holds=True)
+    assert list(inference.wait.instances()) == [process.services.requests[0].callers[-1].caller]
+
+
+def _inference(*callers: Call) -> Inference:
+    return Inference(InferenceRequest("m", callers=callers), 1, Statistics())
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.callers import Call, Caller
 from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -13,7 +14,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.request import Caller, InferenceResponse
+from penstock.core.request import InferenceResponse
 from penstock.core.statistics import FailureReason
 from penstock.scheduling.ensemble import EnsembleScheduler
 from scheduling.ensembles import CHAIN, Asked, FakeModel, ask, plan, step, tensor, values
@@ -138,7 +139,7 @@ def test_steps_get_what_was_asked_with_the_request() -> None:
         "sequence_start": True,
         "sequence_end": False,
         "deadline": 12.5,
-        "callers": (Caller("bls", 1, "bls_0"),),
+        "callers": (Call(Caller("bls_0")),),
     }
     ask(scheduler, {"A": ONE}, **fields)
     (request,) = first.requests

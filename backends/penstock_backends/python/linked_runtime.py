@@ -48,7 +48,7 @@ class LinkedRuntime:
 
     # -- runtime.Runtime ----------------------------------------------------------------------
 
-    def call(self, request: CoreRequest, *, decoupled: bool) -> PendingCall:
+    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> PendingCall:
         """Have the server run a request of the model's own."""
         if not self.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
@@ -62,7 +62,8 @@ class LinkedRuntime:
         self._calls[number] = weakref.ref(call, lambda _: self._let_go.call(number))
         self._stub.end_fork()
         header, payload = pack_request(number, request, self._exchange)
-        self._stub.send(Kind.CALL, (decoupled, header), payload)
+        holds = blocks and self.reentry is not None and self.reentry.holds()
+        self._stub.send(Kind.CALL, (decoupled, holds, header), payload)
         return call
 
     def keep(self, task: asyncio.Task[Any]) -> None:

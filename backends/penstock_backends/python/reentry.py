@@ -34,13 +34,17 @@ class Reentry:
         """Why the request must not be made, if so."""
         if request.model_name != self._model or request.model_version not in self._versions:
             return None
-        if not self._alone or not self._busy() or not _in_main_thread():
+        if not self._alone or not self.holds():
             return None
         return UnsupportedError(
             f"model '{self._model}' calls itself while its only instance '{self._instance}'"
             " executes: the call would wait for ever; more instances, or a call after 'execute'"
             " has returned, could be answered"
         )
+
+    def holds(self) -> bool:
+        """Whether nothing goes on in the model while this thread waits."""
+        return self._busy() and _in_main_thread()
 
 
 def _in_main_thread() -> bool:

@@ -189,7 +189,8 @@ class InferenceRequest:
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
         """Ask, and wait for the response; with `decoupled`, for an iterator of responses."""
-        call = runtime.current().call(self._outgoing(), decoupled=decoupled)
+        core = self._outgoing()
+        call = runtime.current().call(core, decoupled=decoupled, blocks=not decoupled)
         if decoupled:
             return ResponseIterator(call)
         return only(call)

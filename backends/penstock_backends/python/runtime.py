@@ -45,7 +45,8 @@ class Runtime(Protocol):
 
     model_directory: str
 
-    def call(self, request: CoreRequest, *, decoupled: bool) -> Call: ...
+    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> Call:
+        """Have the server run a request; `blocks` if this thread waits until it is answered."""
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Hold a task until it is done, whether or not the model does."""

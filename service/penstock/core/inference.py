@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from penstock.core.callers import Wait
 from penstock.core.deadlines import Deadlines, Expiring, Ticket
 from penstock.core.errors import (
     DeadlineExceededError,
@@ -54,7 +55,8 @@ class Inference:
     it `on_left`: the one for the queue, the other for the sequence that the request is in.
     `rescheduled` is set by an instance that executed the request and wants it again.
     `within` gets the compute times as well. `former` is who forms batches, if the request waits
-    for one. `responses` counts each response, where the model's are told apart.
+    for one. `responses` counts each response, where the model's are told apart. `wait` says who
+    cannot go on without the answer.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class Inference:
         "start",
         "statistics",
         "stream",
+        "wait",
         "within",
     )
 
@@ -94,6 +97,7 @@ class Inference:
         self.rescheduled = False
         self.former: Former | None = None
         self.responses: ResponseTimes | None = None
+        self.wait: Wait | None = None
         self._alarm: Ticket[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
@@ -182,7 +186,7 @@ class Inference:
             return
         self.statistics.pending -= 1
         self.statistics.left()
-        self._forget_deadline()
+        self._let_go()
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics
@@ -197,15 +201,18 @@ class Inference:
         if self.responses is not None:
             self.responses.ended(error)
         statistics.left()
-        self._forget_deadline()
+        self._let_go()
         if self.on_end is not None:
             self.on_end()
         if self.on_left is not None:
             self.on_left()
 
-    def _forget_deadline(self) -> None:
+    def _let_go(self) -> None:
+        """Nobody waits for it any more."""
         if self._alarm is not None:
             self._alarm.pop(self, None)
+        if self.wait is not None:
+            self.wait.end()
 
     def _failed(self, error: InferenceError) -> None:
         reason = self._reason(error)

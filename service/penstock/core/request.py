@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar, dataclass_transform
+from typing import TypeVar, dataclass_transform
 
+from penstock.core.callers import Call
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
@@ -37,14 +38,6 @@ ANY_VERSION = -1
 """The version number that leaves the choice to the server: the highest that is ready (R-06)."""
 
 
-class Caller(NamedTuple):
-    """An instance that has made a request of its own; models and versions may share its name."""
-
-    model: str
-    version: int
-    instance: str
-
-
 @_frozen
 class InferenceRequest:
     """One request, as every frontend hands it in and every backend gets it.
@@ -54,8 +47,8 @@ class InferenceRequest:
     event loop's clock, in seconds: after it nobody waits for the answer. `classes` says of which
     outputs the client wants that many classes in place of the values; `output_places` are those
     that go into memory which the client shares.
-    `callers` are the instances, outermost first, that wait for the answer: each has made the next
-    request while it executed the one before. Requests of the same `form` differ in nothing but the
+    `callers` are those who wait for the answer, outermost first: each has made the next request
+    while it executed the one before. Requests of the same `form` differ in nothing but the
     contents of their tensors, which are as long, and the deadline. `on_device` are outputs that
     may stay in the memory of a device (`DeviceTensor`), since they are for models that share it.
     """
@@ -74,7 +67,7 @@ class InferenceRequest:
     deadline: float | None = None
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
-    callers: tuple[Caller, ...] = ()
+    callers: tuple[Call, ...] = ()
     form: Hashable = None
     on_device: frozenset[str] = frozenset()
 

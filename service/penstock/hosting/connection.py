@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import InstanceContext
+from penstock.core.callers import Caller
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.core.inference import Inference
-from penstock.core.request import Caller
 from penstock.hosting.arena import create
 from penstock.hosting.child import Child, ProcessSpec
 from penstock.hosting.executions import Executions
@@ -43,6 +43,7 @@ class Connection:
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
+        self.caller = Caller(context.name)
         self._spec = spec
         self._context = context
         self._reaper = reaper
@@ -139,7 +140,7 @@ class Connection:
             executing, config = self._executions, self._context.config
             self._calls = ServedCalls(
                 self._services,
-                Caller(config.name, self._context.version, self._context.name),
+                self.caller,
                 self.pid,
                 memory,
                 self._send,

@@ -56,7 +56,7 @@ class Kind(IntEnum):
     METRICS = 18  # {name: value}
     UNHEALTHY = 19  # message: the backend is beyond repair, the process ends
     LOG = 20  # (level, logger name, path, line, message)
-    CALL = 21  # (call id, request): a model makes a request
+    CALL = 21  # (decoupled, holds, request): a model makes one, and may do nothing until its answer
     CALL_TAKEN = 22  # (call id, responses taken)
     CALL_CANCEL = 23  # call id
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model

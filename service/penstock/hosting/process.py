@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.backend import InstanceContext
+from penstock.core.callers import Caller
 from penstock.core.errors import UnavailableError
 from penstock.core.inference import Inference, answered
 from penstock.hosting.child import ProcessSpec
@@ -65,6 +66,10 @@ class ProcessInstance:
     def memory(self) -> object | None:
         """The link to the process, since its memory is the model's."""
         return self._connection
+
+    @property
+    def caller(self) -> Caller | None:
+        return None if self._connection is None else self._connection.caller
 
     @property
     def why_unavailable(self) -> str:

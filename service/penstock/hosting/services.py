@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from penstock.core.callers import Call, Caller
 from penstock.core.errors import InferenceError, InvalidRequestError, as_inference_error
 from penstock.core.inference import Inference
-from penstock.core.request import Caller, InferenceRequest
+from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer
 from penstock.hosting.memory import SharedMemory
@@ -81,17 +82,17 @@ class ServedCalls:
         self._services.ended(self._owner)
 
     def _call(self, header: Any, payload: memoryview) -> None:
-        decoupled, packed = header
+        decoupled, holds, packed = header
         number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
         try:
             self._check_policy(request, decoupled)
-            stream = self._services.infer(self._traced(request))
+            stream = self._services.infer(self._traced(request, holds=holds))
         except InferenceError as error:
             self._send(Kind.CALL_ERROR, (number, error.code, error.message))
             return
         self._calls.open(number).connect(stream)
 
-    def _traced(self, request: InferenceRequest) -> InferenceRequest:
+    def _traced(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
         """The request with those who wait for its answer: its maker, and who waits for that.
 
         With their deadline too: after the last of the batch nobody wants the answer.
@@ -99,9 +100,14 @@ class ServedCalls:
         batch = self._executing()
         if not batch:
             return request
-        former = (caller for inference in batch for caller in inference.request.callers)
+        former: dict[Call, None] = {}
+        for inference in batch:
+            former |= dict.fromkeys(inference.request.callers)
+            if inference.wait is not None:
+                inference.wait.place = self._caller
         deadline = None if self._decoupled else _latest(batch)
-        return replace(request, callers=(*dict.fromkeys(former), self._caller), deadline=deadline)
+        callers = *former, Call(self._caller, holds=holds)
+        return replace(request, callers=callers, deadline=deadline)
 
     def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)

@@ -43,6 +43,7 @@ class Composition:
 
     serial = False
     passive = False
+    caller = None
     signature: Hashable = ()
 
     def __init__(self, name: str, parts: Sequence[Model]) -> None:

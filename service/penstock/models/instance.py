@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.callers import Caller
 from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
 from penstock.core.relay import deliver, outcomes_of
@@ -33,6 +34,7 @@ class ThreadInstance:
         self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
+        self.caller: Caller | None = None
         self.lost = False  # a thread of the server does not die
         self._backend = backend()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
+from penstock.core.callers import Caller
 from penstock.core.config import RateLimiter as RateLimiterConfig
 from penstock.core.inference import Inference
 from penstock.models.model import ModelInstance
@@ -52,6 +53,10 @@ class LimitedInstance:
     @property
     def memory(self) -> object | None:
         return self._instance.memory
+
+    @property
+    def caller(self) -> Caller | None:
+        return self._instance.caller
 
     @property
     def available(self) -> bool:

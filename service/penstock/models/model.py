@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from penstock.core.callers import Caller
 from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.deadlines import Deadlines
@@ -13,15 +14,15 @@ from penstock.core.errors import (
     InferenceError,
     RejectedError,
     UnavailableError,
-    UnsupportedError,
     queue_full,
 )
 from penstock.core.inference import ComputeTimes, Inference
-from penstock.core.request import Caller, InferenceRequest
+from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.models.admission import Admission
+from penstock.models.calls import Calls
 from penstock.models.origin import Origin
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.scratch import ScratchFolder
@@ -40,7 +41,8 @@ class ModelInstance(Instance, Protocol):
     `alive` turns false while it cannot work, though requests may wait for it. `lost` turns true
     when it is down for good, and `on_lost` is called then. A `passive` one gets no requests.
     `memory` stands for what it knows of its requests so far: another object once it has forgotten
-    all of it, `None` while it is not alive.
+    all of it, `None` while it is not alive. `caller` is who makes the requests that it makes
+    while it executes, `None` if it makes none.
     """
 
     passive: bool
@@ -52,6 +54,9 @@ class ModelInstance(Instance, Protocol):
 
     @property
     def memory(self) -> object | None: ...
+
+    @property
+    def caller(self) -> Caller | None: ...
 
     @property
     def lost(self) -> bool: ...
@@ -102,6 +107,7 @@ class Model:
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
+        self._calls = Calls(config, self._callers, in_front=self._batcher is not scheduler)
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
@@ -127,12 +133,14 @@ class Model:
         Of a request that is part of another one, `within` gets the compute times.
         """
         if request.callers:
-            self._check_callers(request)
+            self._calls.check(request)
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version, within)
+        if request.callers:
+            inference.wait = self._calls.wait(request)
         to_client = self._to_client
         if request.classes:
             to_client = self._classifier.transform(request.classes, to_client)
@@ -149,16 +157,9 @@ class Model:
             raise
         return inference.stream
 
-    def _check_callers(self, request: InferenceRequest) -> None:
-        """Refuse what could only be answered after those who wait for the answer."""
-        model, serial = self.config.name, [one.name for one in self.instances if one.serial]
-        waiting = {Caller(model, self.version, name) for name in serial}
-        if waiting and len(serial) == len(self.instances) and waiting <= set(request.callers):
-            chain = " -> ".join([*(caller.instance for caller in request.callers), model])
-            raise UnsupportedError(
-                f"model '{model}' is called by a request that its every instance is waiting for:"
-                f" {chain}; the call would wait for ever"
-            )
+    def _callers(self) -> Iterable[Caller | None]:
+        """Its instances, as who may be waiting for others while it executes."""
+        return [one.caller if one.serial else None for one in self._active]
 
     def _check_room(self, request: InferenceRequest) -> None:
         """Refuse to let more requests wait than the server's limit, this one included."""

@@ -105,7 +105,7 @@ class FakeRuntime:
         self.next_call = FakeCall()
         self.kept: list[asyncio.Task[Any]] = []
 
-    def call(self, request: CoreRequest, *, decoupled: bool) -> FakeCall:
+    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> FakeCall:
         self.calls.append((request, decoupled))
         return self.next_call
 

@@ -1,0 +1,57 @@
+"""Requests of instances that wait for the answer: refused where it could never come."""
+
+from __future__ import annotations
+
+from penstock.core.callers import Call, Pool, Wait, circle
+from penstock.core.config import ModelConfig
+from penstock.core.errors import UnsupportedError
+from penstock.core.request import InferenceRequest
+
+
+class Calls:
+    """What other models' instances, and its own, ask of a model.
+
+    `pool` are the instances that answer. Where something is `in_front` of their queue, such as a
+    response cache, a request may be answered without them.
+    """
+
+    def __init__(self, config: ModelConfig, pool: Pool, *, in_front: bool = False) -> None:
+        self._name = config.name
+        self._pool = pool
+        self._certain = not (in_front or config.is_ensemble or _may_expire(config))
+
+    def check(self, request: InferenceRequest) -> None:
+        """Refuse what could only be answered after those who wait for the answer."""
+        pool = set(self._pool())
+        if pool and pool <= {call.caller for call in request.callers}:
+            names = [*(call.caller.instance for call in request.callers), self._name]
+            raise UnsupportedError(
+                f"model '{self._name}' is called by a request that its every instance is waiting"
+                f" for: {' -> '.join(names)}; the call would wait for ever"
+            )
+        last = request.callers[-1]
+        if last.holds and self._certain and (others := circle(last, self._pool)):
+            raise UnsupportedError(
+                f"model '{self._name}' is called by instance '{last.caller.instance}', and its"
+                " every instance waits for that one:"
+                f" {', '.join(sorted(other.instance for other in others))};"
+                " the call would wait for ever"
+            )
+
+    def wait(self, request: InferenceRequest) -> Wait | None:
+        """That the caller waits for the request, where that is certain."""
+        last: Call = request.callers[-1]
+        return Wait(last, self._pool) if last.holds and self._certain else None
+
+
+def _may_expire(config: ModelConfig) -> bool:
+    """Whether a request may leave the queue without an answer."""
+    batching = config.dynamic_batching
+    if batching is None:
+        return config.sequence_batching is not None
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    return any(
+        policy.default_timeout_microseconds or policy.allow_timeout_override
+        for policy in policies
+        if policy is not None
+    )
