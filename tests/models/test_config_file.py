@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -190,9 +191,21 @@ def test_number_that_is_no_value_of_an_enumeration_is_refused() -> None:
         parse_pbtxt("input { data_type: 99 }", PATH)
 
 
-def test_text_that_is_no_utf8_inside_is_refused() -> None:
-    with pytest.raises(ConfigError, match="failed to read text proto from"):
-        parse_pbtxt(r'name: "\377"', PATH)
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (r'name: "\377"', "1:7"),
+        ('name: "a\\377"\n\nmax_batch_size: 0', "1:7"),
+        ('# "no"\n  name:\n  "x" # "a" and\n  \'\\377\'\nbackend: "b"', "3:3"),
+        (r'name: "m" backend: "\"#\377" max_batch_size: 0', "1:20"),
+        (r'input { name: "\377" }', "1:15"),
+    ],
+    ids=["alone", "before a line", "in two parts", "with an escaped quote", "inside"],
+)
+def test_value_that_is_no_utf8_is_named_with_its_place(text: str, place: str) -> None:
+    problem = f"{PATH}:{place}: Couldn't parse string: 'utf-8' codec"
+    with pytest.raises(ConfigError, match=problem):
+        parse_pbtxt(text, PATH)
 
 
 @given(st.text(alphabet="name:input{}[]\"'#,; \n0-1TYPE_FP32\\x"))
@@ -210,8 +223,8 @@ def test_file_is_read(tmp_path: Path) -> None:
 
 def test_file_that_is_no_text_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
-    path.write_bytes(b'name: "\xff"')
-    with pytest.raises(ConfigError, match=f"failed to read text proto from {path}:1:.*utf-8"):
+    path.write_bytes(b'name: "\xff"\nbackend: "python"\n')
+    with pytest.raises(ConfigError, match=f"failed to read text proto from {path}:1:7: .*utf-8"):
         read_pbtxt(path)
 
 
@@ -221,9 +234,17 @@ def test_comment_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
     assert read_pbtxt(path).name == "m"
 
 
-def test_file_that_cannot_be_opened_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"failed to read text proto from {tmp_path}: "):
-        read_pbtxt(tmp_path)
+def test_file_that_cannot_be_read_is_refused_by_name() -> None:
+    problem = "^failed to read text proto from /proc/self/mem: Input/output error$"
+    with pytest.raises(ConfigError, match=problem):
+        read_pbtxt(Path("/proc/self/mem"))
+
+
+def test_pipe_in_the_place_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    problem = f"^failed to read text proto from {tmp_path / 'pipe'}: it is not a file$"
+    with pytest.raises(ConfigError, match=problem):
+        read_pbtxt(tmp_path / "pipe")
 
 
 # -- overrides -----------------------------------------------------------------------------------

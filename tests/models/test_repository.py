@@ -134,6 +134,18 @@ def test_broken_config_is_named_in_the_log(
     assert logged.startswith(start)
 
 
+@pytest.mark.parametrize("path", ["config.pbtxt", "configs/mine.pbtxt"])
+def test_config_that_is_a_folder_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    _write(tmp_path, f"m/{path}/")
+    logged = _poll_failure(caplog, ModelRepository([tmp_path], "mine"))
+    assert logged == (
+        "Poll failed for model directory 'm': failed to read text proto from"
+        f" {tmp_path / 'm' / path}: it is not a file"
+    )
+
+
 @pytest.mark.contract("R-12", "SEC-07")
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "../a", "/a", "a\\b", "a\0b"])
 def test_name_that_leaves_the_repository_is_refused(tmp_path: Path, name: str) -> None:

@@ -16,11 +16,14 @@ from penstock.protocol.pool import POOL
 
 def read_pbtxt(path: Path) -> ModelConfig:
     """The configuration in a file; errors name file, line and column."""
+    if path.exists() and not path.is_file():  # reading a pipe would last for ever
+        raise ConfigError(f"failed to read text proto from {path}: it is not a file")
     try:
         # What is no UTF-8 may stand in a comment; in a value the parser refuses its escape.
         text = path.read_text(encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+        problem = error.strerror or error
+        raise ConfigError(f"failed to read text proto from {path}: {problem}") from error
     return parse_pbtxt(text, path)
 
 
@@ -65,6 +68,10 @@ def config_to_message(config: ModelConfig) -> model_config_pb2.ModelConfig:
 
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named')
+_NO_UTF8 = "Couldn't parse string: "
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|\#.*)|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|."""
+)
 
 
 def _located(error: text_format.ParseError, text: str) -> str:
@@ -76,7 +83,22 @@ def _located(error: text_format.ParseError, text: str) -> str:
     lines = text.split("\n")
     if line <= len(lines):
         problem = problem.removeprefix(f"'{lines[line - 1]}': ")
+    problem = problem.removeprefix("'': ")  # at the end of the text
+    if problem.startswith(_NO_UTF8):
+        line, column = _value_before(line, column, text)
     return f"{line}:{column}: {problem.rstrip('.')}{_expected(problem)}"
+
+
+def _value_before(line: int, column: int, text: str) -> tuple[int, int]:
+    """Where the text begins, perhaps of several parts, that ends before this place."""
+    end = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+    start, inside = 0, False
+    for token in _TOKEN.finditer(text, 0, end):
+        if token.lastgroup == "string" and not inside:
+            start = token.start()
+        if token.lastgroup != "space":
+            inside = token.lastgroup == "string"
+    return text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
 
 
 def _expected(problem: str) -> str:

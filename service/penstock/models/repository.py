@@ -108,10 +108,10 @@ class ModelRepository:
         return found[0]
 
     def _read_config(self, path: Path) -> ModelConfig | None:
-        """What the model's file says; `None` when there is no file."""
+        """What the model's file says, be it one or not; `None` when there is nothing."""
         custom = path / "configs" / f"{self._config_name}.pbtxt"
         for candidate in (custom, path / CONFIG_FILE):
-            if candidate.is_file():
+            if candidate.exists():
                 return read_pbtxt(candidate)
         return None
 
