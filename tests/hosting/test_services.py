@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.core.callers import Call, Caller, Wait
-from penstock.core.errors import NotFoundError, UnsupportedError
+from penstock.core.errors import InvalidRequestError, NotFoundError, UnsupportedError
 from penstock.core.inference import Inference
 from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -39,7 +39,7 @@ class FakeServices:
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         if request.model_name == "nope":
-            raise NotFoundError("Request for unknown model: 'nope' is not found")
+            raise InvalidRequestError("unexpected shape")
         stream = ResponseStream()
         stream.connect(lambda: self.closed.append(request.id))
         self.requests.append(request)
@@ -47,6 +47,8 @@ class FakeServices:
         return stream
 
     def decoupled(self, name: str, version: str) -> bool:
+        if name == "unknown":
+            raise NotFoundError("Request for unknown model: 'unknown' is not found")
         return name == "many"
 
     async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
@@ -198,7 +200,15 @@ async def test_failure_is_told() -> None:
 async def test_refusal_is_told_at_once() -> None:
     process = Process()
     process.call("x", "nope")
-    text = "Request for unknown model: 'nope' is not found"
+    text = "Model nope - Error when running inference: unexpected shape"
+    assert process.said == [(Kind.CALL_ERROR, (1, "INVALID_ARG", text))]
+
+
+async def test_model_that_is_not_there_is_not_ready() -> None:
+    process = Process()
+    process.call("x", "unknown")
+    text = "Failed for execute the inference request. Model 'unknown' is not ready."
+    text = f"Model unknown - Error when running inference: {text}"
     assert process.said == [(Kind.CALL_ERROR, (1, "NOT_FOUND", text))]
 
 
@@ -207,7 +217,11 @@ async def test_decoupled_model_is_only_for_calls_that_expect_it() -> None:
     process.call("x", "many")
     ((number, code, text),) = process.heard(Kind.CALL_ERROR)
     assert (number, code) == (1, "INVALID_ARG")
-    assert text.startswith("Model 'many' is using the decoupled.")
+    assert text == (
+        "Model many - Error when running inference: Model many is using the decoupled. The current"
+        " BLS request call doesn't support models using the decoupled transaction policy. Please"
+        " use 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled models.'"
+    )
 
 
 async def test_response_that_cannot_travel_ends_its_call_alone() -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.core.errors import UnsupportedError
+from penstock.core.errors import UnsupportedError, call_refused
 from penstock.core.request import InferenceRequest
 
 
@@ -36,11 +36,12 @@ class Reentry:
             return None
         if not self._alone or not self.holds():
             return None
-        return UnsupportedError(
+        problem = (
             f"model '{self._model}' calls itself while its only instance '{self._instance}'"
             " executes: the call would wait for ever; more instances, or a call after 'execute'"
             " has returned, could be answered"
         )
+        return UnsupportedError(call_refused(self._model, problem))
 
     def holds(self) -> bool:
         """Whether nothing goes on in the model while this thread waits."""

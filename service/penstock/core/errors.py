@@ -54,6 +54,11 @@ def queue_full(request_id: str) -> str:
     return f"[request id: {request_id or '<id_unknown>'}] Exceeds maximum queue size"
 
 
+def call_refused(model: str, problem: str) -> str:
+    """What a model is told whose call of another was not begun, as the real server words it."""
+    return f"Model {model} - Error when running inference: {problem}"
+
+
 class UnsupportedError(InferenceError):
     """Understood, but this server or model does not do it."""
 

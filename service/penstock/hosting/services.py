@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.core.callers import Call, Caller
-from penstock.core.errors import InferenceError, InvalidRequestError, as_inference_error
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    as_inference_error,
+    call_refused,
+)
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
@@ -88,7 +95,8 @@ class ServedCalls:
             self._check_policy(request, decoupled)
             stream = self._services.infer(self._traced(request, holds=holds))
         except InferenceError as error:
-            self._send(Kind.CALL_ERROR, (number, error.code, error.message))
+            text = call_refused(request.model_name, error.message)
+            self._send(Kind.CALL_ERROR, (number, error.code, text))
             return
         self._calls.open(number).connect(stream)
 
@@ -113,14 +121,20 @@ class ServedCalls:
         self._send(Kind.CALLED, (number, packed), payload)
 
     def _check_policy(self, request: InferenceRequest, decoupled: bool) -> None:
-        name = request.model_name
-        if self._services.decoupled(name, request.model_version) and not decoupled:
+        if self._is_decoupled(request.model_name, request.model_version) and not decoupled:
             raise InvalidRequestError(
-                f"Model '{name}' is using the decoupled. The current BLS request call doesn't"
-                " support models using the decoupled transaction policy. Please use"
+                f"Model {request.model_name} is using the decoupled. The current BLS request call"
+                " doesn't support models using the decoupled transaction policy. Please use"
                 " 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled"
-                " models."
+                " models.'"
             )
+
+    def _is_decoupled(self, name: str, version: str) -> bool:
+        try:
+            return self._services.decoupled(name, version)
+        except (NotFoundError, UnavailableError) as error:
+            problem = f"Failed for execute the inference request. Model '{name}' is not ready."
+            raise type(error)(problem) from error
 
     async def _control(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
         try:

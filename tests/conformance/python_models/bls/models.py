@@ -275,6 +275,7 @@ _AT_THE_WRONG_TIME = (
 
 MODELS = {
     "negate": PythonModel(_NEGATE),
+    "matrix": PythonModel(_NEGATE, inputs="X:FP32[2, 2]"),
     "meeting": PythonModel(_MEETING, instances=2),
     "repeat": PythonModel(REPEAT, config=DECOUPLED),
     "gated": PythonModel(_serial(_GATED)),
