@@ -16,7 +16,11 @@ logger = logging.getLogger(__name__)
 
 
 def show_backends(files: Mapping[str, str], settings: Settings) -> None:
-    """The table of the backends in use, whose `files` go by name, and what each was told."""
+    """The table of the backends in use, whose `files` go by name, and what each was told.
+
+    Before it that of repository agents, of which there are none.
+    """
+    server_log.log_table(logger, table(("Repository Agent", "Path"), ()))
     rows = [(name, file, _configuration(name, settings)) for name, file in files.items()]
     server_log.log_table(logger, table(("Backend", "Path", "Config"), rows))
 
