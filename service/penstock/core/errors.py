@@ -76,6 +76,9 @@ class RequestCancelledError(InferenceError):
 
     code = "CANCELLED"
 
+    def __init__(self, message: str = "request was cancelled") -> None:
+        super().__init__(message)
+
 
 class DeadlineExceededError(RequestCancelledError):
     """The client's time for the answer is up; to models and processes this is a cancellation."""
@@ -118,6 +121,6 @@ def as_inference_error(error: BaseException) -> InferenceError:
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, asyncio.CancelledError):
-        return RequestCancelledError("request was cancelled")
+        return RequestCancelledError()
     text = str(error)
     return InternalError(f"{type(error).__name__}: {text}" if text else type(error).__name__)

@@ -41,7 +41,7 @@ class Pump:
         except StopAsyncIteration:
             sink.end()
         except asyncio.CancelledError:
-            sink.fail(RequestCancelledError("request was cancelled"))
+            sink.fail(RequestCancelledError())
             raise
         except Exception as error:  # a backend may raise anything
             sink.fail(as_inference_error(error))

@@ -188,7 +188,7 @@ class ResponseStream:
         """Want no more. Cancels the request unless it has ended."""
         self._held = False
         self._responses.clear()
-        self.abort(RequestCancelledError("request was cancelled"))
+        self.abort(RequestCancelledError())
 
     def abort(self, error: InferenceError) -> None:
         """Cancel the request unless it has ended; a reader gets what was sent, then the error."""

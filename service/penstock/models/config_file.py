@@ -17,13 +17,12 @@ from penstock.protocol.pool import POOL
 def read_pbtxt(path: Path) -> ModelConfig:
     """The configuration in a file; errors name file, line and column."""
     if path.exists() and not path.is_file():  # reading a pipe would last for ever
-        raise ConfigError(f"failed to read text proto from {path}: it is not a file")
+        raise _unreadable(path, " it is not a file")
     try:
         # What is no UTF-8 may stand in a comment; in a value the parser refuses its escape.
         text = path.read_text(encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        problem = error.strerror or error
-        raise ConfigError(f"failed to read text proto from {path}: {problem}") from error
+        raise _unreadable(path, f" {error.strerror or error}") from error
     return parse_pbtxt(text, path)
 
 
@@ -33,15 +32,13 @@ def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
-        raise ConfigError(
-            f"failed to read text proto from {path}:{_located(error, text)}"
-        ) from error
+        raise _unreadable(path, _located(error, text)) from error
     except ValueError as error:  # such as a string whose escapes are no UTF-8
-        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+        raise _unreadable(path, f" {error}") from error
     try:
         return config_from_message(message)
     except ConfigError as error:
-        raise ConfigError(f"failed to read text proto from {path}: {error}") from error
+        raise _unreadable(path, f" {error}") from error
 
 
 def parse_override(text: str) -> ModelConfig:
@@ -65,6 +62,11 @@ def config_to_message(config: ModelConfig) -> model_config_pb2.ModelConfig:
 
 
 # -- what is wrong, and where ------------------------------------------------------------------
+
+
+def _unreadable(path: Path | str, problem: str) -> ConfigError:
+    return ConfigError(f"failed to read text proto from {path}:{problem}")
+
 
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named')
