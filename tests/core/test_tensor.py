@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.tensor import Array, DataType, Tensor, decode_elements, encode_elements
+from penstock.core.tensor import (
+    Array,
+    DataType,
+    Tensor,
+    count_elements,
+    decode_elements,
+    encode_elements,
+)
 
 FIXED = [t for t in DataType if t not in (DataType.BYTES, DataType.INVALID)]
 VALID = [*FIXED, DataType.BYTES]
@@ -168,6 +175,7 @@ def test_any_buffer_has_its_length_in_bytes(buffer: Any) -> None:
 @given(st.lists(st.binary()))
 def test_elements_survive_framing(elements: list[bytes]) -> None:
     assert decode_elements(encode_elements(elements)) == elements
+    assert count_elements(encode_elements(elements)) == len(elements)
 
 
 @pytest.mark.contract("G-29")
@@ -239,6 +247,8 @@ def test_a_buffer_that_is_cut_short_is_refused(elements: list[bytes], data: st.D
 def test_the_refusal_says_what_is_missing_where(buffer: bytes, text: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"incomplete string {text}"):
         decode_elements(buffer, " of X")
+    with pytest.raises(InvalidRequestError, match=f"incomplete string {text}"):
+        count_elements(encode_elements([b"a", b""]) + buffer, " of X")
 
 
 # -- the rest ------------------------------------------------------------------------------------

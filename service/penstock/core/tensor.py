@@ -212,6 +212,18 @@ def encode_elements(elements: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
+def count_elements(buffer: Buffer, where: str = "") -> int:
+    """How many elements a BYTES buffer has; raises as `decode_elements` does."""
+    at, count, end = 0, 0, len(memoryview(buffer))
+    try:
+        while at < end:
+            at += 4 + _LENGTH.unpack_from(buffer, at)[0]
+            count += 1
+    except struct.error:  # there are no 4 bytes
+        return len(decode_elements(buffer, where))
+    return count if at == end else len(decode_elements(buffer, where))
+
+
 def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:
     """The elements of a BYTES buffer; raises `InvalidRequestError` when it is cut short.
 

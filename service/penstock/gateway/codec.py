@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from penstock.gateway.json_fields import (
     unable,
 )
 from penstock.gateway.json_tensors import tensor_to_text
-from penstock.gateway.json_text import dump, parse
+from penstock.gateway.json_text import LARGE, dump, parse
 from penstock.gateway.parameters import read_parameters
 from penstock.gateway.shared_memory import shared_slice
 from penstock.regions.registry import NO_REGIONS, Regions
@@ -49,6 +50,24 @@ class EncodedResponse:
 
     header: Sequence[bytes]
     tensors: Sequence[Buffer]
+
+
+async def read_request(
+    model: str,
+    version: str,
+    body: bytes,
+    header_length: int,
+    limit: int,
+    regions: Regions = NO_REGIONS,
+) -> tuple[InferenceRequest, OutputForm]:
+    """As `decode_request`; large JSON is read in a thread, unless it names memory of the client's.
+
+    Only the loop's thread knows that memory. Where its name is written in an unusual way, so that
+    it is not seen here, it counts as unknown.
+    """
+    if header_length < LARGE or b"shared_memory_region" in body[:header_length]:
+        return decode_request(model, version, body, header_length, limit, regions)
+    return await asyncio.to_thread(decode_request, model, version, body, header_length, limit)
 
 
 def decode_request(

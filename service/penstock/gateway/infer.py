@@ -21,7 +21,7 @@ from penstock.gateway.body import (
     header_length,
     read_decompressed,
 )
-from penstock.gateway.codec import EncodedResponse, OutputForm, decode_request, encode_response
+from penstock.gateway.codec import EncodedResponse, OutputForm, encode_response, read_request
 from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
 from penstock.gateway.forward import RequestHeaders
@@ -56,7 +56,7 @@ class InferEndpoint:
         body = await read_decompressed(request, self._limit)
         length = header_length(request, body)
         try:
-            inference, form = self._decode(request, target, body, length, model.config)
+            inference, form = await self._decode(request, target, body, length, model.config)
         except InferenceError as error:
             return refusal(error, JSON)
         try:
@@ -77,13 +77,13 @@ class InferEndpoint:
         encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
-    def _decode(
+    async def _decode(
         self, request: Request, target: Target, body: bytes, length: int, config: ModelConfig
     ) -> tuple[InferenceRequest, OutputForm]:
         model, version = target.model, target.version
         if length:
             regions = self._server.regions
-            return decode_request(model, version, body, length, self._limit, regions)
+            return await read_request(model, version, body, length, self._limit, regions)
         inference = decode_raw_request(model, version, body, config)
         if not body and request.headers.get("content-encoding", "identity") != "identity":
             raise InvalidRequestError("unable to decompress the request body")

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
-from penstock.core.tensor import Array, DataType, Tensor
+from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json_errors import number_too_big
 from penstock.gateway.json_fields import unable, wrong_type
-from penstock.gateway.json_text import dump
+from penstock.gateway.json_text import dump, slices
 
 _STEP = 2048
 """Elements that are written at a time."""
@@ -62,7 +62,8 @@ def tensor_from_json(
         raise InvalidRequestError(f"invalid datatype for input {name}")
     flat = _flatten(data)
     if datatype is DataType.BYTES:
-        return Tensor.from_strings(_encoded(flat), shape)
+        parts = [encode_elements(_encoded(part)) for part in slices(flat)]
+        return Tensor(datatype, shape, b"".join(parts))
     numbers = Tensor.from_numpy(_numbers(flat, datatype, count), datatype)
     if len(shape) > _DIMENSIONS:
         return Tensor(datatype, shape, numbers.buffer)
@@ -117,14 +118,21 @@ def _elements(flat: Array) -> list[Any]:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    while list in (kinds := set(map(type, data))):
+    while list in (kinds := _types(data)):
         lists = data if len(kinds) == 1 else [x if type(x) is list else [x] for x in data]
         data = list(chain.from_iterable(lists))
     return data
 
 
+def _types(elements: list[Any]) -> set[type]:
+    types: set[type] = set()
+    for part in slices(elements):
+        types.update(map(type, part))
+    return types
+
+
 def _encoded(elements: list[Any]) -> Iterable[bytes]:
-    if not set(map(type, elements)) <= {str}:
+    if not _types(elements) <= {str}:
         raise wrong_type("string", "string", "Unable to parse JSON bytes array: ")
     return (element.encode("utf-8", "surrogateescape") for element in elements)
 
@@ -137,7 +145,7 @@ def _text(element: Any) -> str:
 
 def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
     kind = _KINDS[datatype.numpy.kind]
-    if not set(map(type, flat[:count])) <= kind.types:
+    if not _types(flat[:count]) <= kind.types:
         raise kind.error()
     if len(flat) != count:
         raise InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
@@ -149,6 +157,7 @@ def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
 
 def _wide(flat: list[Any], kind: _Kind) -> Array:
     try:
-        return np.array(flat, kind.wide)
+        parts = [np.array(part, kind.wide) for part in slices(flat)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
     except OverflowError as error:
         raise (number_too_big() if kind.wide.kind == "f" else kind.error()) from error

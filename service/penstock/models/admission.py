@@ -11,7 +11,7 @@ from math import prod
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
-from penstock.core.tensor import CutLengthError, DataType, Tensor, decode_elements
+from penstock.core.tensor import CutLengthError, DataType, Tensor, count_elements
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
@@ -168,7 +168,7 @@ class Admission:
         expected = prod(tensor.shape)
         where = f"for inference input '{name}' for model '{self._model}'"
         try:
-            found = len(decode_elements(tensor.buffer, f" for inference input '{name}'"))
+            found = count_elements(tensor.buffer, f" for inference input '{name}'")
         except CutLengthError as error:
             raise _refused(
                 request,

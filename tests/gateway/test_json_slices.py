@@ -1,0 +1,87 @@
+"""Large JSON decoded in slices: it says the same as in one piece, or nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.errors import InternalError
+from penstock.gateway.json_slices import decode_in_slices
+from penstock.gateway.json_text import LARGE, parse
+
+_MANY = 300_000  # characters, which is more than one slice
+
+_SPACE = st.text(" \t\r\n", max_size=2)
+_VALUE = st.one_of(
+    st.sampled_from(["true", "false", "null"]),
+    st.integers().map(str),
+    st.floats(allow_nan=False, allow_infinity=False).map(json.dumps),
+    st.text().map(json.dumps),
+    st.text('",[]{}:\\').map(json.dumps),
+)
+_ELEMENT = st.tuples(_SPACE, _VALUE, _SPACE).map("".join)
+
+
+def _text(data: str) -> str:
+    return f'{{"id": "7", "inputs": [{{"name": "A", "data": [{data}], "shape": [1]}}], "b": null}}'
+
+
+def _many(element: str) -> str:
+    return ",".join([element] * (_MANY // (len(element) + 1)))
+
+
+@given(st.lists(_ELEMENT, min_size=1, max_size=8), st.lists(_ELEMENT, min_size=1, max_size=3))
+@settings(max_examples=50, deadline=None)
+def test_slices_say_what_the_whole_says(elements: list[str], end: list[str]) -> None:
+    text = _text(",".join([_many(",".join(elements)), *end]))
+    assert decode_in_slices(text, dict) == json.loads(text)
+
+
+def test_every_list_of_data_has_its_place() -> None:
+    first, second = _many("1"), _many('"\\"data\\": [1]"')
+    text = f'[{{"data": [{first}]}}, "data", {{"data" : [{second}], "data": [2]}}, {{"data": 3}}]'
+    assert decode_in_slices(text, lambda members: members) == json.loads(
+        text, object_pairs_hook=lambda members: members
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            f"{_many('1')}{end}"
+            for end in (",", ", ", ",,2", ", ,2", " 2", "]", ",x", ',"', ",[2]")
+        ),
+        f",{_many('1')}",
+        f" ,{_many('1')}",
+        _many("[1]"),
+        "1" * _MANY,
+        "",
+    ],
+)
+def test_what_is_wrong_or_of_another_form_is_not_said(data: str) -> None:
+    assert decode_in_slices(_text(data), dict) is None
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (",]", "Invalid value."),
+        (" 2]", "Missing a comma or ']' after an array element."),
+        (",1e999]", "Number too big to be stored in double."),
+    ],
+)
+def test_what_is_wrong_with_large_text_is_told_with_its_place(end: str, reason: str) -> None:
+    start = '{"inputs": [{"data": [' + ",".join(["1.5"] * (LARGE // 4))
+    at = len(start) + 1
+    with pytest.raises(InternalError, match=f"{reason} at {at}$"):
+        parse(f"{start}{end}}}]}}".encode())
+
+
+@pytest.mark.parametrize("element", ["1.5", "7", '"\\u00e9\\\\"', "[1]", "Infinity"])
+def test_large_text_is_read_like_any_other(element: str) -> None:
+    text = '{"a": 1, "data": [' + ",".join([element] * (LARGE // 2)) + '], "a": 2}'
+    assert parse(text.encode()) == {"a": 1, "data": json.loads(f"[{element}]") * (LARGE // 2)}
