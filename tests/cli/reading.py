@@ -1,0 +1,13 @@
+"""What a command line comes to."""
+
+from __future__ import annotations
+
+from penstock.cli.reading import read
+from penstock.settings import Settings
+
+SERVED = 99
+"""The exit status of a command that would have begun to serve."""
+
+
+def settings_of(*arguments: str, environment: dict[str, str] | None = None) -> Settings:
+    return read(["--model-repository=r", *arguments], environment or {}, lambda _: None)

@@ -1,0 +1,109 @@
+"""Which models a repository has, and where it is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from models.repository.files import CONFIG, poll_failure, read_model, write_files
+from penstock.core.errors import InternalError, InvalidRequestError, UnsupportedError
+from penstock.models.repository import ModelRepository
+
+
+@pytest.mark.contract("R-01")
+def test_folders_are_models(tmp_path: Path) -> None:
+    write_files(tmp_path, "b/", "a/1/", "readme.txt", ".hidden/")
+    assert ModelRepository([tmp_path]).names() == ["a", "b"]
+
+
+@pytest.mark.contract("R-08")
+def test_models_of_all_repositories_are_named_once(tmp_path: Path) -> None:
+    write_files(tmp_path, "one/a/", "one/b/", "two/b/", "two/c/")
+    assert ModelRepository([tmp_path / "one", tmp_path / "two"]).names() == ["a", "b", "c"]
+
+
+def test_models_of_two_repositories_are_told(tmp_path: Path) -> None:
+    write_files(tmp_path, "one/m/", "one/n/", "two/m/")
+    assert ModelRepository([tmp_path / "one", tmp_path / "two"]).duplicates() == {"m"}
+
+
+def test_model_that_comes_later_is_seen(tmp_path: Path) -> None:
+    repository = ModelRepository([tmp_path])
+    write_files(tmp_path, "m/")
+    assert repository.names() == ["m"]
+
+
+@pytest.mark.contract("R-28")
+def test_model_is_what_its_folder_holds(tmp_path: Path) -> None:
+    write_files(tmp_path, "m/config.pbtxt", text=CONFIG)
+    write_files(tmp_path, "m/1/", "m/10/", "m/2/")
+    files = read_model(tmp_path)
+    assert (files.name, files.path, files.has_config) == ("m", tmp_path / "m", True)
+    assert (files.config.name, files.config.backend) == ("m", "identity")
+    versions = {number: tmp_path / "m" / str(number) for number in (1, 2, 10)}
+    assert list(files.versions.items()) == list(versions.items())
+
+
+@pytest.mark.contract("R-02", "R-19")
+def test_model_without_a_config_is_known_by_its_file(tmp_path: Path) -> None:
+    write_files(tmp_path, "m/1/model.onnx")
+    files = read_model(tmp_path)
+    assert not files.has_config
+    assert files.config.backend == "onnxruntime"
+
+
+def test_model_without_versions_can_be_read(tmp_path: Path) -> None:
+    write_files(tmp_path, "m/config.pbtxt", text=CONFIG)
+    assert read_model(tmp_path).versions == {}
+
+
+@pytest.mark.contract("M-15")
+def test_unknown_model_is_not_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logged = poll_failure(caplog, ModelRepository([tmp_path]))
+    assert logged == "failed to poll model 'm': model not found in any model repository."
+
+
+@pytest.mark.contract("R-08")
+def test_model_in_two_repositories_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_files(tmp_path, "one/m/1/", "two/m/1/")
+    logged = poll_failure(caplog, ModelRepository([tmp_path / "one", tmp_path / "two"]))
+    assert logged == "failed to poll model 'm': not unique across all model repositories"
+
+
+@pytest.mark.contract("R-11", "C-02")
+def test_name_must_be_that_of_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_files(tmp_path, "m/config.pbtxt", text=f'{CONFIG} name: "other"')
+    assert poll_failure(caplog, ModelRepository([tmp_path])) == (
+        "Poll failed for model directory 'm': unexpected directory name 'm' for model 'other', "
+        "directory name must equal model name"
+    )
+
+
+@pytest.mark.contract("R-12", "SEC-07")
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "../a", "/a", "a\\b", "a\0b"])
+def test_name_that_leaves_the_repository_is_refused(tmp_path: Path, name: str) -> None:
+    text = f"invalid model name '{name}', model name must not contain path traversal characters"
+    with pytest.raises(InvalidRequestError, match=f"^{re.escape(text)}$"):
+        read_model(tmp_path, name)
+
+
+@pytest.mark.contract("R-12")
+def test_empty_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^Model name cannot be empty"):
+        read_model(tmp_path, "")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/models", "gs://bucket", "as://account/container"])
+def test_cloud_storage_is_refused_by_name(url: str) -> None:
+    text = f"model repository '{url}': {url[:2]}:// is not supported by this version of Penstock"
+    with pytest.raises(UnsupportedError, match=f"^{re.escape(text)}$"):
+        ModelRepository([url])
+
+
+def test_place_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match=f"^failed to stat file {tmp_path}/nope$"):
+        ModelRepository([tmp_path / "nope"])

@@ -1,0 +1,30 @@
+"""What the log says of models that cannot be read, as the real server's did."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from models.repository.files import poll_failure
+from penstock.models.repository import ModelRepository
+from recorded import log, needs_answers, write_models
+
+_POLL_FAILURE = re.compile(r"\"(Poll failed for model directory '(\w+)': .*)\"$", re.MULTILINE)
+
+
+def _recorded() -> dict[str, str]:
+    """What was logged about models that could not be polled; files are told with their place."""
+    found = _POLL_FAILURE.findall(log("load_errors_server.log"))
+    return {name: re.sub("(failed to read text proto from).*", r"\1", text) for text, name in found}
+
+
+@needs_answers
+@pytest.mark.parametrize(("name", "text"), _recorded().items())
+def test_log_is_the_recorded_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, text: str
+) -> None:
+    repository = ModelRepository([write_models("bad", tmp_path)])
+    logged = poll_failure(caplog, repository, name)
+    assert re.sub("(failed to read text proto from).*", r"\1", logged) == text
