@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time
+from penstock.core.callers import Call, Caller, Wait
 from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.statistics import Statistics
@@ -79,6 +80,17 @@ async def test_slow_execution_ends_the_hurry() -> None:
     some.done(2, 0, 0, SLOW)
     some.sent(3, batch(), room)
     assert room.count == 1
+
+
+async def test_nobody_waits_for_the_instance_once_it_has_executed() -> None:
+    """A thread of the model may answer later."""
+    some, room, call = executions(), Room(), Call(Caller("a_0"), holds=True)
+    (inference,) = requests = batch()
+    inference.wait = Wait(call, list)
+    some.sent(1, requests, room)
+    assert call.waits == {inference.wait}
+    some.done(1, 0, 0, 0)
+    assert call.waits == set()
 
 
 async def test_end_of_the_process_lets_everybody_go() -> None:

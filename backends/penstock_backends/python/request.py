@@ -48,7 +48,16 @@ class InferenceRequest:
     `decoupled=True` an iterator of responses.
     """
 
-    __slots__ = ("_core", "_flags", "_preferred", "_reply", "_tensors", "_trace", "rescheduled")
+    __slots__ = (
+        "_core",
+        "_flags",
+        "_preferred",
+        "_reply",
+        "_tensors",
+        "_trace",
+        "has_sender",
+        "rescheduled",
+    )
 
     def __init__(
         self,
@@ -84,6 +93,7 @@ class InferenceRequest:
         self._reply: runtime.Reply | None = None
         self._trace = trace or InferenceTrace()
         self.rescheduled = False
+        self.has_sender = False
 
     @classmethod
     def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
@@ -99,6 +109,7 @@ class InferenceRequest:
         request._reply = reply
         request._trace = InferenceTrace()
         request.rescheduled = False
+        request.has_sender = False
         return request
 
     @property
@@ -164,6 +175,7 @@ class InferenceRequest:
     def get_response_sender(self) -> InferenceResponseSender:
         if self._reply is None:
             raise TritonModelException("a request that the model made itself has no sender")
+        self.has_sender = True
         return InferenceResponseSender(self._reply)
 
     def is_cancelled(self) -> bool:

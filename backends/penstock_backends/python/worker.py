@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from penstock_backends.python.native_config import completed_config
 from penstock_backends.python.native_worker import NativeWorker
 from penstock_backends.python.reentry import Reentry
 from penstock_backends.python.replies import Terms, printable
+from penstock_backends.python.request import InferenceRequest
 from penstock_backends.python.traceback_text import describe, failure
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Worker:
         self._name = ""
         self._terms = Terms()
         self._running = 0
+        self._requests: Sequence[InferenceRequest] = ()
         self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
             Kind.INITIALIZE: self._initialize,
             Kind.EXECUTE: self._execute,
@@ -141,6 +143,7 @@ class Worker:
 
     def _execute(self, header: Any, payload: memoryview) -> bool:
         execution = Execution(self._stub, self._name, self._terms, header, payload)
+        self._requests = execution.requests
         self._running += 1
         try:
             if execution.requests:
@@ -149,13 +152,14 @@ class Worker:
             execution.fail(error)
         self._stub.end_fork()
         self._running -= 1
+        self._requests = ()
         parts = execution.finish()
         self._stub.send_parts(parts, hurry=not execution.quick)
         return True
 
     def _is_running(self) -> bool:
-        """Whether the server waits for an execution to return before it gives us another."""
-        return self._running > 0
+        """Whether nothing is answered before the execution returns, and no other batch comes."""
+        return self._running > 0 and not any(request.has_sender for request in self._requests)
 
     # -- coroutines ---------------------------------------------------------------------------
 
@@ -189,6 +193,7 @@ class Worker:
         ahead = self._terms.decoupled and not self._terms.iterative
         if ahead:
             self._stub.send(Kind.DONE, execution.under_way())
+        self._requests = () if ahead else execution.requests
         self._running += not ahead
         try:
             if execution.requests:
@@ -199,6 +204,7 @@ class Worker:
             execution.fail(error)
         self._stub.end_fork()
         self._running -= not ahead
+        self._requests = ()
         self._stub.send_parts(execution.failures() if ahead else execution.finish())
         self._stub.tell_let_go()
 

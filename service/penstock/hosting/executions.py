@@ -63,6 +63,8 @@ class Executions:
             inference.compute_input_end = input_end
             if self._serial:  # others go on computing after `execute` has returned
                 inference.compute_output_start = output_start
+            if inference.wait is not None:  # the answer comes now, or from a thread of the model
+                inference.wait.end()
         rows = sum(inference.rows for inference in batch)
         output = max(time.monotonic_ns() - output_start, 0)  # on its way from there to here
         batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)

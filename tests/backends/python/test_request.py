@@ -56,6 +56,13 @@ def test_request_tells_what_the_client_sent() -> None:
     assert [tensor.name() for tensor in request.inputs()] == ["X"]
 
 
+def test_request_knows_whether_it_may_be_answered_at_any_time() -> None:
+    request = received()
+    assert not request.has_sender
+    request.get_response_sender()
+    assert request.has_sender
+
+
 @pytest.mark.contract("PY-11")
 def test_parameters_are_json() -> None:
     assert received(parameters={"a": 1, "b": "é"}).parameters() == '{"a":1,"b":"é"}'

@@ -101,6 +101,32 @@ _THREADED = (
 """
 )
 
+# Answers what calls nobody after it has returned.
+_LATE = (
+    _HEAD
+    + """
+        def execute(self, requests):
+            for request in requests:
+                x, path = self.begin(request)
+                sender = request.get_response_sender()
+                if path:
+                    self.answer(sender, output(ask(path, x).exec()))
+                else:
+                    threading.Thread(target=self.answer_later, args=(sender, x)).start()
+            return [None for _ in requests]
+
+        def answer_later(self, sender, x):
+            open(self.file("called"), "w").close()
+            while not os.path.exists(self.file("give_up")):
+                time.sleep(0.002)
+            self.answer(sender, x)
+
+        def answer(self, sender, x):
+            response = pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)])
+            sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+)
+
 _ENSEMBLE = """
     platform: "ensemble"
     input [ { name: "X" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -122,6 +148,7 @@ MODELS = {
     ),
     "patient": PythonModel(_PATIENT),
     "threaded": PythonModel(_THREADED),
+    "late": PythonModel(_LATE),
     "through": PythonModel(config=None, files={"../config.pbtxt": _ENSEMBLE}),
 }
 
@@ -239,6 +266,17 @@ def test_call_that_an_instance_may_give_up_closes_no_circle(
     wait_until(lambda: model in waiting(server))
     (repository / "give_up").touch()
     assert requests.outcomes() == [0, 1]
+
+
+def test_request_whose_execution_has_returned_closes_no_circle(
+    requests: Requests, server: Served, repository: Path
+) -> None:
+    requests.go_on(requests.begin("a", "late"))
+    wait_until((repository / "called").exists)
+    requests.go_on(requests.begin("late", "a"))
+    wait_until(lambda: "a" in waiting(server))
+    (repository / "give_up").touch()
+    assert requests.outcomes() == [1, 0]
 
 
 def test_call_whose_time_in_the_queue_is_limited_closes_no_circle(
