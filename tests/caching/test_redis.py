@@ -129,7 +129,7 @@ async def test_closing_gives_up_what_is_going_on(tmp_path: Path) -> None:
         await cache._client.connection_pool.disconnect()
         cache.lookup(b"k", lambda _: pytest.fail("nobody answered"))
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(cache.close(), 5)
+        await asyncio.wait_for(cache.close(), 20)
 
 
 async def test_a_password_is_needed_where_the_server_wants_one(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ max_batch_size: 0
 model_transaction_policy { decoupled: true }
 model_metrics { metric_control: [ {
     metric_identifier: { family: "nv_inference_first_response_histogram_ms" }
-    histogram_options: { buckets: [ 1000, 60000 ] }
+    histogram_options: { buckets: [ 100, 600000 ] }
 } ] }
 input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
         { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
@@ -60,8 +60,8 @@ def _ask(address: str, delays: list[int]) -> None:
 
 @pytest.mark.contract("DC-06", "ME-14", "ME-15", "C-38", "CL-36")
 def test_first_responses_and_quantiles_are_on_the_page(server: Served) -> None:
-    _ask(server.grpc, [0, 0, 0])
-    _ask(server.grpc, [1100, 0])
+    _ask(server.grpc, [150, 0, 0])
+    _ask(server.grpc, [150, 0])
     with urlopen(server.metrics) as page:
         families = text_string_to_metric_families(page.read().decode())
     values = {
@@ -70,8 +70,8 @@ def test_first_responses_and_quantiles_are_on_the_page(server: Served) -> None:
         for sample in family.samples
     }
     name = "nv_inference_first_response_histogram_ms"
-    assert [values[f"{name}_bucket", le] for le in ("1000", "60000", "+Inf")] == [1, 2, 2]
-    assert values[f"{name}_sum", ""] > 1100
+    assert [values[f"{name}_bucket", le] for le in ("100", "600000", "+Inf")] == [0, 2, 2]
+    assert values[f"{name}_sum", ""] >= 300
     summary = "nv_inference_request_summary_us"
     assert values[f"{summary}_count", ""] == 2
     assert 0 < values[summary, "0.5"] < values[f"{summary}_sum", ""]

@@ -122,7 +122,7 @@ async def test_nonsense_fails_the_stream_and_is_not_passed_on(nonsense: Any) -> 
     assert mark(await anext(sink)) == 1
     with pytest.raises(InternalError, match=f"answered with {type(nonsense).__name__}"):
         await anext(sink)
-    await asyncio.wait_for(closed.wait(), 1)
+    await asyncio.wait_for(closed.wait(), 20)
 
 
 async def test_a_generator_whose_closing_fails_is_logged_and_harms_nobody(

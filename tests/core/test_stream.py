@@ -161,7 +161,7 @@ async def test_a_watcher_that_comes_late_is_called_at_once(stream: ResponseStrea
 async def test_there_is_room_until_the_high_water_mark() -> None:
     stream = ResponseStream()
     _fill(stream, HIGH_WATER - 1)
-    await asyncio.wait_for(stream.room(), 1)
+    await asyncio.wait_for(stream.room(), 20)
 
 
 async def test_a_producer_waits_for_room_until_something_is_read() -> None:
@@ -171,7 +171,7 @@ async def test_a_producer_waits_for_room_until_something_is_read() -> None:
     await turns()
     assert not waiting.done()
     await anext(stream)
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)
 
 
 async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> None:
@@ -180,7 +180,7 @@ async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> No
     waiting = asyncio.ensure_future(stream.room())
     await turns()
     stream.close()
-    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(waiting, 20)
 
 
 async def test_the_producer_is_told_how_many_responses_were_taken() -> None:

@@ -19,7 +19,7 @@ async def turns(count: int = 5) -> None:
 
 async def until(condition: Callable[[], object]) -> None:
     """Let everything run until something is true, which a thread may have to do with."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():
             await turns(1)
 

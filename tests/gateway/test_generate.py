@@ -216,4 +216,4 @@ async def test_reader_that_leaves_ends_the_request(endless: tuple[_Endless, sock
     server, connection = endless
     await standstill(lambda: server.sent)
     connection.close()
-    await asyncio.wait_for(server.left.wait(), 5)
+    await asyncio.wait_for(server.left.wait(), 20)

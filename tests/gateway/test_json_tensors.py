@@ -141,7 +141,16 @@ async def test_many_strings_are_written_in_steps() -> None:
     assert json.loads(b"".join(parts)) == [value.decode() for value in values]
 
 
-async def test_others_have_their_turns_and_nobody_waits_for_what_is_not_wanted() -> None:
+async def test_others_have_a_turn_after_every_few_elements() -> None:
+    tensor = Tensor.from_numpy(np.zeros(1 << 20))
+    writing, turns = asyncio.create_task(tensor_to_text("OUT", tensor)), 0
+    while not writing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= (1 << 20) // 2048
+
+
+async def test_nobody_waits_for_what_is_not_wanted() -> None:
     tensor = Tensor.from_numpy(np.zeros(1 << 20))
     writing = asyncio.create_task(tensor_to_text("OUT", tensor))
     await asyncio.sleep(0)

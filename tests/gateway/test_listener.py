@@ -109,7 +109,7 @@ async def test_running_stream_may_finish_while_new_clients_are_refused() -> None
         await asyncio.sleep(0.1)
         assert not closing.done()
         stream.end()
-        await asyncio.wait_for(closing, 5)
+        await asyncio.wait_for(closing, 20)
         text = await reader.read()
     assert b"connection: close" in text
     assert text.endswith(b"0\r\n\r\n")

@@ -224,7 +224,7 @@ async def test_reader_that_left_before_the_first_response_ends_the_work(
 ) -> None:
     before = await puppets.report(instance, "closed")
     inference = puppets.begin(instance, "flow_late")
-    await asyncio.sleep(0.05)  # it has begun; its first response comes later
+    await puppets.report(instance, "made")  # it has begun; its first response comes later
     inference.stream.close()
     await eventually(lambda: closed(puppets, instance, before + 1))
 

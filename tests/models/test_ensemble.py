@@ -67,7 +67,7 @@ async def test_requests_of_an_ensemble_are_batched_by_its_models(
     assert script.batches == [["a", "b", "c"]]
     assert whole.config.instance_group == ()
     assert len(script.contexts) == 1
-    await asyncio.wait_for(lifecycle.close(), 5)
+    await asyncio.wait_for(lifecycle.close(), 20)
 
 
 async def _seen(

@@ -87,8 +87,8 @@ async def test_sequences_that_were_begun_can_be_ended(house: House) -> None:
     assert not waiting.done()
     assert not house.stopping.done()
     await house.ask("m", 1, end=True)
-    await asyncio.wait_for(waiting, 1)
-    await asyncio.wait_for(house.stopping, 1)
+    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(house.stopping, 20)
 
 
 @pytest.mark.contract("W-08")
@@ -114,7 +114,7 @@ async def test_other_models_take_no_work_any_more(house: House) -> None:
 
 
 async def test_the_exit_waits_no_longer_than_it_may(house: House) -> None:
-    await asyncio.wait_for(house.exiting(seconds=0.02), 1)
+    await asyncio.wait_for(house.exiting(seconds=0.02), 20)
     with pytest.raises(UnavailableError, match=EXITING):
         await house.ask("m", 1)
 
@@ -125,7 +125,7 @@ async def test_idle_sequences_hold_up_nothing_for_longer_than_they_may(
     house = House(tmp_path, install_backend, idle=0.05)
     await house.server.start(list(MODELS))
     await house.ask("m", 1, start=True)
-    await asyncio.wait_for(house.exiting(), 5)
+    await asyncio.wait_for(house.exiting(), 20)
     await house.server.stop(Countdown(5))
 
 
@@ -134,7 +134,7 @@ async def test_a_server_without_sequences_takes_no_work_at_once(
 ) -> None:
     house = House(tmp_path, install_backend)
     await house.server.start(list(MODELS))
-    await asyncio.wait_for(house.exiting(), 1)
+    await asyncio.wait_for(house.exiting(), 20)
     with pytest.raises(UnavailableError, match=EXITING):
         await house.ask("m", 1, start=True)
     await house.server.stop(Countdown(5))

@@ -261,8 +261,8 @@ async def test_requests_in_an_ensemble_finish_when_one_of_its_parts_is_unloaded(
     assert house.states["b"] == "UNLOADING"
     for instance in house.loader.instances:
         instance.release()
-    await asyncio.wait_for(answer, 1)  # also the step that had not begun yet
-    await asyncio.wait_for(house.lifecycle.settled(), 1)
+    await asyncio.wait_for(answer, 20)  # also the step that had not begun yet
+    await asyncio.wait_for(house.lifecycle.settled(), 20)
     assert house.states["b"] == "UNAVAILABLE: unloaded"
 
 
@@ -276,7 +276,7 @@ async def test_closing_finishes_requests_in_ensembles(house: House) -> None:
     assert not closing.done()
     for instance in house.loader.instances:
         instance.release()
-    await asyncio.wait_for(asyncio.gather(answer, closing), 1)
+    await asyncio.wait_for(asyncio.gather(answer, closing), 20)
     assert [instance.stopped for instance in house.loader.instances] == [1, 1]
 
 
@@ -285,7 +285,7 @@ async def test_aborting_fails_requests_in_ensembles(house: House) -> None:
     await house.load("pair")
     answer = asyncio.ensure_future(house.ask("pair"))
     await turns()
-    await asyncio.wait_for(house.lifecycle.abort(), 1)
+    await asyncio.wait_for(house.lifecycle.abort(), 20)
     with pytest.raises(InferenceError, match=r"in ensemble 'pair', model '.*' is being unloaded"):
         await answer
 
@@ -338,8 +338,8 @@ async def test_requests_in_an_ensemble_finish_on_the_parts_they_began_with(house
     assert old["b_1"].stopped == 0
     for instance in old.values():
         instance.release()
-    await asyncio.wait_for(answer, 1)
-    await asyncio.wait_for(house.lifecycle.settled(), 1)
+    await asyncio.wait_for(answer, 20)
+    await asyncio.wait_for(house.lifecycle.settled(), 20)
     assert (len(old["b_1"].batches), old["b_1"].stopped) == (1, 1)
 
 

@@ -88,7 +88,7 @@ async def test_one_who_gives_up_when_its_turn_has_come_holds_nothing() -> None:
     waiting.cancel()  # it was let in just now, and has not run since
     await asyncio.wait([waiting])
     assert waiting.cancelled()
-    await asyncio.wait_for(_enter(reservations, "a"), 1)
+    await asyncio.wait_for(_enter(reservations, "a"), 20)
 
 
 async def test_names_that_the_caller_adds_meanwhile_are_not_given_back() -> None:

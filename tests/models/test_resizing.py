@@ -258,7 +258,7 @@ async def test_an_unload_waits_for_no_sequences_of_an_instance_that_goes(house: 
         await marks(step(house, number, "", start=True))
     await house.load(groups(1), sequences)
     await house.lifecycle.unload("m")
-    await asyncio.wait_for(house.lifecycle.settled(), 5)
+    await asyncio.wait_for(house.lifecycle.settled(), 20)
     assert house.script.finalized == 2
 
 

@@ -19,7 +19,9 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
 from penstock.rpc.infer_message import InferMessage, parse_infer
 
-PATIENCE = 10.0
+PATIENCE = 20.0
+DEADLINES = (0.2, 2.0, 20.0)
+"""Seconds for a call; one after the other, until they were enough to get to its method."""
 
 
 @dataclass(frozen=True)

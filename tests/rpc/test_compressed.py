@@ -12,13 +12,14 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from gaps import measured
 from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
 from penstock.http2 import compression
+from penstock.http2.compression import Work
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
+from penstock.rpc.native.workers import Workers
 from penstock.rpc.transport_native import open_native
 from penstock.settings import CompressionLevel, GrpcSettings
 
@@ -79,6 +80,27 @@ def handlers() -> Handlers:
     return Handlers()
 
 
+class Held:
+    """Work for threads, which has `come` and waits until it is `let_go`."""
+
+    def __init__(self) -> None:
+        self.come = asyncio.Event()
+        self.let_go = asyncio.Event()
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    held, do = Held(), Workers.run
+
+    async def run(workers: Workers, work: Work) -> bytes:
+        held.come.set()
+        await held.let_go.wait()
+        return await do(workers, work)
+
+    monkeypatch.setattr(Workers, "run", run)
+    return held
+
+
 def call(port: int, name: str, data: bytes = b"", **options: Any) -> bytes:
     """A unary call by a client on a thread of its own, so that it takes no time of the loop's."""
     unlimited = [("grpc.max_receive_message_length", -1)]
@@ -97,27 +119,29 @@ def talk(port: int, name: str, messages: list[bytes], **options: Any) -> list[by
 GZIP = {"compression": grpc.Compression.Gzip}
 
 
-async def test_others_are_answered_while_a_message_is_unpacked(handlers: Handlers) -> None:
-    """128 MiB take some tenths of a second, of which the loop spends hardly any."""
+async def test_others_are_answered_while_a_message_is_unpacked(
+    handlers: Handlers, held: Held
+) -> None:
     async with open_native([handlers.service()], LOCAL, Countdown(1)) as port:
-        async with measured() as gaps:
-            large = asyncio.to_thread(call, port, "size", bytes(128 * MIB), **GZIP)
-            task = asyncio.ensure_future(large)
-            await asyncio.to_thread(call, port, "size", b"xy")
-            assert handlers.asked == [2]
-            assert await task == str(128 * MIB).encode()
-        assert gaps.longest < 0.15
+        large = asyncio.to_thread(call, port, "size", bytes(32 * MIB), **GZIP)
+        task = asyncio.ensure_future(large)
+        await asyncio.wait_for(held.come.wait(), PATIENCE)
+        await asyncio.to_thread(call, port, "size", b"xy")
+        assert handlers.asked == [2]
+        held.let_go.set()
+        assert await task == str(32 * MIB).encode()
 
 
-async def test_others_are_answered_while_a_response_is_compressed(handlers: Handlers) -> None:
+async def test_others_are_answered_while_a_response_is_compressed(
+    handlers: Handlers, held: Held
+) -> None:
     async with open_native([handlers.service()], COMPRESSING, Countdown(1)) as port:
-        async with measured() as gaps:
-            large = asyncio.to_thread(call, port, "large")
-            task = asyncio.ensure_future(large)
-            await asyncio.to_thread(call, port, "size", b"xy")
-            assert not task.done()
-            assert await task == b"".join(PARTS)
-        assert gaps.longest < 0.15
+        task = asyncio.ensure_future(asyncio.to_thread(call, port, "large"))
+        await asyncio.wait_for(held.come.wait(), PATIENCE)
+        assert await asyncio.to_thread(call, port, "size", b"xy") == b"2"
+        assert not task.done()
+        held.let_go.set()
+        assert await task == b"".join(PARTS)
 
 
 async def test_requests_of_a_stream_keep_their_order(handlers: Handlers) -> None:

@@ -188,7 +188,7 @@ async def test_draining_waits_for_what_is_being_hashed() -> None:
     inner = Answering()
     scheduler = _cached(inner)
     inference = _ask(scheduler, request=make_request(inputs={"IN": large}))
-    await asyncio.wait_for(scheduler.drain(), 5)
+    await asyncio.wait_for(scheduler.drain(), 20)
     await turns(1)
     assert inner.scheduled == [inference]
     assert inner.drained == 1

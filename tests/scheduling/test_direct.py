@@ -112,7 +112,7 @@ async def test_draining_waits_for_what_executes() -> None:
     await turns()
     assert not draining.done()
     instance.release()
-    await asyncio.wait_for(draining, 1)
+    await asyncio.wait_for(draining, 20)
 
 
 async def test_request_that_leaves_the_queue_is_held_by_nobody() -> None:

@@ -59,7 +59,7 @@ def outputs(reply: FakeReply) -> list[dict[str, Any]]:
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 (it becomes true on this very loop)
             await asyncio.sleep(0)
 
@@ -152,7 +152,7 @@ async def test_requests_of_a_batch_overlap() -> None:
     model = NativeModel(Meeting, CONFIG)
     await model.load(Context("m_0_0", Path(), CONFIG))
     replies = [FakeReply("OUT"), FakeReply("OUT")]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await model.execute([(replies[0], request(1)), (replies[1], request(2))])
     assert [outputs(reply) for reply in replies] == [[{"OUT": [1]}], [{"OUT": [2]}]]
 

@@ -45,7 +45,7 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(reply.taken, 1)  # any thread may read the link
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await waiting
 
 
@@ -56,7 +56,7 @@ async def test_room_is_as_large_as_the_model_says(window: Window) -> None:
     reply = PendingReply(server, 1, ("OUT",), Terms.of(header))
     output = Tensor("OUT", np.ones(1, np.float32))
     fitting = window.responses if window.size > 1 else 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         for _ in range(fitting):
             await reply.room()
             reply.send(InferenceResponse([output]), final=False)
@@ -118,7 +118,7 @@ async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:
     waiting = asyncio.create_task(reply.room())
     await asyncio.sleep(0)
     reply.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await waiting
 
 
@@ -130,7 +130,7 @@ async def test_leaving_is_told_whenever_it_happens(reply: PendingReply, early: b
     reply.on_cancel(told.set)
     if not early:
         await asyncio.to_thread(reply.cancel)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await told.wait()
 
 

@@ -6,6 +6,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -17,25 +18,35 @@ from conformance.python_models.repository import PythonModel
 from serving import Served, wait_until
 
 _COUNTING = """
-    import itertools, time
+    import itertools, os, time
     import numpy as np
     import triton_python_backend_utils as pb_utils
 
     class TritonPythonModel:
         def initialize(self, args):
+            self.directory = args["model_repository"]
             self.batches = itertools.count()
+
+        def wait(self):
+            open(os.path.join(self.directory, "begun"), "w").close()
+            while not os.path.exists(os.path.join(self.directory, "gate")):
+                time.sleep(0.002)
 
         def execute(self, requests):
             batch = next(self.batches)
             answers = []
             for request in requests:
                 x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
-                time.sleep(float(x.flat[0]))
+                if x.flat[0]:
+                    self.wait()
                 seen = np.array([[batch, len(requests), x.size]], np.float32)
                 answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", seen)]))
             return answers
 """
-"""Answers with the number of its batch, how many were in it, and the size of its own input."""
+"""Answers with the number of its batch, how many were in it, and the size of its own input.
+
+A number other than 0 waits for the file `gate`, and tells in the file `begun` that it does.
+"""
 
 
 def _model(batching: str, rows: int = 1, *, instances: int = 1, more: str = "") -> PythonModel:
@@ -63,13 +74,18 @@ MODELS = {
         "dynamic_batching { preferred_batch_size: [ 3 ] max_queue_delay_microseconds: 20000000 }",
     ),
 }
-_LONG = 1.5
 
 
-def _x(seconds: float = 0.0, size: int = 1) -> dict[str, Any]:
-    values = np.zeros((1, size), np.float32)
-    values[0, 0] = seconds
-    return {"X": values}
+def _x(size: int = 1) -> dict[str, Any]:
+    return {"X": np.zeros((1, size), np.float32)}
+
+
+_WAITING = {"X": np.ones((1, 1), np.float32)}
+
+
+def _release(repository: Path, model: str) -> None:
+    """Let requests go that wait in the model, and all that come later."""
+    (repository / model / "gate").touch()
 
 
 def _metric(server: Served, name: str, model: str) -> float:
@@ -89,8 +105,10 @@ def _wait_for_pending(server: Served, model: str, count: int) -> None:
 
 
 @pytest.mark.contract("D-11", "ME-07")
-def test_a_full_queue_refuses_over_both_protocols(client: Client, server: Served) -> None:
-    begun = [client.begin("full", _x(_LONG)) for _ in range(2)]
+def test_a_full_queue_refuses_over_both_protocols(
+    client: Client, server: Served, repository: Path
+) -> None:
+    begun = [client.begin("full", _WAITING) for _ in range(2)]
     _wait_for_pending(server, "full", 1)
     third = client.begin("full", _x())
     _wait_for_pending(server, "full", 2)
@@ -103,6 +121,7 @@ def test_a_full_queue_refuses_over_both_protocols(client: Client, server: Served
         503,
         "[request id: <id_unknown>] Exceeds maximum queue size",
     )
+    _release(repository, "full")
     assert sorted(_batch(order)[0] for order in begun) == [0, 1]
     assert _batch(third)[0] == 2
     reason = 'nv_inference_request_failure{model="full",reason="REJECTED",version="1"} 2\n'
@@ -121,21 +140,23 @@ def _over_http(server: Served, model: str) -> tuple[int, str]:
 
 @pytest.mark.contract("D-12", "D-14")
 def test_a_request_that_hurries_is_rejected_while_the_instance_is_busy(
-    client: Client, server: Served
+    client: Client, repository: Path
 ) -> None:
-    before = client.begin("hurried", _x(_LONG))
+    before = client.begin("hurried", _WAITING)
+    wait_until((repository / "hurried" / "begun").exists)
     hurried = client.begin("hurried", _x(), timeout=1000)
     patient = client.begin("hurried", _x())
     error = hurried.error()
     assert (error.code, error.message) == ("UNAVAILABLE", "Request timeout expired")
+    _release(repository, "hurried")
     assert [_batch(before)[1], _batch(patient)[1]] == [1, 1]
 
 
 @pytest.mark.contract("D-09", "D-10")
 def test_urgent_requests_are_first_and_their_level_has_its_own_bound(
-    client: Client, server: Served
+    client: Client, server: Served, repository: Path
 ) -> None:
-    begun = [client.begin("levels", _x(_LONG)) for _ in range(2)]
+    begun = [client.begin("levels", _WAITING) for _ in range(2)]
     _wait_for_pending(server, "levels", 1)
     low = client.begin("levels", _x(), priority=3)
     usual = client.begin("levels", _x())
@@ -143,15 +164,20 @@ def test_urgent_requests_are_first_and_their_level_has_its_own_bound(
     urgent = client.begin("levels", _x(), priority=1)
     _wait_for_pending(server, "levels", 4)
     assert client.begin("levels", _x(), priority=1).error().message.endswith("queue size")
+    _release(repository, "levels")
     assert sorted(_batch(order)[0] for order in begun) == [0, 2]
     assert [_batch(order)[0] for order in (urgent, usual, low)] == [1, 3, 4]
 
 
 @pytest.mark.contract("D-08")
-def test_order_is_kept_over_two_instances(client: Client) -> None:
-    slow, quick = client.begin("ordered", _x(_LONG)), client.begin("ordered", _x())
+def test_order_is_kept_over_two_instances(client: Client, server: Served, repository: Path) -> None:
+    slow = client.begin("ordered", _WAITING)
+    wait_until((repository / "ordered" / "begun").exists)
+    quick = client.begin("ordered", _x())
+    wait_until(lambda: _metric(server, "nv_inference_exec_count", "ordered") == 1)
     with pytest.raises(Empty):
-        quick.next_event(timeout=_LONG / 2)
+        quick.next_event(timeout=0.2)
+    _release(repository, "ordered")
     assert [_batch(order)[1] for order in (slow, quick)] == [1, 1]
 
 

@@ -13,6 +13,7 @@ import pytest
 from hosting.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
+from penstock.hosting import connection
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:
@@ -53,13 +54,16 @@ async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
     await eventually(lambda: instance.pid not in (None, former))
 
 
-async def test_probe_ends_when_the_process_does(puppets: Puppets) -> None:
+async def test_probe_ends_when_the_process_does(
+    puppets: Puppets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_PROBE_TIMEOUT", 600.0)
     instance = await puppets.start()
     os.kill(pid_of(instance), signal.SIGSTOP)
     probes = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
     await asyncio.sleep(0.05)
     kill(instance)
-    assert await asyncio.wait_for(asyncio.gather(*probes), 2.0) == [False, False, False]
+    assert await asyncio.wait_for(asyncio.gather(*probes), PATIENCE) == [False, False, False]
 
 
 async def test_process_that_dies_again_and_again_stays_down(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hosting.process.lives import children, kill, pid_of
-from hosting.puppets import Puppets, alive, descriptors, eventually, everything
+from hosting.puppets import PATIENCE, Puppets, alive, descriptors, eventually, everything
 from penstock.core.errors import UnavailableError
 
 
@@ -46,7 +46,7 @@ async def test_finalize_that_fails_ends_the_process_all_the_same(
 async def test_finalize_that_hangs_is_cut_short(puppets: Puppets) -> None:
     instance = await puppets.start(finalize="hang", stop_timeout=0.2)
     pid = pid_of(instance)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await instance.stop()
     assert not alive(pid)
 

@@ -90,7 +90,7 @@ async def test_an_execution_returns_before_its_streams_end() -> None:
     end = asyncio.Event()
     async with started(Script(lambda _: Tokens(end=end).generate())) as instance:
         inference = make_inference()
-        await asyncio.wait_for(execute(instance, [inference]), 1)
+        await asyncio.wait_for(execute(instance, [inference]), 20)
         assert not inference.stream.ended
         end.set()
         assert await marks(inference.stream) == []

@@ -92,7 +92,7 @@ async def test_stopping_waits_for_a_generator_that_is_cleaning_up() -> None:
     await turns()
     assert not stopping.done()
     clean.set()
-    await asyncio.wait_for(stopping, 1)
+    await asyncio.wait_for(stopping, 20)
     assert done == ["clean"]
     assert await marks(inference.stream) == [1]
 

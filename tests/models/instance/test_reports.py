@@ -79,9 +79,9 @@ async def test_what_it_was_given_is_answered_when_execution_and_streams_have_end
         assert not waiting.done()
         end.set()
         assert await marks(inference.stream) == [0, 1]
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, 20)
 
 
 async def test_an_instance_without_requests_has_answered_them() -> None:
     async with started(Script()) as instance:
-        await asyncio.wait_for(instance.answered(), 1)
+        await asyncio.wait_for(instance.answered(), 20)

@@ -17,13 +17,13 @@ async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is
     house.loader.held = True
     await house.lifecycle.load("m")
     held = await house.hold_a_request()
-    await asyncio.wait_for(house.lifecycle.unload("m"), 1)
+    await asyncio.wait_for(house.lifecycle.unload("m"), 20)
     assert house.states == {1: "UNLOADING"}
     assert not house.lifecycle.complete()  # until it is gone (W-03)
     assert house.refusal().message.endswith("'m' has no available versions")
     house.loader.instances[0].release()
     assert await held == ["held"]
-    await asyncio.wait_for(house.lifecycle.settled(), 1)
+    await asyncio.wait_for(house.lifecycle.settled(), 20)
     assert house.states == {1: "UNAVAILABLE: unloaded"}
     assert house.loader.instances[0].stopped == 1
 
@@ -32,7 +32,7 @@ async def test_unloading_refuses_at_once_and_returns_before_what_is_in_flight_is
 async def test_unloading_what_does_not_serve_does_nothing(house: House, name: str) -> None:
     await house.lifecycle.load("m")
     await house.unload()
-    await asyncio.wait_for(house.unload(name), 1)
+    await asyncio.wait_for(house.unload(name), 20)
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
 
@@ -41,9 +41,9 @@ async def test_unloading_a_second_time_does_nothing_more(house: House) -> None:
     await house.lifecycle.load("m")
     await house.hold_a_request()
     for _ in range(2):
-        await asyncio.wait_for(house.lifecycle.unload("m"), 1)
+        await asyncio.wait_for(house.lifecycle.unload("m"), 20)
     house.loader.instances[0].release()
-    await asyncio.wait_for(house.lifecycle.settled(), 1)
+    await asyncio.wait_for(house.lifecycle.settled(), 20)
     assert house.loader.instances[0].stopped == 1
 
 

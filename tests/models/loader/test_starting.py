@@ -66,7 +66,7 @@ async def test_instances_start_side_by_side(house: House) -> None:
             await super().initialize(context)
             await until(lambda: len(self.script.contexts) == 3)
 
-    model = await asyncio.wait_for(house.load(THREE, Patient), 5)
+    model = await asyncio.wait_for(house.load(THREE, Patient), 20)
     await model.stop()
 
 

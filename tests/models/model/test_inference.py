@@ -95,7 +95,7 @@ async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bo
     assert (first.batches, second.batches, model.statistics.pending) == ([["a"]], [["b"]], 0)
     first.release()
     second.release()
-    await asyncio.wait_for(model.stop(), 1)
+    await asyncio.wait_for(model.stop(), 20)
 
 
 # -- readiness and numbers -------------------------------------------------------------------------

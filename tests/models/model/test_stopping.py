@@ -21,7 +21,7 @@ async def test_stopping_finishes_what_is_in_flight_and_then_releases_the_instanc
     assert (stopping.done(), instance.stopped) == (False, 0)
     instance.release()
     assert [await marks(stream) for stream in streams] == [["a"], ["b"], ["c"]]
-    await asyncio.wait_for(stopping, 1)
+    await asyncio.wait_for(stopping, 20)
     assert instance.stopped == 1
 
 
@@ -50,7 +50,7 @@ async def test_stopping_waits_for_requests_whose_instance_is_away() -> None:
     assert (stopping.done(), instance.stopped) == (False, 0)
     instance.come_back()
     assert await marks(waiting) == ["b"]
-    await asyncio.wait_for(stopping, 1)
+    await asyncio.wait_for(stopping, 20)
 
 
 async def test_stopping_waits_for_an_execution_whose_reader_left() -> None:
@@ -63,7 +63,7 @@ async def test_stopping_waits_for_an_execution_whose_reader_left() -> None:
     await turns()
     assert (stopping.done(), instance.stopped) == (False, 0)
     instance.release()
-    await asyncio.wait_for(stopping, 1)
+    await asyncio.wait_for(stopping, 20)
 
 
 async def test_aborting_fails_what_waits_for_an_instance() -> None:
@@ -79,7 +79,7 @@ async def test_aborting_fails_what_waits_for_an_instance() -> None:
 
 async def test_an_idle_model_stops_at_once() -> None:
     instance = FakeInstance()
-    await asyncio.wait_for(make_model(instance).stop(), 1)
+    await asyncio.wait_for(make_model(instance).stop(), 20)
     assert instance.stopped == 1
 
 
@@ -97,7 +97,7 @@ async def test_aborting_does_not_wait_for_what_is_in_flight() -> None:
     model = make_model(instance)
     model.infer(make_request())
     await turns()
-    await asyncio.wait_for(model.abort(), 1)
+    await asyncio.wait_for(model.abort(), 20)
     assert instance.stopped == 1
     instance.release()
     await turns()

@@ -34,7 +34,7 @@ async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(hous
     house.loader.held = True
     server = await house.started("slow")
     stream = server.infer(make_request("a", model_name="slow"))
-    await asyncio.wait_for(server.unload("slow"), 1)
+    await asyncio.wait_for(server.unload("slow"), 20)
     with pytest.raises(NotFoundError) as refused:
         server.infer(make_request("b", model_name="slow"))
     models = recorded["index while slow unloads"]["response"]["models"]

@@ -60,7 +60,7 @@ async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     assert not stopping.done()
     house.loader.instances[0].release()
     assert await marks(stream) == ["a"]
-    assert await asyncio.wait_for(stopping, 1)
+    assert await asyncio.wait_for(stopping, 20)
     assert house.loader.instances[0].stopped == 1
 
 
@@ -71,7 +71,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
     server = await house.started("m")
     server.infer(make_request("a"))
     await turns()
-    assert not await asyncio.wait_for(server.stop(Countdown(0.01)), 1)
+    assert not await asyncio.wait_for(server.stop(Countdown(0.01)), 20)
     (instance,) = house.loader.instances
     assert instance.stopped == 1
     assert caplog.messages[-1] == "Exit timeout expired. Exiting immediately."
@@ -80,7 +80,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
 
 
 async def test_a_server_without_models_stops_at_once(house: House) -> None:
-    await asyncio.wait_for(house.server.stop(Countdown(60)), 1)
+    await asyncio.wait_for(house.server.stop(Countdown(60)), 20)
 
 
 @pytest.mark.contract("W-07")

@@ -36,7 +36,7 @@ def _sample(size: int = 1, count: int = 1) -> Sample:
 async def _run(
     instance: FakeInstance, sample: Sample, most: int = 8, statistics: Statistics | None = None
 ) -> None:
-    await asyncio.wait_for(warm_up(instance, [sample], most, statistics or Statistics()), 1)
+    await asyncio.wait_for(warm_up(instance, [sample], most, statistics or Statistics()), 20)
 
 
 async def _error(instance: FakeInstance, sample: Sample, most: int = 8) -> str:

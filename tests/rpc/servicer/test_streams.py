@@ -12,7 +12,7 @@ import pytest
 from hosting.puppets import eventually
 from penstock.models.server import InferenceServer
 from penstock.settings import GrpcSettings
-from rpc.manual import PATIENCE
+from rpc.manual import DEADLINES, PATIENCE
 from rpc.servicer.calls import ONE, Generating, cancelled, failure, read_to_the_end
 from rpc.serving import (
     SERVICE,
@@ -86,12 +86,19 @@ async def test_cancelled_stream_cancels_its_requests(
 async def test_deadline_of_a_stream_cancels_its_requests(
     client: Client, server: InferenceServer
 ) -> None:
-    before = cancelled(server)
-    code, _ = await failure(
-        client.conversation([repeat_request("repeat", range(1000), delay=5)], timeout=1.0)
-    )
-    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-    await eventually(lambda: cancelled(server) == before + 1)
+    before, responses = cancelled(server), list[object]()
+    endless = repeat_request("repeat", range(10000), delay=5)
+
+    async def converse(seconds: float) -> None:
+        async for response in client.stream(iter([endless]), timeout=seconds):
+            responses.append(response)
+
+    for seconds in DEADLINES:
+        code, _ = await failure(converse(seconds))
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        if responses:
+            break
+    await eventually(lambda: cancelled(server) > before)
 
 
 async def test_reader_that_does_not_read_holds_back_the_model(local: GrpcSettings) -> None:

@@ -84,4 +84,4 @@ async def test_draining_waits_for_what_executes() -> None:
     await turns()
     assert not draining.done()
     instance.release()
-    await asyncio.wait_for(draining, 1)
+    await asyncio.wait_for(draining, 20)

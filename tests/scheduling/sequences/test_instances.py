@@ -98,7 +98,7 @@ async def test_an_instance_that_goes_keeps_its_sequences_until_they_end(model: M
     await outcomes([scene.send(3, "3a", start=True), scene.send(1, "1b")])
     assert not vacated.done()
     assert await outcome(scene.send(1, "1c", end=True)) == "1c"
-    await asyncio.wait_for(vacated, 1)
+    await asyncio.wait_for(vacated, 20)
     assert [
         [row.sequence for batch in i.batches for row in batch if row.ready] for i in scene.instances
     ] == [
@@ -124,7 +124,7 @@ async def test_an_instance_that_dies_has_no_sequences_to_end(model: ModelConfig)
     scene.resize(1)
     scene.instance.die()
     scene.instance.come_back()
-    await asyncio.wait_for(scene.batcher.vacated(scene.gone[0]), 1)
+    await asyncio.wait_for(scene.batcher.vacated(scene.gone[0]), 20)
     with pytest.raises(UnavailableError, match="was lost when instance 'm_0' went down"):
         scene.send(1)
     assert await outcomes(scene.send_all(1, "ab")) == ["a", "b"]

@@ -23,7 +23,12 @@ _CONTROLS = """
 
 
 def _sequences(
-    strategy: str, *, rows: int = 4, idle: float = 5.0, id_type: str = "TYPE_UINT64", more: str = ""
+    strategy: str,
+    *,
+    rows: int = 4,
+    idle: float = 60.0,
+    id_type: str = "TYPE_UINT64",
+    more: str = "",
 ) -> str:
     return f"""
         max_batch_size: {rows}
@@ -289,14 +294,15 @@ SEQUENTIAL: dict[str, PythonModel | Ensemble] = {
         _SUMS,
         "X:INT32[1]",
         "Y:INT32[3]",
-        _sequences("oldest { max_candidate_sequences: 200 }", rows=32, idle=60.0),
+        _sequences("oldest { max_candidate_sequences: 200 }", rows=32),
         instances=4,
     ),
     "many_direct": PythonModel(
         _SUMS, "X:INT32[1]", "Y:INT32[3]", _sequences("direct {}", rows=32), instances=4
     ),
     "mortal": PythonModel(_SUMS, "X:INT32[1]", "Y:INT32[3]", _sequences("direct {}"), instances=2),
-    "rows": PythonModel(_ROWS, "X:INT32[1]", "Y:STRING[1]", _sequences("direct {}", idle=0.5)),
+    "rows": PythonModel(_ROWS, "X:INT32[1]", "Y:STRING[1]", _sequences("direct {}")),
+    "brief": PythonModel(_ROWS, "X:INT32[1]", "Y:STRING[1]", _sequences("direct {}", idle=0.2)),
     "texts": PythonModel(
         _ROWS, "X:INT32[1]", "Y:STRING[1]", _sequences("direct {}", id_type="TYPE_STRING")
     ),
