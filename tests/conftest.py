@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,12 @@ from posix_memory import PosixMemory, posix_memory
 # Examples take as long as a busy machine makes them; tests that hang are ended by pytest.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, and not among all the tests as well."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

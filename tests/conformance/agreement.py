@@ -74,7 +74,13 @@ LOADS = Setup(
 )
 CONTROL = Setup(("good", "bad", "hang"), ("model_control",), ("--model-control-mode=explicit",))
 TRACE = Setup(
-    ("good",), ("trace_and_logging",), ("--trace-config=triton,file={folder}/trace.json",)
+    ("good",),
+    ("trace_and_logging",),
+    (
+        "--trace-config=triton,file={folder}/trace.json",
+        "--model-control-mode=explicit",
+        "--load-model=simple",  # the only one that it is about
+    ),
 )
 SETUPS = (ANSWERS, FAILED, LOADS, CONTROL, TRACE)
 

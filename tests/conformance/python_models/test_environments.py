@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,11 +39,19 @@ def teller(config: str = "") -> PythonModel:
     return PythonModel(_TELLER, inputs="X:FP32[-1]", outputs="Y:STRING[-1]", config=config)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the server keeps environments, empty."""
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "environments"
+_PLAIN = replace(
+    teller(parameter("EXECUTION_ENV_PATH", "")),
+    code=_TELLER.replace("greeting", "sys").replace("sys.WORDS", "sys.executable"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the servers keep environments, empty at first."""
+    directory = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PENSTOCK_CACHE", str(directory))
+        yield directory / "environments"
 
 
 def environment(directory: Path) -> Path:
@@ -54,19 +63,66 @@ def environment(directory: Path) -> Path:
     return directory
 
 
-def told(repository: Path, log: Path) -> tuple[str, str]:
-    """The environment and the words of the model `teller`."""
+def write_wheel(directory: Path) -> str:
+    """A wheel with a `greeting`; its name."""
+    wheel = directory / "greeting-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as content:
+        content.writestr("greeting.py", 'WORDS = "installed"\n')
+        about = "greeting-1.0.dist-info"
+        content.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0")
+        content.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
+        content.writestr(f"{about}/RECORD", "")
+    return wheel.name
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models that name an environment in every way."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with tarfile.open(elsewhere / "own.tar.gz", "w:gz") as packed:
+        packed.add(environment(elsewhere / "own"), ".")
+    models = {
+        "beside": teller(parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/own")),
+        "packed": teller(parameter("EXECUTION_ENV_PATH", elsewhere / "own.tar.gz")),
+        "requiring": teller(),
+        "plain": _PLAIN,
+    }
+    repository = write_models(tmp_path_factory.mktemp("models"), models)
+    environment(repository / "beside" / "own")
+    wheel = write_wheel(repository / "requiring")
+    (repository / "requiring" / "requirements.txt").write_text(f"./{wheel}\n")
+    return repository
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a server has logged, and its models have told: their environments and words."""
+
+    log: str
+    told: dict[str, tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def lives(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Life]:
+    """Two servers over the repository, one after the other."""
+    return [live(repository, tmp_path_factory.mktemp("log") / "log") for _ in range(2)]
+
+
+def live(repository: Path, log: Path) -> Life:
+    told = {}
     with serving(repository, log) as server, Client(server.grpc) as client:
-        prefix, words = client.infer("teller", {"X": np.zeros(1, np.float32)})["Y"]
-    return prefix.decode(), words.decode()
+        for model in repository.iterdir():
+            prefix, words = client.infer(model.name, {"X": np.zeros(1, np.float32)})["Y"]
+            told[model.name] = prefix.decode(), words.decode()
+    return Life(log.read_text(), told)
 
 
 @pytest.mark.contract("PY-35")
-def test_environment_may_be_a_directory_beside_the_model(tmp_path: Path) -> None:
-    where = parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/own")
-    repository = write_models(tmp_path / "models", {"teller": teller(where)})
-    own = environment(repository / "teller" / "own")
-    assert told(repository, tmp_path / "log") == (str(own), "from its own environment")
+def test_environment_may_be_a_directory_beside_the_model(
+    lives: list[Life], repository: Path
+) -> None:
+    own = str(repository / "beside" / "own")
+    assert [life.told["beside"] for life in lives] == [(own, "from its own environment")] * 2
 
 
 def test_environment_is_looked_at_once_for_each_load(tmp_path: Path) -> None:
@@ -84,77 +140,59 @@ def test_environment_is_looked_at_once_for_each_load(tmp_path: Path) -> None:
         "            return config\n"
     )
     repository = write_models(tmp_path / "models", {"teller": replace(model, code=code)})
-    assert told(repository, tmp_path / "log") == (str(own), "from its own environment")
+    told = live(repository, tmp_path / "log").told
+    assert told == {"teller": (str(own), "from its own environment")}
     assert (tmp_path / "uses").read_text().split() == ["-c", "-P", "-P"]
 
 
 @pytest.mark.contract("PY-35")
-def test_packed_environment_is_unpacked_once(tmp_path: Path, cache: Path) -> None:
-    archive = tmp_path / "own.tar.gz"
-    with tarfile.open(archive, "w:gz") as packed:
-        packed.add(environment(tmp_path / "own"), ".")
-    where = parameter("EXECUTION_ENV_PATH", archive)
-    repository = write_models(tmp_path / "models", {"teller": teller(where)})
-    for number in range(2):
-        prefix, words = told(repository, tmp_path / f"log-{number}")
+def test_packed_environment_is_unpacked_once(lives: list[Life], cache: Path) -> None:
+    for prefix, words in (life.told["packed"] for life in lives):
         assert Path(prefix).parent == cache
         assert words == "from its own environment"
-    assert "unpacking environment" in (tmp_path / "log-0").read_text()
-    assert "unpacking environment" not in (tmp_path / "log-1").read_text()
+    assert ["unpacking environment" in life.log for life in lives] == [True, False]
 
 
-def test_packages_that_a_model_requires_are_installed_once(tmp_path: Path, cache: Path) -> None:
-    wheel = tmp_path / "greeting-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as content:
-        content.writestr("greeting.py", 'WORDS = "installed"\n')
-        about = "greeting-1.0.dist-info"
-        content.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0")
-        content.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any")
-        content.writestr(f"{about}/RECORD", "")
-    repository = write_models(tmp_path / "models", {"teller": teller()})
-    (repository / "teller" / wheel.name).write_bytes(wheel.read_bytes())
-    (repository / "teller" / "requirements.txt").write_text(f"./{wheel.name}\n")
-    for number in range(2):
-        prefix, words = told(repository, tmp_path / f"log-{number}")
+def test_packages_that_a_model_requires_are_installed_once(lives: list[Life], cache: Path) -> None:
+    for prefix, words in (life.told["requiring"] for life in lives):
         assert Path(prefix).parent == cache
         assert words == "installed"
-    assert "its environment is ready" in (tmp_path / "log-0").read_text()
-    assert "creating its environment" not in (tmp_path / "log-1").read_text()
+    assert "its environment is ready" in lives[0].log
+    assert ["creating its environment" in life.log for life in lives] == [True, False]
 
 
-def test_no_environment_is_the_one_of_the_server(tmp_path: Path) -> None:
-    model = PythonModel(_TELLER.replace("greeting", "sys").replace("sys.WORDS", "sys.executable"))
-    model = replace(model, outputs="Y:STRING[-1]", config=parameter("EXECUTION_ENV_PATH", ""))
-    assert told(write_models(tmp_path / "models", {"teller": model}), tmp_path / "log") == (
-        sys.prefix,
-        sys.executable,
-    )
+def test_no_environment_is_the_one_of_the_server(lives: list[Life]) -> None:
+    assert [life.told["plain"] for life in lives] == [(sys.prefix, sys.executable)] * 2
 
 
-@pytest.mark.parametrize(
-    ("where", "why"),
-    [
-        ("/nowhere/at/all", "'/nowhere/at/all' is neither a directory nor an archive"),
-        ("$$TRITON_MODEL_DIRECTORY/1", "has no bin/python"),
-        ("$$TRITON_MODEL_DIRECTORY/config.pbtxt", "cannot be unpacked"),
-    ],
-)
-def test_environment_that_is_none_is_refused(tmp_path: Path, where: str, why: str) -> None:
-    model = teller(parameter("EXECUTION_ENV_PATH", where))
-    repository = write_models(tmp_path / "models", {"teller": model})
-    log = tmp_path / "log"
-    assert start(repository, log).wait(30) == 1
-    assert why in log.read_text()
+_NONE = {
+    "nowhere": ("/nowhere/at/all", "'/nowhere/at/all' is neither a directory nor an archive"),
+    "empty": ("$$TRITON_MODEL_DIRECTORY/1", "has no bin/python"),
+    "strange": ("$$TRITON_MODEL_DIRECTORY/config.pbtxt", "cannot be unpacked"),
+}
 
 
-def test_packages_that_cannot_be_had_are_refused_with_the_words_of_pip(tmp_path: Path) -> None:
-    repository = write_models(tmp_path / "models", {"teller": teller()})
-    (repository / "teller" / "requirements.txt").write_text("/nowhere/nothing-1.0.whl\n")
-    log = tmp_path / "log"
-    assert start(repository, log).wait(60) == 1
-    assert re.search(
-        r"failed to load 'teller'.*failed with status 1: .*nothing-1\.0", log.read_text()
-    )
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The log of a server that could load none of its models."""
+    models = {
+        name: teller(parameter("EXECUTION_ENV_PATH", where)) for name, (where, _) in _NONE.items()
+    }
+    repository = write_models(tmp_path_factory.mktemp("models"), {**models, "wanting": teller()})
+    (repository / "wanting" / "requirements.txt").write_text("/nowhere/nothing-1.0.whl\n")
+    log = tmp_path_factory.mktemp("log") / "log"
+    assert start(repository, log).wait(120) == 1
+    return log.read_text()
+
+
+@pytest.mark.parametrize("name", _NONE)
+def test_environment_that_is_none_is_refused(refusals: str, name: str) -> None:
+    assert re.search(rf"failed to load '{name}'.*{re.escape(_NONE[name][1])}", refusals), refusals
+
+
+def test_packages_that_cannot_be_had_are_refused_with_the_words_of_pip(refusals: str) -> None:
+    why = r"failed to load 'wanting'.*failed with status 1: .*nothing-1\.0"
+    assert re.search(why, refusals), refusals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -139,4 +139,5 @@ def test_a_process_that_dies_takes_its_sequences_along(client: Client) -> None:
         " started again",
     )
     assert client.infer("mortal", row(5), **options(61))["Y"][0].tolist() == [homes[61], 2, 6]
+    client.infer("mortal", row(1), **options(61, 2))
     assert sums(client, "mortal", 60, 1, 2) == [1, 3]
