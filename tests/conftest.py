@@ -10,14 +10,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fakes import InstallBackend
 from penstock.regions.registry import Regions
 from posix_memory import PosixMemory, posix_memory
 
-# Examples take as long as a busy machine makes them; tests that hang are ended by pytest.
-settings.register_profile("penstock", deadline=None)
+# Examples take, and are made in, as long as a busy machine needs; pytest ends tests that hang.
+settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
 
 

@@ -81,7 +81,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     """Wait for a condition that no event announces; fails the test when it does not come."""
     end = time.monotonic() + timeout
     while not condition():

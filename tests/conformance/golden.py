@@ -23,7 +23,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from penstock.protocol import grpc_service_pb2 as pb
 
 _SERVICE = "/inference.GRPCInferenceService/"
-_TIMEOUT = 10.0
+_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _BEFORE: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 _MEANWHILE = {"unload slow while running": "slow request across unload"}
 """Cases that begin before another one, and end in their own place."""
 
-_PATIENCE = 5.0
+_PATIENCE = 20.0
 
 
 def row_differences(peer: Peer, cases: Iterable[Case]) -> Iterator[tuple[str, str]]:

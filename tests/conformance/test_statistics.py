@@ -62,7 +62,7 @@ output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
 """
 
 _BATCHING = """\
-dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 5000000 }
+dynamic_batching { preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }
 parameters { key: "execute_delay_ms" value: { string_value: "20" } }"""
 
 
@@ -165,7 +165,7 @@ def test_parts_of_a_request_take_no_longer_than_it(client: Any, model: str) -> N
 def test_requests_of_a_batch_wait_each_for_itself(client: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
         for waiting in [pool.submit(infer, client, "thread", 0) for _ in range(4)]:
-            waiting.result(10)
+            waiting.result(60)
     model = counted(client, "thread")
     assert counts(model) == executed(4)
     assert (model.inference_count, model.execution_count) == (4, 1)

@@ -25,7 +25,7 @@ from penstock.hosting.reaper import Reaper
 PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
 MODEL = "puppet"
 NOTHING: Mapping[str, Tensor] = {}
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds in which anything that shall happen has happened, on a busy machine too."""
 
 

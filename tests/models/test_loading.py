@@ -350,6 +350,7 @@ async def test_no_request_is_lost_while_parts_are_loaded_anew(house: House) -> N
     while not loads.done():
         await house.ask("more")
         count += 1
+        await asyncio.sleep(0.001)  # which lets the threads that load have their turns
     await loads
     await house.lifecycle.settled()
     assert count

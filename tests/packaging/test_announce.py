@@ -58,7 +58,7 @@ def test_a_server_that_becomes_ready_is_announced_with_a_line_to_try(
         with pytest.raises(subprocess.TimeoutExpired):
             announcing.wait(0.5)
         answer(server)
-        out, err = announcing.communicate(timeout=10)
+        out, err = announcing.communicate(timeout=60)
     server.shutdown()
     assert f"curl -s http://localhost:{server.server_port}/v2/models/tiny_llm/generate" in out
     assert (announcing.returncode, err) == (0, "")
@@ -71,6 +71,6 @@ def test_another_server_on_the_port_is_not_announced(
     with announce(process, server) as announcing:
         process.kill()
         process.wait()
-        said = announcing.communicate(timeout=10)
+        said = announcing.communicate(timeout=60)
     server.shutdown()
     assert said == ("", "")

@@ -19,10 +19,12 @@ from rpc.serving import Client, connected, open_models, write_models
 @pytest.fixture
 async def client(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
     trace = TraceControl(TraceSettings(file="t.json"))
+    models = write_models(tmp_path)
     async with (
-        open_models(write_models(tmp_path), trace=trace, log=KeptLog()) as server,
+        open_models(models, explicit=True, trace=trace, log=KeptLog()) as server,
         connected(server, local) as client,
     ):
+        await server.load("identity", {})
         yield client
 
 

@@ -61,7 +61,7 @@ def test_a_file_that_ends_within_its_tensors_is_refused(tmp_path: Path) -> None:
 
 
 @given(cut=st.integers(0, 400))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_a_file_that_is_cut_short_is_refused(file: Path, cut: int) -> None:
     short = file.with_name("short.gguf")
     short.write_bytes(file.read_bytes()[: min(cut, 250)])
@@ -70,7 +70,9 @@ def test_a_file_that_is_cut_short_is_refused(file: Path, cut: int) -> None:
 
 
 @given(changes=st.lists(st.tuples(st.integers(4, 249), st.integers(0, 255)), min_size=1))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 def test_a_file_that_is_damaged_is_read_or_refused(
     file: Path, changes: list[tuple[int, int]]
 ) -> None:

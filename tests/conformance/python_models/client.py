@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
 _PROGRAM = Path(__file__).with_name("client_program.py")
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def victim(client: Client, repository: Path) -> Victim:
 
 @pytest.fixture
 def hurried(client: Client, repository: Path) -> Victim:
-    """A victim with one second for an execution."""
+    """A victim with two seconds for an execution."""
     return Victim(client, repository, "hurried")
 
 

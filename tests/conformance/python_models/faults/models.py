@@ -275,7 +275,7 @@ _PAIRS = "max_batch_size: 2\ndynamic_batching { max_queue_delay_microseconds: 30
 FAULTY = {
     "witness": PythonModel(_WITNESS),
     "victim": PythonModel(_VICTIM),
-    "hurried": PythonModel(_VICTIM, config=parameter("penstock.execution_timeout_seconds", 1)),
+    "hurried": PythonModel(_VICTIM, config=parameter("penstock.execution_timeout_seconds", 2)),
     "pair": PythonModel(_VICTIM, instances=2),
     "limited": PythonModel(_VICTIM, config=_LIMITED),
     "batched": PythonModel(_VICTIM, "X:FP32[1]", config=f"{_LIMITED}\n{_PAIRS}"),

@@ -49,7 +49,7 @@ def test_model_that_ends_fails_its_request_and_comes_back(
 def test_execution_has_its_time(client: Client, hurried: Victim, way: str) -> None:
     hurried.hold()
     error = client.refusal("hurried", request_id=way)
-    reason = "was stopped since an execution took longer than its limit of 1 s"
+    reason = "was stopped since an execution took longer than its limit of 2 s"
     assert (error.code, error.message) == ("UNAVAILABLE", hurried.down(reason))
     hurried.release()
     assert hurried.pid()
@@ -121,7 +121,7 @@ def test_process_that_stops_reading_is_not_ready_and_runs_out_of_time(
     assert not client.ready("hurried")
     hurried.hold()
     error = client.refusal("hurried", {"X": floats(*range(1 << 18))})
-    assert "longer than its limit of 1 s" in error.message
+    assert "longer than its limit of 2 s" in error.message
     hurried.release()
 
 
