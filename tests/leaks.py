@@ -74,7 +74,7 @@ class LeakChecker:
 
     def _page(self) -> Mapping[str, float]:
         """Every metric, summed over its labels; 0 for those that nobody has."""
-        with urllib.request.urlopen(self.metrics, timeout=20) as answer:
+        with urllib.request.urlopen(self.metrics, timeout=60) as answer:
             text = answer.read().decode()
         sums = _Zero()
         for name, value in _SAMPLE.findall(text):

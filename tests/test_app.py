@@ -112,7 +112,7 @@ def _step(server: Served, sequence: int, **flags: bool) -> int:
     body = {"inputs": [tensor], "parameters": {"sequence_id": sequence, **flags}}
     url = f"http://{server.http}/v2/models/steps/infer"
     try:
-        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=10) as reply:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=60) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code

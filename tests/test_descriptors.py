@@ -32,7 +32,7 @@ class Client:
             getattr(pb, f"{name}Request").SerializeToString,
             getattr(pb, f"{name}Response").FromString,
         )
-        return method(request, timeout=20)
+        return method(request, timeout=60)
 
     def live(self) -> bool:
         return bool(self.call("ServerLive", pb.ServerLiveRequest()).live)
@@ -65,7 +65,7 @@ def asleep(server: Served) -> bool:
 
 def refused(connection: socket.socket) -> bool:
     """Whether the server has left; raises when it says nothing at all."""
-    connection.settimeout(10)
+    connection.settimeout(60)
     try:
         while connection.recv(1 << 16):
             pass

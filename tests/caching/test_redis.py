@@ -56,13 +56,13 @@ async def _open(port: int, **settings: str) -> RedisCache:
 async def _look_up(cache: RedisCache, key: bytes) -> InferenceResponse | None:
     found: asyncio.Future[InferenceResponse | None] = asyncio.get_running_loop().create_future()
     cache.lookup(key, found.set_result)
-    return await asyncio.wait_for(found, 10)
+    return await asyncio.wait_for(found, 60)
 
 
 async def _insert(cache: RedisCache, key: bytes, response: InferenceResponse = RESPONSE) -> None:
     done = asyncio.Event()
     cache.insert(key, response, done.set)
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
 
 
 @pytest.fixture(scope="module")

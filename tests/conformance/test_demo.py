@@ -93,7 +93,7 @@ def engine_is_idle(server: Served) -> None:
     from serving import wait_until
 
     def idle() -> bool:
-        page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+        page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
         names = ("running_requests", "waiting_requests", "kv_cache_usage")
         return all(f'penstock_llm_{n}{{model="tiny_llm",version="1"}} 0\n' in page for n in names)
 

@@ -49,14 +49,14 @@ def long_request(name: str) -> dict[str, Any]:
 
 def status_of(server: Served, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://{server.http}{path}", timeout=60) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code
 
 
 def generating(server: Served) -> bool:
-    page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
     return 'running_requests{model="tiny_llm",version="1"} 0\n' not in page
 
 

@@ -54,7 +54,7 @@ def _ask(address: str, delays: list[int]) -> None:
         client.start_stream(lambda result, error: answers.put((result, error)))
         client.async_stream_infer("repeat", inputs)
         for _ in delays:
-            assert answers.get(timeout=20)[1] is None
+            assert answers.get(timeout=60)[1] is None
         client.stop_stream()
 
 

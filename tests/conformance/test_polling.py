@@ -42,7 +42,7 @@ def asked(server: Served, path: str, body: bytes | None = None) -> tuple[str, An
     """Status and JSON of an answer."""
     request = urllib.request.Request(f"http://{server.http}/v2/{path}", body)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.status), json.loads(answer.read() or "null")
     except urllib.error.HTTPError as error:
         return str(error.code), json.loads(error.read())

@@ -223,7 +223,7 @@ def test_streams_take_and_give_shared_memory(server: Served) -> None:
         wanted.set_shared_memory(memory.name, 4, offset=32)
         client.async_stream_infer("repeat", tensors, outputs=[wanted])
         for _ in range(2):
-            result, error = responses.get(timeout=10)
+            result, error = responses.get(timeout=60)
             assert error is None
             assert result.get_output("OUT").shape == [1]
         found = shm.get_contents_as_numpy(memory.handle, np.int32, [1], offset=32)

@@ -103,7 +103,7 @@ def test_end_of_the_link_wakes_every_thread(ends: Ends) -> None:
     for thread in threads:
         thread.start()
     ends.other.close()
-    assert all(woken.acquire(timeout=10) for _ in threads)
+    assert all(woken.acquire(timeout=60) for _ in threads)
 
 
 def test_messages_of_many_threads_stay_whole(ends: Ends) -> None:

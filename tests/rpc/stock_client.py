@@ -72,7 +72,7 @@ def infer_async(client: Any) -> Any:
     answers: queue.Queue[Any] = queue.Queue()
     call = partial(client.async_infer, callback=lambda result, error: answers.put((result, error)))
     call("identity", inputs(sync, IN=ONE))
-    result, error = answers.get(timeout=10)
+    result, error = answers.get(timeout=60)
     return [result.as_numpy("OUT").tolist(), error]
 
 
@@ -110,7 +110,7 @@ def stream_cancelled(client: Any) -> Any:
     answers: queue.Queue[Any] = queue.Queue()
     client.start_stream(callback=lambda result, error: answers.put((result, error)))
     client.async_stream_infer("repeat", repeat(sync, 1000, delay=5))
-    result, _ = answers.get(timeout=10)
+    result, _ = answers.get(timeout=60)
     client.stop_stream(cancel_requests=True)
     return int(result.as_numpy("OUT")[0])
 

@@ -83,6 +83,6 @@ async def test_end_of_the_method_ends_its_writing(
     writing = await begun(context.write(b"a"))
     context.close()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(writing, 10)
+        await asyncio.wait_for(writing, 60)
     servicer.takes.set()
     assert servicer.sent == []

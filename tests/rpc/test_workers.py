@@ -10,7 +10,7 @@ import pytest
 
 from penstock.rpc.native.workers import Workers
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Steps:

@@ -89,7 +89,7 @@ def _release(repository: Path, model: str) -> None:
 
 
 def _metric(server: Served, name: str, model: str) -> float:
-    page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
     found = re.search(rf'^{name}{{model="{model}",[^}}]*}} (\S+)$', page, re.MULTILINE)
     assert found, page
     return float(found[1])
@@ -125,14 +125,14 @@ def test_a_full_queue_refuses_over_both_protocols(
     assert sorted(_batch(order)[0] for order in begun) == [0, 1]
     assert _batch(third)[0] == 2
     reason = 'nv_inference_request_failure{model="full",reason="REJECTED",version="1"} 2\n'
-    assert reason in urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    assert reason in urllib.request.urlopen(server.metrics, timeout=60).read().decode()
 
 
 def _over_http(server: Served, model: str) -> tuple[int, str]:
     tensor = {"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [0]}
     body = json.dumps({"inputs": [tensor]}).encode()
     try:
-        urllib.request.urlopen(f"http://{server.http}/v2/models/{model}/infer", body, timeout=10)
+        urllib.request.urlopen(f"http://{server.http}/v2/models/{model}/infer", body, timeout=60)
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())["error"]
     raise AssertionError("the request was not refused")

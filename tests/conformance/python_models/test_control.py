@@ -191,7 +191,7 @@ def control(client: Client, verb: str, model: str) -> bool:
 
 def page_of(server: Served) -> str:
     """The server's metrics."""
-    text: str = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+    text: str = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
     return text
 
 

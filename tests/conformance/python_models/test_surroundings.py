@@ -186,7 +186,7 @@ def test_batch_is_executed_together_and_answered_one_by_one(
     pending = re.compile(r'nv_inference_pending_request_count\{model="batch",version="1"\} 4\n')
 
     def queued() -> bool:
-        page = urllib.request.urlopen(server.metrics, timeout=10).read().decode()
+        page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
         return pending.search(page) is not None
 
     wait_until((repository / "batch" / "gate.begun").exists)

@@ -66,10 +66,16 @@ class Server:
         return last
 
     async def sockets(self) -> list[pb.Socket]:
-        """Of all connections."""
+        """Of all connections, but those that end while they are asked for."""
         server = (await self.itself()).ref.server_id
-        refs = (await self.ask("GetServerSockets", server_id=server)).socket_ref
-        return [(await self.ask("GetSocket", socket_id=ref.socket_id)).socket for ref in refs]
+        found = []
+        for ref in (await self.ask("GetServerSockets", server_id=server)).socket_ref:
+            try:
+                found.append((await self.ask("GetSocket", socket_id=ref.socket_id)).socket)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.NOT_FOUND:
+                    raise
+        return found
 
     async def status(self, name: str, **fields: Any) -> grpc.StatusCode:
         """Of a request that fails."""
