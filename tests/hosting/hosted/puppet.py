@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -215,8 +216,14 @@ class Puppet(Backend):
         return InferenceResponse(parameters={"pid": child.pid})
 
     def shared_memory(self, _: InferenceRequest) -> Outcome:
-        """Shared memory as models make it for processes of their own; its tracker removes it."""
+        """Shared memory as models make it for processes of their own; its tracker removes it.
+
+        Until that is more than a fork, it is killed with the others.
+        """
         self.memory = SharedMemory(create=True, size=4096)
+        tracker: Any = resource_tracker._resource_tracker
+        while b"resource_tracker" not in Path(f"/proc/{tracker._pid}/cmdline").read_bytes():
+            time.sleep(0.002)
         return InferenceResponse(parameters={"name": self.memory.name})
 
     def on_thread(self, _: InferenceRequest) -> Any:
