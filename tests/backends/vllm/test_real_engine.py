@@ -46,7 +46,6 @@ def test_the_backend_works_with_the_real_engine() -> None:
         os.environ,
         PYTHONPATH=os.pathsep.join(str(ROOT / source) for source in SOURCES),
         PENSTOCK_TEST_VLLM="1",
-        TORCHDYNAMO_DISABLE="1",  # what torch compiles for log probabilities takes it 15 seconds
     )
     done = subprocess.run(
         [PYTHON, "-m", "pytest", *OPTIONS, str(Path(__file__).with_name("real"))],
