@@ -90,7 +90,7 @@ class Engine:
             return
         try:
             self._admit()
-            if self._pipeline.busy:
+            if self._running or self._pipeline.busy:  # asked only then: it takes long to say
                 self._pipeline.step()
                 self._steps += 1
                 self._collect()
