@@ -65,11 +65,12 @@ async def test_port_can_be_shared() -> None:
 
 @pytest.mark.contract("H-34")
 async def test_idle_connections_do_not_delay_the_end() -> None:
-    async with httpx.AsyncClient() as client:
-        async with listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(60)) as port:
-            await client.get(f"http://127.0.0.1:{port}/")
-            start = asyncio.get_running_loop().time()
-        assert asyncio.get_running_loop().time() - start < 5
+    async with (
+        httpx.AsyncClient() as client,
+        asyncio.timeout(60),
+        listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(600)) as port,
+    ):
+        await client.get(f"http://127.0.0.1:{port}/")
 
 
 @pytest.mark.contract("H-32")
