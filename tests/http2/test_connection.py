@@ -183,6 +183,21 @@ def test_data_of_a_stream_that_is_gone_is_given_back() -> None:
     assert updates == [(FrameType.WINDOW_UPDATE, 0, 0, (48_000).to_bytes(4, "big"))]
 
 
+def test_data_under_way_to_as_many_streams_as_there_may_be_is_dropped() -> None:
+    """A client knows of none of its early answers until it has heard of the first."""
+    server, last = opened(), 2 * Limits().max_concurrent_streams
+    for stream_id in range(1, last, 2):
+        server.receive(request(stream_id, ends=False))
+    for stream in list(server.opened.values()):
+        server.connection.outbox.finish(stream, b"\x88")
+    for stream_id in range(last + 1, last + 4001, 2):
+        server.receive(request(stream_id, ends=False))
+        server.receive(frames.rst_stream(stream_id, ErrorCode.CANCEL))
+    for stream_id in range(1, last, 2):
+        server.receive(data(stream_id, b"late"))
+    assert error_of(server) is None
+
+
 def test_lowered_table_size_is_acknowledged_in_the_next_block() -> None:
     server = opened(settings=[(1, 100)])
     server.receive(request(1) + request(3))
@@ -260,3 +275,19 @@ def test_what_is_not_http2_is_refused_at_its_first_wrong_byte() -> None:
     other = Server()
     other.receive(b"GET / HTTP/1.1\r\n")
     assert error_of(other) is ErrorCode.PROTOCOL_ERROR
+
+
+def test_stream_that_ends_with_its_connection_makes_no_other_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = opened()
+    server.receive(request(1) + request(3))
+    first, second = server.opened[1], server.opened[3]
+
+    def answer_second(_: ErrorCode) -> None:
+        if not second.closed:
+            server.connection.outbox.finish(second, b"\x88")
+
+    monkeypatch.setattr(first, "on_reset", answer_second)
+    server.connection.lost()
+    assert second.resets == [ErrorCode.CANCEL]

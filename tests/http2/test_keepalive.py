@@ -45,6 +45,14 @@ def test_header_block_has_to_end_in_time() -> None:
     assert steps(slow, 120.0) == [Step.CLOSE]
 
 
+def test_frame_that_is_cut_by_each_read_is_another_one_each_time() -> None:
+    busy = lifetime(opening=20.0)
+    for now in range(100, 200, 10):
+        busy.heard(float(now), opened=True, in_block=True, streams=1, anew=True)
+    assert steps(busy, 200.0) == []
+    assert steps(busy, 210.0) == [Step.CLOSE]
+
+
 @pytest.mark.contract("GT-06", "GT-07")
 def test_silence_is_pinged_and_has_to_be_answered() -> None:
     quiet = lifetime(ping_after=60.0, ping_timeout=20.0)

@@ -55,7 +55,7 @@ class Connection(Generic[T]):
         """Streams that are gone while somebody still works for them."""
         self.outbox = Outbox(limits, self._local_end)
         self.reader = FrameReader(limits, self)
-        self.ids = StreamIds(limits.remembered_resets)
+        self.ids = StreamIds(limits.max_concurrent_streams, limits.remembered_resets)
         self._open_stream = open_stream
         self._blocks = HeaderBlocks(
             Decoder(limits.header_table_size, limits.max_header_list_size), read
@@ -78,10 +78,10 @@ class Connection(Generic[T]):
             FrameType.WINDOW_UPDATE: control.window_update,
             FrameType.CONTINUATION: self._continuation,
         }
-        self.outbox.control(frames.settings(peer_settings.ours(limits)))
+        self.outbox.say(frames.settings(peer_settings.ours(limits)))
         if limits.connection_window > self.outbox.window:
             more = limits.connection_window - self.outbox.window
-            self.outbox.control(frames.window_update(0, more))
+            self.outbox.say(frames.window_update(0, more))
 
     # -- for the shell ------------------------------------------------------------------------
 
@@ -111,20 +111,20 @@ class Connection(Generic[T]):
     def drain(self) -> None:
         """Tell the peer to open no more streams; those that it opens meanwhile are served."""
         if not self.closing and self.ids.final == LARGEST_ID:
-            self.outbox.control(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
-            self.outbox.control(frames.ping(DRAINING))
+            self.outbox.say(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
+            self.outbox.say(frames.ping(DRAINING))
 
     def finish_draining(self) -> None:
         """Serve no further streams, and close after the last."""
         if not self.closing and self.ids.final == LARGEST_ID:
             self.ids.final = self.ids.last
-            self.outbox.control(frames.goaway(self.ids.last, ErrorCode.NO_ERROR))
+            self.outbox.say(frames.goaway(self.ids.last, ErrorCode.NO_ERROR))
             self.closing = not self.streams
 
     def fail(self, error: ProtocolError) -> None:
         """Leave the connection, with a reason for the peer."""
         if not self.closing:
-            self.outbox.control(frames.goaway(self.ids.last, error.code, error.reason))
+            self.outbox.say(frames.goaway(self.ids.last, error.code, error.reason))
         self.lost()
 
     def lost(self) -> None:
@@ -132,21 +132,18 @@ class Connection(Generic[T]):
         self.closing = self.reader.stopped = True
         streams = list(self.streams.values())
         self.streams.clear()
-        for stream in streams:
+        for stream in streams:  # all of them, before one can make another answer
             stream.closed = True
             self.outbox.drop(stream)
+        for stream in streams:
             stream.on_reset(ErrorCode.CANCEL)
 
     # -- for streams --------------------------------------------------------------------------
 
     def consumed(self, stream: Stream, size: int) -> None:
         """So many bytes of a stream's request are used, and as many may come."""
-        if stream.closed:
-            return
-        try:
+        if not stream.closed:
             self._windows.give_back_on(stream, size)
-        except ProtocolError as error:
-            self.fail(error)
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream before its time; it gets no event of this."""
@@ -302,7 +299,7 @@ class Connection(Generic[T]):
     def _local_end(self, stream: Stream) -> None:
         """The last frame of a response is out; what the peer still sends is of no interest."""
         if not stream.remote_ended:
-            self.outbox.control(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            self.outbox.say(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
             self.ids.reset(stream.id, by_us=True)
         self._close(stream)
 

@@ -24,6 +24,7 @@ class ControlFrames:
         self._outbox = connection.outbox
         self._limits = connection.limits
         self._strikes = strikes
+        self._sent = 0  # bytes of streams, when the last ping came
 
     def settings(self, flags: int, stream_id: int, payload: memoryview) -> None:
         _check_connection(stream_id)
@@ -61,14 +62,18 @@ class ControlFrames:
         _check_connection(stream_id)
         if len(payload) != 8:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "PING of a wrong length")
-        connection = self._connection
-        connection.spend_idle()
-        if not flags & ACK:
-            if self._strikes.ping(connection.now, self._outbox.sent, bool(connection.streams)):
-                raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
-            self._outbox.control(frames.ping(bytes(payload), ack=True))
-        elif payload == DRAINING:
-            connection.finish_draining()
+        connection, sent = self._connection, self._outbox.sent
+        if flags & ACK:
+            connection.spend_idle()
+            if payload == DRAINING:
+                connection.finish_draining()
+            return
+        if sent == self._sent:  # else the client may measure how long a response took
+            connection.spend_idle()
+        self._sent = sent
+        if self._strikes.ping(connection.now, sent, bool(connection.streams)):
+            raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+        self._outbox.control(frames.ping(bytes(payload), ack=True))
 
     def window_update(self, _: int, stream_id: int, payload: memoryview) -> None:
         increment = frames.read_word(payload, "WINDOW_UPDATE") & LARGEST_ID

@@ -84,14 +84,20 @@ class Lifetime:
         self._finished = False
         self._block_since = inf
 
-    def heard(self, now: float, *, opened: bool, in_block: bool, streams: int) -> None:
-        """Bytes came; what the connection is like after them."""
+    def heard(
+        self, now: float, *, opened: bool, in_block: bool, streams: int, anew: bool = False
+    ) -> None:
+        """Bytes came; what the connection is like after them.
+
+        `in_block` is what has no end yet, of a header block or of a frame that may hold one;
+        `anew` is when it has begun with these bytes.
+        """
         self._heard = now
         self._pinged = inf
         self._opened = opened
         if not in_block:
             self._block_since = inf
-        elif self._block_since == inf:
+        elif anew or self._block_since == inf:
             self._block_since = now
         self.counted(now, streams)
 

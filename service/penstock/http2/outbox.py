@@ -76,8 +76,12 @@ class Outbox:
 
     # -- connection -------------------------------------------------------------------------
 
+    def say(self, data: bytes) -> None:
+        """Frames that we send of our own accord, few whatever the peer does."""
+        self._ready.append(data)
+
     def control(self, data: bytes) -> None:
-        """Frames of the connection; raises when the peer makes us send them and reads none."""
+        """Answers to frames; raises when the peer makes us send them and reads none."""
         self._ready.append(data)
         self._control += len(data)
         if self._control > self._limits.max_unsent_control:

@@ -44,7 +44,7 @@ class ReceiveWindows:
         """So many bytes were used."""
         self._owed += size
         if self._owed >= self._half:
-            self._outbox.control(frames.window_update(0, self._owed))
+            self._outbox.say(frames.window_update(0, self._owed))
             self._left += self._owed
             self._owed = 0
 
@@ -56,6 +56,6 @@ class ReceiveWindows:
             return
         stream.owed += size
         if stream.owed >= self._stream_half:
-            self._outbox.control(frames.window_update(stream.id, stream.owed))
+            self._outbox.say(frames.window_update(stream.id, stream.owed))
             stream.receive_left += stream.owed
             stream.owed = 0

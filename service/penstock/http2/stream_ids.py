@@ -14,14 +14,16 @@ class StreamIds:
     """`last` is the highest id that was opened; none above `final` is served.
 
     A stream that is gone ended well unless it is known to have been reset, or to be one of those
-    that the peer skipped. Only so many of either are remembered.
+    that the peer skipped. Only so many of each are remembered: of those that we have reset, `ours`,
+    which are as many as may be open at once, since frames on all of these may be under way.
     """
 
-    def __init__(self, remembered: int) -> None:
+    def __init__(self, ours: int, theirs: int) -> None:
         self.last = 0
         self.final = LARGEST_ID
-        self._remembered = remembered
-        self._by_us: dict[int, bool] = {}
+        self._most_ours, self._most_theirs = ours, theirs
+        self._ours: dict[int, None] = {}
+        self._theirs: dict[int, None] = {}
         self._gaps: deque[range] = deque(maxlen=_GAPS)
 
     def open(self, stream_id: int) -> None:
@@ -32,9 +34,12 @@ class StreamIds:
 
     def reset(self, stream_id: int, *, by_us: bool) -> None:
         """A stream has ended before its time."""
-        self._by_us[stream_id] = by_us
-        if len(self._by_us) > self._remembered:
-            del self._by_us[next(iter(self._by_us))]
+        known, most = self._theirs, self._most_theirs
+        if by_us:
+            known, most = self._ours, self._most_ours
+        known[stream_id] = None
+        if len(known) > most:
+            del known[next(iter(known))]
 
     def check_opened(self, stream_id: int) -> None:
         """Raise unless the stream was opened at some time."""
@@ -44,10 +49,9 @@ class StreamIds:
     def check_gone(self, stream_id: int) -> None:
         """What to make of DATA or HEADERS on a stream that is not there: raise, or drop them."""
         self.check_opened(stream_id)
-        by_us = self._by_us.get(stream_id)
-        if by_us:
+        if stream_id in self._ours:
             return
-        if by_us is not None:
+        if stream_id in self._theirs:
             raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "frame after RST_STREAM")
         if any(stream_id in gap for gap in self._gaps):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "stream id lower than one before")

@@ -59,6 +59,18 @@ async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.Monkey
         writer.close()
 
 
+@pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])
+async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it is the frame that holds it that does not come to its end."""
+    monkeypatch.setattr(endpoint, "_ages", lambda _: Ages(opening=0.1))
+    block = frames.frame(frames.FrameType.HEADERS, 0, 1, bytes(30_000))
+    async with open_native([], LOCAL, Countdown(0)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frames.PREFACE + frames.settings([]) + block[: len(block) - missing])
+        await asyncio.wait_for(reader.read(), PATIENCE)
+        writer.close()
+
+
 @pytest.mark.parametrize("sent", [[], [b"\0\0\0"], [b"\0\0\0\0\x09half"]])
 async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[bytes]) -> None:
     async with open_native([Handlers().service()], LOCAL, Countdown(0)) as port:

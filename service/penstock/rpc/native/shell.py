@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
+from penstock.http2.frames import HEADER_SIZE
 from penstock.http2.keepalive import Lifetime, Step
 from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.peer import peer_name
@@ -76,6 +77,7 @@ class Shell(asyncio.BufferedProtocol):
         connection = self.connection
         now = connection.now = self.loop.time()
         self._passing = True
+        done = 0
         if self._direct:
             connection.filled(size)
         else:
@@ -89,12 +91,14 @@ class Shell(asyncio.BufferedProtocol):
             for call in begun:
                 call.await_rest()
         self._flush()
-        reader = connection.reader
+        reader, streams = connection.reader, len(connection.streams)
+        in_block = reader.in_block or len(self._rest) > HEADER_SIZE
+        anew = done > 0 and not reader.in_block
         self._lifetime.heard(
-            now, opened=reader.opened, in_block=reader.in_block, streams=len(connection.streams)
+            now, opened=reader.opened, in_block=in_block, streams=streams, anew=anew
         )
-        if reader.in_block:
-            self._set_timer()
+        if in_block:
+            self._look_by(now + self.endpoint.ages.opening)
 
     @property
     def agreed(self) -> bool:
@@ -172,6 +176,11 @@ class Shell(asyncio.BufferedProtocol):
                 self._timer.cancel()
             self._timer = self.loop.call_later(_CLOSING, transport.abort)
 
+    def _look_by(self, time: float) -> None:
+        """Have a timer that is due by then."""
+        if self._timer is None or self._timer.when() > time:
+            self._set_timer()
+
     def _set_timer(self) -> None:
         """Look at the connection again when its age asks for it."""
         if self._transport is None or self._transport.is_closing():
@@ -190,7 +199,7 @@ class Shell(asyncio.BufferedProtocol):
                 return
             if step is Step.PING:
                 self.keepalives += 1
-                self.outbox.control(frames.ping(_KEEPALIVE))
+                self.outbox.say(frames.ping(_KEEPALIVE))
             elif step is Step.DRAIN:
                 connection.drain()
             else:
