@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.settings import RepositorySettings
-from penstock.startup import StartError, check_repository
+from penstock.settings import (
+    GrpcSettings,
+    HttpSettings,
+    MetricsSettings,
+    RepositorySettings,
+    Settings,
+)
+from penstock.startup import StartError, check_ports, check_repository
 
 
 def refusal(path: Path | str) -> str:
@@ -26,3 +32,13 @@ def test_a_repository_that_is_no_folder_ends_the_start(tmp_path: Path, name: str
 def test_cloud_storage_ends_the_start_by_name() -> None:
     problem = "model repository 's3://bucket/models': s3:// is not supported by this version"
     assert refusal("s3://bucket/models") == f"creating server: Unsupported - {problem} of Penstock"
+
+
+@pytest.mark.parametrize("address", ["unix:/tmp/socket", "ipv6:[::1]", "[::1]", "::1"])
+def test_addresses_that_are_no_names_are_left_to_those_who_listen(
+    tmp_path: Path, address: str
+) -> None:
+    repository = RepositorySettings(paths=(str(tmp_path),))
+    grpc, http = GrpcSettings(address=address), HttpSettings(enabled=False)
+    metrics = MetricsSettings(enabled=False)
+    check_ports(Settings(repository=repository, grpc=grpc, http=http, metrics=metrics))

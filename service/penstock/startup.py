@@ -33,10 +33,10 @@ def check_repository(settings: RepositorySettings) -> None:
 
 
 def check_ports(settings: Settings) -> None:
-    """Find a taken port before models are loaded rather than after."""
+    """Find a taken port before models are loaded rather than after; of names and IPv4 only."""
     http, grpc, metrics = settings.http, settings.grpc, settings.metrics
     for part, reuse in ((grpc, grpc.reuse_port), (http, http.reuse_port), (metrics, False)):
-        if not part.enabled or not part.port or reuse or part.address.startswith("ipv6:"):
+        if not part.enabled or not part.port or reuse or ":" in part.address:
             continue
         try:
             with socket.create_server((part.address, part.port)):
