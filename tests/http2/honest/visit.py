@@ -1,0 +1,113 @@
+"""One connection of an honest client, from its beginning to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any, cast
+
+from http2.honest.client import Client
+from penstock.rpc.native.endpoint import Endpoint
+from penstock.rpc.native.shell import Shell
+
+
+class _Socket:
+    """Keeps what is written until the client listens."""
+
+    def __init__(self) -> None:
+        self.said = bytearray()
+        self.closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.said += data
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+
+class Visit:
+    """Feeds a server as the event loop does, by chance of `seed`."""
+
+    def __init__(self, endpoint: Endpoint, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self.client = Client(self._chance)
+        self._socket = _Socket()
+        self._shell = Shell(endpoint)
+        self._shell.connection_made(cast(asyncio.Transport, self._socket))
+
+    async def run(self, steps: int) -> None:
+        """So many steps, and all that it takes to get every answer; raises for a wrong one."""
+        chance = self._chance
+        self._feed(self.client.begin())
+        self._listen()
+        for _ in range(steps):
+            said = b"".join(self.client.step() for _ in range(chance.randrange(1, 5)))
+            cut = chance.randrange(len(said) + 1)
+            self._feed(said[:cut])
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+            self._feed(said[cut:])
+            if chance.random() < 0.5:
+                await asyncio.sleep(0)
+            if chance.random() < 0.3:
+                self._listen()
+            self._weather(chance.random())
+        await self._finish()
+        self._check()
+
+    def leave(self) -> None:
+        self._socket.closed = True
+        self._shell.connection_lost(None)
+
+    def _feed(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and not self._socket.closed:
+            room = self._shell.get_buffer(-1)
+            size = min(len(room), len(view))
+            room[:size] = view[:size]
+            del room
+            self._shell.buffer_updated(size)
+            view = view[size:]
+
+    def _listen(self) -> None:
+        self.client.heard.take(bytes(self._socket.said))
+        self._socket.said.clear()
+
+    def _weather(self, chance: float) -> None:
+        if chance < 0.1:
+            self._shell.pause_writing()
+        elif chance < 0.3:
+            self._shell.resume_writing()
+
+    async def _finish(self) -> None:
+        self._shell.resume_writing()
+        for _ in range(3000):
+            await asyncio.sleep(0)
+            self._listen()
+            if self.client.done():
+                return
+            self._feed(self.client.finish())
+        raise AssertionError("calls that are not answered")
+
+    def _check(self) -> None:
+        client = self.client
+        assert not self._socket.closed
+        for number, call in client.calls.items():
+            answer = client.heard.answers[number]
+            assert dict(answer.blocks[-1])[b"grpc-status"] == call.status, (call, answer)
+            assert answer.messages() == (call.messages if call.status == b"0" else []), call
+            kept = [pair for pair in answer.blocks[0] if pair[0].startswith(b"x-")]
+            assert not call.metadata or kept == call.metadata, (kept, call.metadata)
+        assert not self._shell.connection.streams
