@@ -30,11 +30,18 @@ class Recorder(Stream):
         self.ended = 0
         self.resets: list[ErrorCode] = []
         self.greedy = True
+        self.unused = 0
 
     def on_data(self, data: memoryview) -> None:
         self.data += data
+        self.unused += len(data)
         if self.greedy:
-            self.connection.consumed(self, len(data))
+            self.use()
+
+    def use(self) -> None:
+        """Everything that has come."""
+        used, self.unused = self.unused, 0
+        self.connection.consumed(self, used)
 
     def on_end(self) -> None:
         self.ended += 1

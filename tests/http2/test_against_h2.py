@@ -44,7 +44,6 @@ class Talk(RuleBasedStateMachine):
         self.reset: set[int] = set()
         self.complete: set[int] = set()
         self.trailers: set[int] = set()
-        self.unused: dict[int, int] = defaultdict(int)
         # `h2` takes the acknowledgement of its first settings for one of settings sent since.
         self.exchange(60_000)
 
@@ -124,7 +123,7 @@ class Talk(RuleBasedStateMachine):
         """Take what has come, or stop taking."""
         stream = pick.choice(self._answerable())
         stream.greedy = greedy
-        self.server.connection.consumed(stream, stream.unconsumed)
+        stream.use()
 
     @rule(paused=st.booleans())
     def socket(self, paused: bool) -> None:
@@ -186,7 +185,7 @@ class Talk(RuleBasedStateMachine):
         for _ in range(30):
             for stream in self._answerable():
                 stream.greedy = True
-                self.server.connection.consumed(stream, stream.unconsumed)
+                stream.use()
             self.exchange(60_000)
         for stream in self._answerable():
             self.answer_all(stream)

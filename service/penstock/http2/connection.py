@@ -143,7 +143,7 @@ class Connection(Generic[T]):
     def consumed(self, stream: Stream, size: int) -> None:
         """So many bytes of a stream's request are used, and as many may come."""
         if not stream.closed:
-            self._windows.give_back_on(stream, size)
+            self._windows.give_back(stream, size)
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream before its time; it gets no event of this."""
@@ -181,12 +181,11 @@ class Connection(Generic[T]):
     def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
         self._windows.take(size)
         stream = self.streams.get(stream_id)
-        if stream is None or stream.remote_ended:
-            self._windows.give_back(size)
-            if stream is not None:
-                raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end")
+        if stream is None:
             self.ids.check_gone(stream_id)
             return None
+        if stream.remote_ended:
+            raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end")
         self._windows.take_on(stream, size)
         if stream.content_left is not None:
             stream.content_left -= size
@@ -307,7 +306,5 @@ class Connection(Generic[T]):
         stream.closed = True
         del self.streams[stream.id]
         self.outbox.drop(stream)
-        if stream.unconsumed:
-            self._windows.give_back(stream.unconsumed)
         if not self.streams and self.ids.final != LARGEST_ID:
             self.closing = True

@@ -11,7 +11,7 @@ class Limits:
 
     A connection without streams holds a few KiB. Beyond that it holds at most: one message in the
     making per stream (`max_message_size`, which grows as it arrives); complete messages that no
-    method has taken yet, `connection_window` in all; one message of responses per stream that
+    method has taken yet, `stream_window` on each; one message of responses per stream that
     waits, and what is gathered for the next write. Frames that do no work (`idle_*`) and streams
     that clients reset (`reset_*`) are counted against a burst that refills at a rate; who exceeds
     it is asked to calm down, and disconnected. Streams that are gone while somebody still works

@@ -12,7 +12,8 @@ from penstock.http2.stream import Stream
 class ReceiveWindows:
     """The window of a connection, and those of its streams.
 
-    Windows are widened when what came through them was used, by half of them at a time.
+    They are widened by half of them at a time: that of a stream when what came was used, that of
+    the connection as it comes, lest streams that nobody reads hold up all others.
     """
 
     def __init__(self, limits: Limits, outbox: Outbox) -> None:
@@ -32,26 +33,20 @@ class ReceiveWindows:
         self._left -= size
         if self._left < 0:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window allows")
-
-    def take_on(self, stream: Stream, size: int) -> None:
-        """They are of a stream."""
-        stream.receive_left -= size
-        stream.unconsumed += size
-        if stream.receive_left < 0:
-            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
-
-    def give_back(self, size: int) -> None:
-        """So many bytes were used."""
         self._owed += size
         if self._owed >= self._half:
             self._outbox.say(frames.window_update(0, self._owed))
             self._left += self._owed
             self._owed = 0
 
-    def give_back_on(self, stream: Stream, size: int) -> None:
+    def take_on(self, stream: Stream, size: int) -> None:
+        """They are of a stream."""
+        stream.receive_left -= size
+        if stream.receive_left < 0:
+            raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
+
+    def give_back(self, stream: Stream, size: int) -> None:
         """So many bytes of a stream were used."""
-        stream.unconsumed -= size
-        self.give_back(size)
         if stream.remote_ended:
             return
         stream.owed += size

@@ -30,7 +30,6 @@ class Stream:
 
     # From the peer to us.
     remote_ended = False
-    unconsumed = 0  # bytes that came and that nobody has used
     owed = 0  # bytes used and not yet given back
     content_left: int | None = None
 

@@ -110,8 +110,8 @@ class Attack:
         made = self._produced.size - self._before
         bound = _PER_BYTE * self._received + 2 * made + _BESIDES
         assert self.wire.sent <= bound, f"{self.wire.sent} bytes out, {self._received} in"
-        held = sum(stream.unconsumed for stream in connection.streams.values())
-        assert held <= limits.connection_window
+        for stream in connection.streams.values():
+            assert 0 <= stream.receive_left + stream.owed <= limits.stream_window
         assert len(self._shell._rest) <= limits.longest_block + HEADER_SIZE
 
     def check_left(self) -> None:
