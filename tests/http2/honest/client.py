@@ -52,13 +52,11 @@ class Client:
 
     def step(self) -> bytes:
         """A few frames, or none."""
-        ack = frames.settings_ack() * (self.heard.acks - self._acked)
-        self._acked = self.heard.acks
-        return ack + self._chance.choice(self._steps)()
+        return self._acks() + self._chance.choice(self._steps)()
 
     def finish(self) -> bytes:
         """What is missing: room for answers, and of requests what there is room for."""
-        said = b""
+        said = self._acks()
         if self.heard.window < 1 << 24:
             said += self._widened(0, 1 << 25)
         for stream_id, answer in self.heard.answers.items():
@@ -69,12 +67,17 @@ class Client:
         return said
 
     def done(self) -> bool:
-        return all(self.heard.answers[number].ended for number in self.calls)
+        """Whether all has come; what the server did not serve before it left is no call."""
+        heard = self.heard
+        self.calls = {number: call for number, call in self.calls.items() if number <= heard.last}
+        return all(heard.answers[number].ended for number in self.calls)
 
     # -- calls --------------------------------------------------------------------------------
 
     def _open(self) -> bytes:
         heard = self.heard
+        if heard.leaving:
+            return b""
         under_way = [n for n, answer in heard.answers.items() if not (answer.ended or answer.reset)]
         if len(under_way) >= _AT_ONCE:
             return b""
@@ -149,6 +152,14 @@ class Client:
         return said + frames.frame(FrameType.CONTINUATION, END_HEADERS, stream_id, rest)
 
     # -- the connection -----------------------------------------------------------------------
+
+    def _acks(self) -> bytes:
+        heard = self.heard
+        said = frames.settings_ack() * (heard.acks - self._acked)
+        said += b"".join(frames.ping(pong, ack=True) for pong in heard.pongs)
+        heard.pongs.clear()
+        self._acked = heard.acks
+        return said
 
     def _widen(self) -> bytes:
         """Room for little of an answer, or for much."""

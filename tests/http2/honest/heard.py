@@ -8,7 +8,7 @@ from hpack import Decoder
 
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
-from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
+from penstock.http2.frames import HEADER, HEADER_SIZE, LARGEST_ID, FrameType
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 
 INITIAL_WINDOW, MAX_FRAME = 4, 5
@@ -67,6 +67,10 @@ class Heard:
         self.max_frame = 1 << 14
         self.asked: list[dict[int, int]] = []
         self.acks = 0
+        self.pongs: list[bytes] = []
+        self.last = LARGEST_ID
+        """The last stream that the server says it has served."""
+        self.leaving = False
         self.may_ping = False
         self._pinged = False
         self._decoder = Decoder()
@@ -99,9 +103,23 @@ class Heard:
             self._widen(stream_id, int.from_bytes(payload, "big"))
         elif kind is FrameType.RST_STREAM:
             self.answers[stream_id].reset = ErrorCode(int.from_bytes(payload, "big"))
+        elif kind is FrameType.PING:
+            self._ping(flags, payload)
         else:
-            assert kind is FrameType.PING, f"{kind.name}: {payload!r}"
+            self._goaway(kind, payload)
+
+    def _ping(self, flags: int, payload: bytes) -> None:
+        if flags & frames.ACK:
             self._pinged = False
+        else:
+            self.pongs.append(payload)
+
+    def _goaway(self, kind: FrameType, payload: bytes) -> None:
+        assert kind is FrameType.GOAWAY
+        last, code = int.from_bytes(payload[:4], "big"), int.from_bytes(payload[4:8], "big")
+        assert code == ErrorCode.NO_ERROR, payload[8:]
+        assert last <= self.last
+        self.leaving, self.last = True, last
 
     def _headers(self, kind: FrameType, flags: int, stream_id: int, payload: bytes) -> None:
         if kind is FrameType.HEADERS:

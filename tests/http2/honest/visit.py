@@ -7,6 +7,7 @@ import random
 from typing import Any, cast
 
 from http2.honest.client import Client
+from penstock.http2.frames import LARGEST_ID
 from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.shell import Shell
 
@@ -38,10 +39,11 @@ class _Socket:
 
 
 class Visit:
-    """Feeds a server as the event loop does, by chance of `seed`."""
+    """Feeds a server as the event loop does, by chance of `seed`; at times it asks it to leave."""
 
     def __init__(self, endpoint: Endpoint, seed: int) -> None:
         self._chance = random.Random(seed)
+        self._drains = self._chance.random() < 0.3
         self.client = Client(self._chance)
         self._socket = _Socket()
         self._shell = Shell(endpoint)
@@ -90,20 +92,22 @@ class Visit:
             self._shell.pause_writing()
         elif chance < 0.3:
             self._shell.resume_writing()
+        elif chance < 0.31 and self._drains:
+            self._shell.drain()
 
     async def _finish(self) -> None:
         self._shell.resume_writing()
         for _ in range(3000):
             await asyncio.sleep(0)
             self._listen()
-            if self.client.done():
+            if self.client.done() and (self._socket.closed or not self.client.heard.leaving):
                 return
             self._feed(self.client.finish())
         raise AssertionError("calls that are not answered")
 
     def _check(self) -> None:
         client = self.client
-        assert not self._socket.closed
+        assert self._socket.closed == (client.heard.last != LARGEST_ID)
         for number, call in client.calls.items():
             answer = client.heard.answers[number]
             assert dict(answer.blocks[-1])[b"grpc-status"] == call.status, (call, answer)
