@@ -54,6 +54,14 @@ def test_condition_that_holds_reads_nothing(ends: Ends) -> None:
     assert ends.messages == []
 
 
+def test_time_of_waiting_counts_only_where_there_is_something_to_wait_for(ends: Ends) -> None:
+    ends.link.wait(lambda: True)
+    assert ends.link.waited == 0
+    ends.say(1, "awaited")
+    ends.link.wait(lambda: bool(ends.messages))
+    assert ends.link.waited > 0
+
+
 def test_polling_reads_what_is_there_and_does_not_wait(ends: Ends) -> None:
     ends.link.poll()
     assert ends.messages == []

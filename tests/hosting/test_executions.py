@@ -72,6 +72,14 @@ async def test_quick_executions_let_the_next_batch_come_early() -> None:
     assert room.count == 2
 
 
+async def test_time_in_which_others_are_waited_for_is_no_time_of_the_execution() -> None:
+    some, room = executions(ahead=2), Room()
+    some.sent(1, batch(), room)
+    some.done(1, 0, 0, SLOW + QUICK, waited=SLOW)
+    some.sent(2, batch(), room)
+    assert room.count == 2
+
+
 async def test_slow_execution_ends_the_hurry() -> None:
     some, room = executions(ahead=2), Room()
     some.sent(1, batch(), room)

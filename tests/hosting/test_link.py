@@ -35,10 +35,10 @@ class RecordingTransport(asyncio.WriteTransport):
 class End:
     """One end of a link, and what came out of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, busy: bool = False) -> None:
         self.messages: Messages = []
         self.losses = 0
-        self.link = Link(self._message, self._loss)
+        self.link = Link(self._message, self._loss, lambda: busy)
 
     def _message(self, kind: int, header: Any, payload: memoryview) -> None:
         self.messages.append((kind, header, bytes(payload)))
@@ -47,8 +47,8 @@ class End:
         self.losses += 1
 
 
-def recording() -> tuple[Link, RecordingTransport]:
-    link, transport = End().link, RecordingTransport()
+def recording(*, busy: bool = False) -> tuple[Link, RecordingTransport]:
+    link, transport = End(busy=busy).link, RecordingTransport()
     link.connection_made(transport)
     return link, transport
 
@@ -59,6 +59,44 @@ async def connected() -> tuple[End, End]:
     for end, connection in zip(ends, socket.socketpair(), strict=True):
         await loop.create_unix_connection(lambda end=end: end.link, sock=connection)  # type: ignore[misc]
     return ends
+
+
+async def test_what_is_held_leaves_with_the_turn() -> None:
+    link, transport = recording()
+    link.hold(1, "held")
+    await asyncio.sleep(0)
+    assert transport.writes == [b"".join(encode(1, "held"))]
+
+
+async def test_what_is_held_for_a_busy_reader_leaves_with_what_is_sent_next() -> None:
+    link, transport = recording(busy=True)
+    link.hold(1, "held")
+    await asyncio.sleep(0)
+    assert transport.writes == []
+    link.send(1, "sent")
+    await asyncio.sleep(0)
+    assert transport.writes == [b"".join([*encode(1, "held"), *encode(1, "sent")])]
+    link.hold(1, "held again")
+    await asyncio.sleep(0)
+    assert len(transport.writes) == 1
+
+
+async def test_what_is_held_leaves_when_it_is_released() -> None:
+    link, transport = recording(busy=True)
+    link.release()
+    link.hold(1, "held")
+    await asyncio.sleep(0)
+    link.release()
+    await asyncio.sleep(0)
+    assert transport.writes == [b"".join(encode(1, "held"))]
+
+
+async def test_what_is_held_leaves_before_the_end() -> None:
+    link, transport = recording(busy=True)
+    link.hold(1, "held")
+    await asyncio.sleep(0)
+    link.close()
+    assert transport.writes == [b"".join(encode(1, "held"))]
 
 
 async def test_everything_of_one_turn_leaves_in_one_write() -> None:

@@ -38,6 +38,7 @@ class Execution:
         stub.begin(self._number)
         self._begun = time.monotonic_ns()
         self._finished = 0
+        self._waited = -stub.waited
         self._stub = stub
         self._name = name
         self._terms = terms
@@ -51,8 +52,12 @@ class Execution:
 
     @property
     def quick(self) -> bool:
-        """Whether it took so little time that its answers may wait for those of the next."""
-        return self._finished - self._begun <= _QUICK
+        """Whether it took so little time that its answers may wait for those of the next.
+
+        Time in which other models answered it does not count: the next will ask them too, and
+        what waits leaves together with what it asks.
+        """
+        return self._finished - self._begun - self._waited <= _QUICK
 
     def under_way(self) -> tuple[int, int, int, int]:
         """What `DONE` says of an execution that is under way, while others may begin."""
@@ -85,7 +90,9 @@ class Execution:
         again = self._rescheduled()
         headers, payload, failures = self._pack()
         self._finished = time.monotonic_ns()
-        header = (self._number, self._begun, self._started, self._finished, headers)
+        self._waited += self._stub.waited
+        times = self._begun, self._started, self._finished, self._waited
+        header = (self._number, *times, headers)
         return again + encode(Kind.EXECUTED, header, payload) + failures
 
     def failures(self) -> list[Buffer]:

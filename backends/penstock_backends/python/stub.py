@@ -112,6 +112,11 @@ class Stub:
             reply.cancelled = True
         return reply
 
+    @property
+    def waited(self) -> int:
+        """Nanoseconds that the process has waited for the server, in all."""
+        return self._link.waited
+
     def begin(self, number: int) -> None:
         """A batch is going to be executed."""
         self._out.begin(number)

@@ -42,6 +42,7 @@ class BlockingLink:
         self._sending = threading.Lock()
         self._held: list[Buffer] = []
         self._offered = self._written = 0
+        self.waited = 0  # nanoseconds that all waits have taken
         self._holding = threading.Event()
         self._watcher: threading.Thread | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -103,6 +104,9 @@ class BlockingLink:
     def wait(self, done: Callable[[], bool]) -> None:
         """Read messages until `done()`; raises `LinkClosedError` when there are no more."""
         with self._changed:
+            if done():
+                return
+            begun = time.monotonic_ns()
             while not done():
                 if self._held:
                     self.send_parts(())
@@ -112,6 +116,7 @@ class BlockingLink:
                     self._changed.wait()
                 else:
                     self._read(block=True)
+            self.waited += time.monotonic_ns() - begun
 
     def poll(self) -> None:
         """Handle the messages that are here already, without waiting."""

@@ -68,7 +68,7 @@ class Connection:
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
             Kind.FAILED: self._failed,
-            Kind.DONE: lambda header, _: self._executions.done(*header),
+            Kind.DONE: lambda header, _: self._done(header),
             Kind.EXECUTED: self._executed,
             Kind.HEALTH: self._told_health,
             Kind.METRICS: self._told_metrics,
@@ -121,7 +121,7 @@ class Connection:
             os.close(outputs)
         self._listen(memory)
         _, self._link = await self._loop.create_unix_connection(
-            lambda: Link(self._receive, lambda: _settle(self._lost, None)), sock=ours
+            lambda: Link(self._receive, lambda: _settle(self._lost, None), self._asking), sock=ours
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
 
@@ -163,8 +163,15 @@ class Connection:
     def _submit(self, batch: Sequence[Inference]) -> int:
         self._batches += 1
         headers, payload = self._requests.pack(batch)
-        self._send(Kind.EXECUTE, (self._batches, headers), payload)
+        assert self._link is not None
+        # While it waits for another model, word of what comes after would wake it for nothing.
+        say = self._link.hold if len(self._executions) else self._link.send
+        say(Kind.EXECUTE, (self._batches, headers), payload)
         return self._batches
+
+    def _asking(self) -> bool:
+        """Whether the process waits for an answer of another model."""
+        return bool(self._calls)
 
     def _late(self) -> None:
         """An execution has had its time: end the process, which is seen as any other end."""
@@ -282,8 +289,13 @@ class Connection:
 
     def _executed(self, header: Any, payload: memoryview) -> None:
         *done, answers = header
-        self._executions.done(*done)
+        self._done(done)
         self._requests.responses(answers, payload)
+
+    def _done(self, header: Sequence[Any]) -> None:
+        assert self._link is not None
+        self._link.release()
+        self._executions.done(*header)
 
     def _told_health(self, healthy: Any, _: memoryview) -> None:
         health, self._health = self._health, None

@@ -53,8 +53,13 @@ class Executions:
         self._on_room = on_room
         self._make_room()
 
-    def done(self, number: int, begun: int, input_end: int, output_start: int) -> None:
-        """The process has executed a batch; times are from `time.monotonic_ns`, which it shares."""
+    def done(
+        self, number: int, begun: int, input_end: int, output_start: int, waited: int = 0
+    ) -> None:
+        """The process has executed a batch; times are from `time.monotonic_ns`, which it shares.
+
+        So many nanoseconds of them it `waited` for other models that it had asked.
+        """
         batch = self._open.pop(number, None)
         if batch is None:
             return
@@ -70,7 +75,7 @@ class Executions:
         batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)
         self._watch()
         if self._serial:
-            self._resize(output_start - begun)
+            self._resize(output_start - begun - waited)
         self._make_room()
 
     def _resize(self, duration: int) -> None:

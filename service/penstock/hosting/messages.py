@@ -51,7 +51,7 @@ class Kind(IntEnum):
     RESPONSES = 31  # [(request id, response), ...]
     END = 14  # request id: no more responses
     ERROR = 15  # (request id, error code, message)
-    DONE = 16  # (batch id, compute start, input end, output start): the next batch may come
+    DONE = 16  # (batch id, compute start, input end, output start[, waited]): the next may come
     HEALTH = 17  # bool
     METRICS = 18  # {name: value}
     UNHEALTHY = 19  # message: the backend is beyond repair, the process ends
@@ -62,7 +62,7 @@ class Kind(IntEnum):
     CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
     METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
     REGION_MAPPED = 27  # number
-    EXECUTED = 26  # DONE's four values, then [(request id, response), ...]: both in one
+    EXECUTED = 26  # DONE's five values, then [(request id, response), ...]: both in one
     RESCHEDULE = 28  # request id: not done with; it shall come again under the same id
 
 

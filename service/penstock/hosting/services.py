@@ -81,6 +81,10 @@ class ServedCalls:
             Kind.METRIC: lambda header, _: self._metric(*header),
         }
 
+    def __len__(self) -> int:
+        """How many requests it waits for."""
+        return len(self._calls)
+
     def close(self) -> None:
         """The process is gone: nobody waits for the answers."""
         self._calls.close()

@@ -257,6 +257,29 @@ _BLOCKED_LOOP = (
 """
 )
 
+_ASKS_ON = (
+    _HEAD
+    + """
+    import threading
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            for request in requests:
+                if x_of(request)[0] > 0:
+                    threading.Thread(target=self.respond, args=(request,)).start()
+                else:
+                    self.respond(request)
+            return None
+
+        def respond(self, request):
+            x, sender = x_of(request), request.get_response_sender()
+            if x[0] > 0:
+                x = output(ask("gated", x, request_id="at last").exec())
+            sender.send(answer(x), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+)
+
 _AT_THE_WRONG_TIME = (
     _HEAD
     + """
@@ -301,5 +324,6 @@ MODELS = {
     "self_async": PythonModel(_coroutine(_ASYNC_SELF)),
     "self_three": PythonModel(_serial(_SELF), instances=3),
     "blocked_loop": PythonModel(_BLOCKED_LOOP, config=DECOUPLED),
+    "asks_on": PythonModel(_ASKS_ON, config=DECOUPLED),
     "at_the_wrong_time": PythonModel(_AT_THE_WRONG_TIME, outputs="TEXT:STRING[1]"),
 }

@@ -98,6 +98,16 @@ def test_work_that_comes_while_a_coroutine_blocks_is_done(client: Client, reposi
     assert [order.result()["Y"][0] for order in waiting] == [0, -1, -2, -3]
 
 
+def test_call_that_lasts_holds_up_no_later_request(client: Client, repository: Path) -> None:
+    gated = repository / "gated"
+    asking = client.stream("asks_on", {"X": floats(1)})
+    wait_until((gated / "at last.begun").exists)
+    later = [client.stream("asks_on", {"X": floats(-n)}) for n in range(50)]
+    assert [order.result()["Y"][0] for order in later] == [-n for n in range(50)]
+    (gated / "at last").touch()
+    assert asking.result()["Y"].tolist() == [1]
+
+
 # -- streams --------------------------------------------------------------------------------------
 
 
