@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,14 @@ _VALUE = st.one_of(
 )
 _ELEMENT = st.tuples(_SPACE, _VALUE, _SPACE).map("".join)
 
+_PIECE = st.one_of(
+    _ELEMENT,
+    st.sampled_from([",", ", ", " ,"]),
+    st.sampled_from([*'[]{}:"\\', '"data":[', '{"data": [1]}', '"x\\"data":[', '"\\"data":[']),
+    st.sampled_from(["-0", "01", "1.", "1e400", "NaN", "-Infinity", "nan", "0x1", "/**/", "\0"]),
+    st.sampled_from(['"\\ud800"', '"\\x"', '"\t"', "\ufeff", "\u00a0", "'a'"]),
+)
+
 
 def _text(data: str) -> str:
     return f'{{"id": "7", "inputs": [{{"name": "A", "data": [{data}], "shape": [1]}}], "b": null}}'
@@ -38,6 +47,21 @@ def _many(element: str) -> str:
 def test_slices_say_what_the_whole_says(elements: list[str], end: list[str]) -> None:
     text = _text(",".join([_many(",".join(elements)), *end]))
     assert decode_in_slices(text, dict) == json.loads(text)
+
+
+@given(
+    st.lists(_ELEMENT, min_size=1, max_size=4).map(",".join),
+    st.lists(st.tuples(st.integers(0, 99), _PIECE), max_size=3),
+)
+@settings(max_examples=1000, deadline=None)
+def test_slices_say_nothing_else_than_the_whole(data: str, pieces: list[tuple[int, str]]) -> None:
+    """Whatever is put between the words of a list."""
+    for place, piece in pieces:
+        places = [found.start() for found in re.finditer(r"\b|\s|,|$", data)]
+        at = places[place % len(places)]
+        data = data[:at] + piece + data[at:]
+    said = decode_in_slices(_text(data), list)
+    assert said is None or repr(said) == repr(json.loads(_text(data), object_pairs_hook=list))
 
 
 def test_every_list_of_data_has_its_place() -> None:
