@@ -83,6 +83,17 @@ def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
     assert (tmp_path / "errors").read_text() == ""
 
 
+def test_what_cannot_be_written_keeps_no_process_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    code = "import sys; from penstock.app import _end_process; print('x'); _end_process(None)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) == 0
+
+
 _SEQUENCES = """
 backend: "identity" max_batch_size: 4
 input { name: "X" data_type: TYPE_INT32 dims: 1 }

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from typing import NoReturn
 
 import uvloop
@@ -59,7 +59,8 @@ def _end_process(reason: BaseException | None) -> NoReturn:
     status = _refused(reason) if isinstance(reason, StartError) else 0
     logging.shutdown()
     for output in (sys.stdout, sys.stderr):
-        output.flush()
+        with suppress(OSError):  # somebody may have stopped to read it
+            output.flush()
     os._exit(status)
 
 
