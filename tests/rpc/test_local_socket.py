@@ -82,6 +82,18 @@ def test_the_file_of_another_server_stays(path: str) -> None:
     second.socket.close()
 
 
+def test_a_file_that_cannot_be_removed_keeps_no_server_from_its_end(tmp_path: Path) -> None:
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    server = LocalSocket(str(directory / "socket"), 8)
+    directory.rename(tmp_path / "elsewhere")
+    directory.touch()
+    try:
+        server.remove()
+    finally:
+        server.socket.close()
+
+
 def test_a_directory_that_a_stranger_has_locked_is_no_obstacle(path: str) -> None:
     directory = os.open(os.path.dirname(path), os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)

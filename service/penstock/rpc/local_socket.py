@@ -38,8 +38,11 @@ class LocalSocket:
             raise
 
     def remove(self) -> None:
-        """Remove the file, unless somebody has, or another server has put its own there."""
-        with _DirectoryLock(self._path), suppress(FileNotFoundError):
+        """Remove the file, unless somebody has, or another server has put its own there.
+
+        One that cannot be removed stays: the next server takes it over.
+        """
+        with _DirectoryLock(self._path), suppress(OSError):
             if _identity(self._path) == self._file:
                 os.unlink(self._path)
 
