@@ -42,6 +42,12 @@ async def test_process_that_dies_takes_its_folder_along(puppets: Puppets) -> Non
     assert Path(await puppets.report(instance, "tmp")).parent == folder.parent
 
 
+async def test_process_that_cannot_be_started_leaves_no_folder(puppets: Puppets) -> None:
+    with pytest.raises(FileNotFoundError):
+        await puppets.start(private_tmp=True, python="/nowhere/python")
+    assert list(puppets.reaper.folder().iterdir()) == []
+
+
 async def test_process_has_the_folder_of_all_unless_it_asks_for_one(puppets: Puppets) -> None:
     instance = await puppets.start()
     assert await puppets.report(instance, "tmp") == tempfile.gettempdir()

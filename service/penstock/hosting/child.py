@@ -71,6 +71,10 @@ class Child:
         except asyncio.CancelledError:
             await cls(await spawning, reaper, mark, folder).kill()
             raise
+        except OSError:  # such as a Python that is not there
+            if folder is not None:
+                folder.rmdir()
+            raise
 
     @property
     def pid(self) -> int:
