@@ -7,6 +7,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
@@ -22,6 +23,8 @@ from penstock_backends.python.let_go import LetGo
 from penstock_backends.python.linked_runtime import LinkedRuntime
 from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.worker import Worker
+
+_LEFT = b"a fork of a model's process has left the model's code, and is ended\n"
 
 
 class Stub:
@@ -69,7 +72,8 @@ class Stub:
     def end_fork(self) -> None:
         """If this is a fork, end it: it has left the model's code, and nothing else is its."""
         if self._cut:
-            os.write(2, b"a fork of a model's process has left the model's code, and is ended\n")
+            with suppress(OSError):  # the model may have closed it
+                os.write(2, _LEFT)
             os._exit(1)
 
     def next_work(self) -> tuple[int, Any, memoryview]:

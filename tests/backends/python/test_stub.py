@@ -56,5 +56,13 @@ def test_a_fork_that_has_left_the_models_code_is_ended(linked: Linked) -> None:
     linked.stub.end_fork()
 
 
+def test_a_fork_that_has_closed_its_output_is_ended_too(linked: Linked) -> None:
+    def leave() -> None:
+        os.close(2)
+        linked.stub.end_fork()
+
+    assert in_a_fork(linked, leave) == 1
+
+
 def test_a_fork_that_stays_in_the_models_code_goes_on(linked: Linked) -> None:
     assert in_a_fork(linked, lambda: None) == 9
