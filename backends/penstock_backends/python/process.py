@@ -18,6 +18,9 @@ from penstock.hosting.parent import die_with_parent
 from penstock.hosting.reap import kill_group
 from penstock_backends.python.stub import Stub
 
+_PATIENCE = 60.0
+"""Seconds in which a server has killed a process whose link is closed."""
+
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
     """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
@@ -41,8 +44,10 @@ def _end(server: int) -> None:
     """The link is closed: end, and take along what the model has started.
 
     If the server is still there, the model has closed the link. The server sees so, says so, and
-    kills this process, but not if that seems to have died by itself.
+    kills this process, but not if that seems to have died by itself. A server that died before
+    this process knew it looks like one that lives, so this waits for a time only.
     """
-    while os.getppid() == server:
+    end = time.monotonic() + _PATIENCE
+    while os.getppid() == server and time.monotonic() < end:
         time.sleep(0.1)
     kill_group(os.getpgrp())
