@@ -12,6 +12,7 @@ _FURTHER = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S+)")
 _OF_ITS_PLACE = re.compile(r"\s*(?:-e\b|--editable\b)|(?![^#]*://)[^#]*(?:/|\.whl\b)")
 _LOCAL_URL = "file://"
 _ARCHIVES = ".whl", ".gz", ".zip"
+_EXTRAS = re.compile(r"\[[^/]*$")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
@@ -46,12 +47,13 @@ def _collect(path: Path, directory: Path, texts: list[str], seen: set[Path]) -> 
 def _archives(line: str, directory: Path) -> Iterator[Path]:
     """The files with packages that a line names, itself or by their directory (`--find-links`)."""
     for word in re.split(r"[\s=;]+", _COMMENT.sub("", line)):
-        place = url2pathname(word.removeprefix(_LOCAL_URL).partition("#")[0])
+        place = url2pathname(_EXTRAS.sub("", word.removeprefix(_LOCAL_URL).partition("#")[0]))
         path = directory / place
         if os.path.isfile(path) and ("/" in place or path.suffix in _ARCHIVES):
             yield path
         elif os.path.isdir(path) and "/" in place:
-            yield from sorted(found for kind in _ARCHIVES for found in path.glob(f"*{kind}"))
+            found = (each for kind in _ARCHIVES for each in path.glob(f"*{kind}"))
+            yield from sorted(each for each in found if each.is_file())
 
 
 def _state(path: Path) -> str:

@@ -46,6 +46,7 @@ def test_files_that_it_names_belong_to_it(tmp_path: Path) -> None:
         "--find-links=wheels/",
         "-f ./wheels",
         "-r more.txt",
+        "./wheels/x-1.0.whl[more,most]",
         "x-1.0.whl",
     ],
 )
@@ -89,3 +90,9 @@ def test_what_looks_like_a_file_and_is_none_does_not_matter(tmp_path: Path) -> N
 
 def test_missing_file_is_left_to_pip(tmp_path: Path) -> None:
     assert written(tmp_path, "-r nowhere.txt") == "-r nowhere.txt"
+
+
+def test_a_link_to_no_package_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "x-1.0.whl").symlink_to(tmp_path / "nowhere")
+    assert "--find-links=wheels/" in written(tmp_path, "--find-links=wheels/")
