@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
+from penstock.hosting import reap
 from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
 from penstock.hosting.reaper import Reaper
 
@@ -120,6 +122,22 @@ def marked(mark: str) -> subprocess.Popen[bytes]:
     """A program that a model with this mark has started, in a session of its own."""
     environment = {**os.environ, VARIABLE: mark}
     return subprocess.Popen(["sleep", "600"], start_new_session=True, env=environment)
+
+
+@pytest.mark.parametrize("unseen", [1, 2, 3, 8])
+def test_what_is_becoming_another_program_is_killed(
+    monkeypatch: pytest.MonkeyPatch, unseen: int
+) -> None:
+    """For a moment nothing can be read of it."""
+    program, looks, contents = marked("moment"), itertools.count(1), reap._contents
+
+    def read(pid: int, name: str) -> bytes:
+        return b"" if pid == program.pid and next(looks) <= unseen else contents(pid, name)
+
+    monkeypatch.setattr(reap, "_contents", read)
+    kill_marked("moment")
+    program.terminate()  # which comes too late
+    assert program.wait(PATIENCE) == -signal.SIGKILL
 
 
 async def test_what_has_left_the_group_of_its_model_is_known_by_its_mark(group: int) -> None:

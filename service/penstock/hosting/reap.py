@@ -11,12 +11,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 VARIABLE = "PENSTOCK_MODEL_PROCESS"
 """Environment variable whose value, a mark, passes on to all that a model process starts."""
 
 _TRACKER = b"from multiprocessing.resource_tracker import main"
+
+_LOOKS, _PAUSE = 100, 0.001
+"""How often, and seconds after which, one looks again at what is becoming another program."""
 
 
 def kill_group(group: int) -> None:
@@ -63,11 +67,28 @@ def _marked(text: bytes) -> set[int]:
 
 def _environment(pid: int) -> bytes:
     """Empty for processes that have ended, and for those of others."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return b"\0" + file.read()
-    except OSError:
-        return b""
+    with suppress(OSError):
+        for _ in range(_LOOKS):
+            if found := _contents(pid, "environ"):
+                return b"\0" + found
+            begins = _begins(pid)
+            time.sleep(_PAUSE)
+            if not begins:
+                return b"\0" + _contents(pid, "environ")  # it may have begun meanwhile
+    return b""
+
+
+def _begins(pid: int) -> bool:
+    """Whether it is becoming another program in this moment, and has no environment as yet.
+
+    Raises `OSError` for what is none: what runs in the kernel, and what has ended.
+    """
+    return bool(os.readlink(f"/proc/{pid}/exe")) and not _contents(pid, "cmdline")
+
+
+def _contents(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
 
 
 def _pids() -> list[int]:
@@ -101,8 +122,7 @@ def _group_of(pid: int) -> int | None:
 
 def _is_tracker(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return _TRACKER in file.read()
+        return _TRACKER in _contents(pid, "cmdline")
     except OSError:
         return False
 
