@@ -62,6 +62,16 @@ def test_time_of_waiting_counts_only_where_there_is_something_to_wait_for(ends: 
     assert ends.link.waited > 0
 
 
+def test_time_of_waiting_is_that_of_the_thread_that_executes(ends: Ends) -> None:
+    """What other threads wait for keeps nobody from executing."""
+    waiting = threading.Thread(target=ends.link.wait, args=(lambda: bool(ends.messages),))
+    waiting.start()
+    ends.say(1, "awaited")
+    waiting.join()
+    assert ends.messages
+    assert ends.link.waited == 0
+
+
 def test_polling_reads_what_is_there_and_does_not_wait(ends: Ends) -> None:
     ends.link.poll()
     assert ends.messages == []

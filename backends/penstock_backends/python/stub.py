@@ -118,7 +118,7 @@ class Stub:
 
     @property
     def waited(self) -> int:
-        """Nanoseconds that the process has waited for the server, in all."""
+        """Nanoseconds that the main thread has waited for the server, in all."""
         return self._link.waited
 
     def begin(self, number: int) -> None:

@@ -42,7 +42,8 @@ class BlockingLink:
         self._sending = threading.Lock()
         self._held: list[Buffer] = []
         self._offered = self._written = 0
-        self.waited = 0  # nanoseconds that all waits have taken
+        self.waited = 0  # nanoseconds that the thread which made this has waited
+        self._owner = threading.get_ident()
         self._holding = threading.Event()
         self._watcher: threading.Thread | None = None
         self._changed = threading.Condition(threading.RLock())
@@ -116,7 +117,8 @@ class BlockingLink:
                     self._changed.wait()
                 else:
                     self._read(block=True)
-            self.waited += time.monotonic_ns() - begun
+            if threading.get_ident() == self._owner:
+                self.waited += time.monotonic_ns() - begun
 
     def poll(self) -> None:
         """Handle the messages that are here already, without waiting."""
