@@ -75,9 +75,10 @@ def test_responses_go_to_the_requests_by_their_place(begin: Begin) -> None:
 def test_times_of_the_batch_come_with_its_answers(begin: Begin) -> None:
     execution = begin(request(1))
     execution.take([response(1)])
-    ((_, (number, begun, started, finished, _), _),) = messages(execution.finish())
+    ((_, (number, begun, started, finished, waited, _), _),) = messages(execution.finish())
     assert number == BATCH
     assert begun <= started <= finished
+    assert waited == 0
 
 
 def test_batch_under_way_is_told_with_its_number(begin: Begin) -> None:
