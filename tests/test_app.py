@@ -94,6 +94,17 @@ def test_what_cannot_be_written_keeps_no_process_from_its_end(
     assert process.wait(60) == 0
 
 
+def test_the_server_starts_without_standard_files(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={tmp_path}/models"]
+    command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0", f"--log-file={log}"]
+    server = subprocess.Popen(["/bin/sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *command])
+    wait_until(lambda: log.exists() and "Started HTTPService" in log.read_text())
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(40) == 0
+
+
 _SEQUENCES = """
 backend: "identity" max_batch_size: 4
 input { name: "X" data_type: TYPE_INT32 dims: 1 }

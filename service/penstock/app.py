@@ -28,12 +28,13 @@ from penstock.opening import (
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.start_tables import show_backends, show_models
 from penstock.startup import StartError, check_ports, check_repository, open_log
-from penstock.telemetry.console import say
+from penstock.telemetry.console import open_missing, say
 from penstock.telemetry.metrics import OwnNames
 
 
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; the process's exit status."""
+    open_missing()
     tune_allocator()
     try:
         open_log(settings.logging)
