@@ -15,6 +15,11 @@ from penstock.gateway.json_text import LARGE, parse
 
 _MANY = 300_000  # characters, which is more than one slice
 
+
+def _list(elements: list[str]) -> str:
+    return f"[{','.join(elements)}]"
+
+
 _SPACE = st.text(" \t\r\n", max_size=2)
 _VALUE = st.one_of(
     st.sampled_from(["true", "false", "null"]),
@@ -23,7 +28,11 @@ _VALUE = st.one_of(
     st.text().map(json.dumps),
     st.text('",[]{}:\\').map(json.dumps),
 )
-_ELEMENT = st.tuples(_SPACE, _VALUE, _SPACE).map("".join)
+_LEAF = st.tuples(_SPACE, _VALUE, _SPACE).map("".join)
+_ELEMENT = st.recursive(
+    _LEAF,
+    lambda inner: st.tuples(_SPACE, st.lists(inner, max_size=3).map(_list), _SPACE).map("".join),
+)
 
 _PIECE = st.one_of(
     _ELEMENT,
@@ -64,6 +73,13 @@ def test_slices_say_nothing_else_than_the_whole(data: str, pieces: list[tuple[in
     assert said is None or repr(said) == repr(json.loads(_text(data), object_pairs_hook=list))
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3, 8])
+def test_lists_longer_than_a_slice_are_decoded_within_others(depth: int) -> None:
+    row = "[" * depth + _many('1, "[\\"]"') + "]" * depth
+    text = _text(f" {row} , [7], {row}")
+    assert decode_in_slices(text, dict) == json.loads(text)
+
+
 def test_every_list_of_data_has_its_place() -> None:
     first, second = _many("1"), _many('"\\"data\\": [1]"')
     text = f'[{{"data": [{first}]}}, "data", {{"data" : [{second}], "data": [2]}}, {{"data": 3}}]'
@@ -77,11 +93,12 @@ def test_every_list_of_data_has_its_place() -> None:
     [
         *(
             f"{_many('1')}{end}"
-            for end in (",", ", ", ",,2", ", ,2", " 2", "]", ",x", ',"', ",[2]")
+            for end in (",", ", ", ",,2", ", ,2", " 2", "]", ",x", ',"', ",[2", ",[2,]", ",{}")
         ),
         f",{_many('1')}",
         f" ,{_many('1')}",
-        _many("[1]"),
+        *(f"[{_many('1')}]{end}" for end in (",", ", ", " 2", "[1]", "]", ',"x')),
+        f"[{_many('1')}",
         "1" * _MANY,
         "",
     ],

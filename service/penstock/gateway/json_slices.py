@@ -18,9 +18,20 @@ _SLICE = 1 << 18
 Pairs = list[tuple[str, Any]]
 
 _STRING = r'\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+'
+
+
+def _list_within(levels: int) -> str:
+    """A list that closes what it opens, with lists of so many levels in it."""
+    inner = f"|{_list_within(levels - 1)}" if levels else ""
+    return rf'\[(?:{_STRING}|[^"\[\]{{}}]++{inner})*+\]'
+
+
 _DATA = re.compile(r'"data"\s*:\s*\[')
-_ELEMENTS = re.compile(rf'(?:(?:{_STRING}|[^"\[\]{{}},]++),)+', re.DOTALL)
-_LAST = re.compile(rf'(?:{_STRING}|[^"\[\]{{}},]++)\]', re.DOTALL)
+_VALUE = rf'(?:{_STRING}|[^"\[\]{{}},]++|\s*+{_list_within(3)}\s*+)'
+_ELEMENTS = re.compile(rf"(?:{_VALUE},)+", re.DOTALL)
+_LAST = re.compile(rf"{_VALUE}\]", re.DOTALL)
+_OPEN = re.compile(r"\s*+\[")
+_NEXT = re.compile(r"\s*+([,\]])")
 
 
 class _UnusualError(Exception):
@@ -55,16 +66,23 @@ def _put_back(value: Any, lists: dict[str, list[Any]]) -> Any:
 
 
 def _decode_list(text: str, at: int) -> tuple[list[Any], int]:
-    """The list of plain values that begins at `at`, and where it ends."""
+    """The list that begins at `at`, of plain values and lists, and where it ends."""
     values: list[Any] = []
-    while found := _ELEMENTS.match(text, at, at + _SLICE):
-        values += _decode_part(text[at : found.end() - 1])
-        at = found.end()
-    last = _LAST.match(text, at, at + _SLICE)
-    if last is None:
-        raise _UnusualError
-    values += _decode_part(text[at : last.end() - 1])
-    return values, last.end()
+    while True:
+        end = at + _SLICE
+        if found := _ELEMENTS.match(text, at, end) or _LAST.match(text, at, end):
+            at = found.end()
+            values += _decode_part(text[found.start() : at - 1])
+        elif opened := _OPEN.match(text, at):  # a list too long for one slice
+            inner, at = _decode_list(text, opened.end())
+            values.append(inner)
+            if not (found := _NEXT.match(text, at)):
+                raise _UnusualError
+            at = found.end()
+        else:
+            raise _UnusualError
+        if text[at - 1] == "]":
+            return values, at
 
 
 def _decode_part(text: str) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -118,9 +117,11 @@ def _elements(flat: Array) -> list[Any]:
 
 
 def _flatten(data: list[Any]) -> list[Any]:
-    while list in (kinds := _types(data)):
-        lists = data if len(kinds) == 1 else [x if type(x) is list else [x] for x in data]
-        data = list(chain.from_iterable(lists))
+    while list in _types(data):
+        flat: list[Any] = []
+        for element in data:
+            flat += element if type(element) is list else (element,)
+        data = flat
     return data
 
 
