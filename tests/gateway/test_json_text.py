@@ -90,6 +90,11 @@ def test_escaped_backslash_before_u_is_no_surrogate() -> None:
     assert parse(rb'["\\ud800","\ud83d\ude00"]') == ["\\ud800", "\N{GRINNING FACE}"]
 
 
+def test_half_a_character_is_found_behind_escaped_backslashes() -> None:
+    with pytest.raises(InternalError, match=r"invalid\. at 11$"):
+        parse(rb'["\\ud800\\\ud800"]')
+
+
 def test_integer_of_thousands_of_digits_is_refused() -> None:
     with pytest.raises(InternalError, match="Number too big"):
         parse(b"[" + b"1" * 5000 + b"]")

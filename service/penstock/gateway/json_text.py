@@ -30,9 +30,8 @@ LARGE = 1 << 19
 _PART = 1 << 16
 _BLOCK = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-_LONE_SURROGATE = re.compile(
-    r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-)
+# It begins with what can be searched quickly: text that is full of escapes is long.
+_LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 
 _STEP = np.zeros(256, np.int8)
 _STEP[[ord("["), ord("{")]] = 1
@@ -79,9 +78,23 @@ def parse(data: bytes) -> Any:
     value = decode_in_slices(text, _first_wins) if len(data) >= LARGE else None
     if value is None or _has_infinity(value):
         value = _whole(text)
-    if "\\u" in text and (found := _LONE_SURROGATE.search(text)):
-        raise surrogate_error(text, found.start(1))
+    if (at := _lone_surrogate(text)) is not None:
+        raise surrogate_error(text, at)
     return value
+
+
+def _lone_surrogate(text: str) -> int | None:
+    """Where the first half of a character is escaped without the second."""
+    places = (found.start() for found in _LONE_SURROGATE.finditer(text))
+    return next((at for at in places if not _is_escaped(text, at)), None)
+
+
+def _is_escaped(text: str, at: int) -> bool:
+    """Whether the backslash there stands for itself, after another one."""
+    start = at
+    while start and text[start - 1] == "\\":
+        start -= 1
+    return (at - start) % 2 == 1
 
 
 def _whole(text: str) -> Any:
