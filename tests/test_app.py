@@ -75,11 +75,14 @@ def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
     with (tmp_path / "errors").open("wb") as errors:
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
     assert server.stdout is not None
-    while b"Started HTTPService" not in server.stdout.readline():
-        pass
-    server.stdout.close()
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(40) == 0
+    try:
+        assert any(b"Started HTTPService" in line for line in server.stdout)
+        server.stdout.close()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(40) == 0
+    finally:
+        server.kill()
+        server.wait()
     assert (tmp_path / "errors").read_text() == ""
 
 

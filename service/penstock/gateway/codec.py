@@ -65,7 +65,7 @@ async def read_request(
     Only the loop's thread knows that memory. Where its name is written in an unusual way, so that
     it is not seen here, it counts as unknown.
     """
-    if header_length < LARGE or b"shared_memory_region" in body[:header_length]:
+    if header_length < LARGE or body.find(b"shared_memory_region", 0, header_length) >= 0:
         return decode_request(model, version, body, header_length, limit, regions)
     return await asyncio.to_thread(decode_request, model, version, body, header_length, limit)
 
