@@ -14,7 +14,7 @@ from penstock.cli import usage
 from penstock.cli.getopt import OptionError
 from penstock.cli.missing import refuse_missing
 from penstock.cli.reading import HelpRequested, UsageError, read
-from penstock.contradictions import SettingsError
+from penstock.settings.rules import SettingsError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

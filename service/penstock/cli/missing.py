@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.reading import default
-from penstock.contradictions import SettingsError
 from penstock.settings import Settings
+from penstock.settings.rules import SettingsError
 
 
 @dataclass(frozen=True, slots=True)

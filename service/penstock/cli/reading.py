@@ -10,8 +10,8 @@ from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
 from penstock.cli.values import ValueRefused
-from penstock.contradictions import SettingsError
 from penstock.settings import Settings
+from penstock.settings.rules import SettingsError
 
 Part = TypeVar("Part")
 Warn = Callable[[str], None]

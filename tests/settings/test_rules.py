@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.contradictions import SettingsError
 from penstock.settings import (
     CacheSettings,
     GrpcSettings,
@@ -16,6 +15,7 @@ from penstock.settings import (
     Settings,
     VertexSettings,
 )
+from penstock.settings.rules import SettingsError
 
 MODELS = RepositorySettings(paths=("models",))
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from penstock.contradictions import check
 from penstock.core.measurement import Measurement
+from penstock.settings.rules import check
 
 
 class ModelControlMode(StrEnum):

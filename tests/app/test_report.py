@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.app.report import show_backends
 from penstock.settings import RepositorySettings, Settings
-from penstock.start_tables import show_backends
 
 SETTINGS = Settings(repository=RepositorySettings(paths=("models",)))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.app.preflight import StartError, check_ports, check_repository
 from penstock.settings import (
     GrpcSettings,
     HttpSettings,
@@ -13,7 +14,6 @@ from penstock.settings import (
     RepositorySettings,
     Settings,
 )
-from penstock.startup import StartError, check_ports, check_repository
 
 
 def refusal(path: Path | str) -> str:

@@ -13,21 +13,16 @@ from typing import NoReturn
 
 import uvloop
 
+from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
+from penstock.app.endpoints import open_frontends
+from penstock.app.preflight import StartError, check_ports, check_repository, open_log
+from penstock.app.report import show_backends, show_models
 from penstock.core.allocator import tune_allocator
 from penstock.core.countdown import Countdown
 from penstock.core.custom_metrics import CustomMetrics
-from penstock.frontends import open_frontends
 from penstock.models.polling import RepositoryPoller
 from penstock.models.server import InferenceServer
-from penstock.opening import (
-    ExitTimeoutError,
-    open_repository,
-    open_response_cache,
-    open_server,
-)
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
-from penstock.start_tables import show_backends, show_models
-from penstock.startup import StartError, check_ports, check_repository, open_log
 from penstock.telemetry.console import open_missing, say
 from penstock.telemetry.metrics import OwnNames
 

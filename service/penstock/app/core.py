@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from penstock import __version__
+from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.opening import open_cache
 from penstock.core.countdown import Countdown
@@ -31,7 +32,6 @@ from penstock.settings import (
     Settings,
     TraceSettings,
 )
-from penstock.startup import StartError
 from penstock.telemetry.logging import ServerLog
 
 

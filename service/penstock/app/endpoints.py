@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.core.countdown import Countdown
 from penstock.core.custom_metrics import CustomMetrics
@@ -13,7 +14,6 @@ from penstock.gateway.server import open_gateway, open_metrics
 from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
 from penstock.settings import Settings
-from penstock.startup import StartError
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 
