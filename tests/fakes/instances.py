@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from fakes.values import answer, model_config
 from penstock.core.callers import Caller
 from penstock.core.config import ModelConfig
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.model import Model
 from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler

@@ -10,8 +10,8 @@ from typing import Any
 
 from fakes.instances import FakeInstance
 from fakes.values import model_config
-from penstock.core.statistics import Statistics
 from penstock.hosting.reaper import Reaper
+from penstock.inflight.statistics import Statistics
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.origin import origin_of

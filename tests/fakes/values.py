@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 
 
 def make_request(id: str = "", rows: int = 1, width: int = 1, **fields: Any) -> InferenceRequest:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.serving import FakeServer
 from penstock.core.errors import UnavailableError
-from penstock.core.statistics import Duration, ResponseStatistics, Statistics
+from penstock.inflight.statistics import Duration, ResponseStatistics, Statistics
 from penstock.models.views import ModelStatistics
 
 _HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]

@@ -13,10 +13,10 @@ from gateway.serving import LOCAL, FakeServer
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.countdown import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
+from penstock.inflight.statistics import Statistics
 from penstock.models.views import ModelIndexEntry, ModelStatistics
 
 http = pytest.importorskip("tritonclient.http", exc_type=ImportError)

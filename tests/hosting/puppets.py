@@ -14,13 +14,13 @@ import penstock
 from fakes import execute
 from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelConfig
-from penstock.core.inference import Inference
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import Tensor
 from penstock.hosting.process import ProcessInstance, ProcessSpec
 from penstock.hosting.reaper import Reaper
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 
 PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
 MODEL = "puppet"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fakes import in_virtual_time
 from penstock.core.callers import Call, Caller, Wait
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Statistics
 from penstock.hosting.executions import Executions
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 
 QUICK, SLOW = 100_000, 10_000_000
 """Nanoseconds of executions that do, and do not, let the next batch come early."""

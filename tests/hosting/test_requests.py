@@ -8,11 +8,11 @@ import pytest
 
 from fakes import make_inference, make_response, turns
 from penstock.core.errors import UnavailableError
-from penstock.core.inference import Inference
 from penstock.hosting.arena import create
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_response
 from penstock.hosting.requests import OpenRequests
+from penstock.inflight.inference import Inference
 
 _NOTHING = memoryview(b"")
 

@@ -11,10 +11,8 @@ import pytest
 
 from penstock.core.callers import Call, Caller, Wait
 from penstock.core.errors import InvalidRequestError, NotFoundError, UnsupportedError
-from penstock.core.inference import Inference
 from penstock.core.relay import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.core.window import WINDOW
@@ -22,6 +20,8 @@ from penstock.hosting.arena import create
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_request, unpack_response
 from penstock.hosting.services import ServedCalls
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 
 Said = tuple[Kind, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.core.config import config_from_json
-from penstock.core.latencies import SummarizedStatistics
 from penstock.core.measurement import Measurement
+from penstock.inflight.latencies import SummarizedStatistics
 from penstock.models.measured import FIRST_RESPONSE, statistics_of
 
 HISTOGRAMS = Measurement(histogram_latencies=True)

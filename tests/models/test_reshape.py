@@ -13,8 +13,8 @@ from penstock.core.backend import InstanceContext
 from penstock.core.config import ModelInput, ModelOutput, TensorReshape
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.statistics import Statistics
 from penstock.models.instance import ThreadInstance
 from penstock.models.model import Model
 from penstock.models.reshape import Reshape, request_reshape, response_reshape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.statistics import ResponseStatistics, Statistics
+from penstock.inflight.statistics import ResponseStatistics, Statistics
 from penstock.models.views import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.statistics import encode_statistics

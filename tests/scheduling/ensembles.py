@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import InferenceError
-from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import ComputeTimes, Inference
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling.ensemble import EnsembleScheduler
 from penstock.scheduling.ensemble_plan import EnsemblePlan, Link, Step
 

@@ -13,10 +13,10 @@ from penstock.caching import CacheStatistics, Found
 from penstock.caching.key import CacheKeys
 from penstock.caching.local import LocalCache
 from penstock.core.errors import InferenceError, RejectedError, UnavailableError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling.cached import CachedScheduler
 
 

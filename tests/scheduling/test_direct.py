@@ -11,8 +11,8 @@ import pytest
 
 from fakes import FakeInstance, answer, make_inference, marks, turns
 from penstock.core.errors import UnavailableError
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling.direct import DirectScheduler
 
 

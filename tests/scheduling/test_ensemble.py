@@ -15,7 +15,7 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.core.request import InferenceResponse
-from penstock.core.statistics import FailureReason
+from penstock.inflight.statistics import FailureReason
 from penstock.scheduling.ensemble import EnsembleScheduler
 from scheduling.ensembles import CHAIN, Asked, FakeModel, ask, plan, step, tensor, values
 

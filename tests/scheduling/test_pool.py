@@ -9,7 +9,7 @@ import pytest
 
 from fakes import FakeInstance, make_inference, marks, turns
 from penstock.core.errors import InternalError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling.pool import InstancePool
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fakes import in_virtual_time, make_inference, make_response, marks, turns
 from penstock.core.errors import InternalError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling.response_order import ResponseOrder
 
 pytestmark = pytest.mark.contract("D-08")

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.caching.local import LocalCache
-from penstock.core.statistics import Duration, FailureReason, Statistics
+from penstock.inflight.statistics import Duration, FailureReason, Statistics
 from penstock.models.views import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.exposition import render
-from penstock.core.statistics import QUEUE_BOUNDS, Statistics
+from penstock.inflight.statistics import QUEUE_BOUNDS, Statistics
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.queue_metrics import queue_families
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from starlette.requests import Request
 
-from penstock.core.header_forward import header_forward
 from penstock.core.request import InferenceRequest
+from penstock.header_forward import header_forward
 
 HEADER_NAMES = "penstock.header_names"
 """Where the scope holds the names of headers as they were sent; in its `headers` they are lower."""

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from penstock.core.config import config_to_json
-from penstock.core.statistics import Duration
 from penstock.gateway.replies import PLAIN, error_reply, json_reply, reply
 from penstock.gateway.router import Target
+from penstock.inflight.statistics import Duration
 from penstock.models.server import InferenceServer
 from penstock.models.views import ModelStatistics, TensorMetadata
 

@@ -15,7 +15,6 @@ from penstock.core.backend import InstanceContext
 from penstock.core.callers import Caller
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
-from penstock.core.inference import Inference
 from penstock.hosting.arena import create
 from penstock.hosting.child import Child, ProcessSpec
 from penstock.hosting.executions import Executions
@@ -26,6 +25,7 @@ from penstock.hosting.messages import Kind
 from penstock.hosting.reaper import Reaper
 from penstock.hosting.requests import OpenRequests
 from penstock.hosting.services import ModelServices, ServedCalls
+from penstock.inflight.inference import Inference
 
 logger = logging.getLogger(__name__)
 

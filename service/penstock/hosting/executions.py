@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from math import inf
 
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 
 _AHEAD = 300_000
 """Nanoseconds of executions that a process may have waiting; waking it costs as much as some."""

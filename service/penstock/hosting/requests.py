@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from penstock.core.errors import InferenceError, error_from_code
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Buffer
 from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_request, unpack_next_response, unpack_response
 from penstock.hosting.outlet import Send
+from penstock.inflight.inference import Inference
 
 
 class OpenRequests:

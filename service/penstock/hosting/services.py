@@ -16,13 +16,13 @@ from penstock.core.errors import (
     as_inference_error,
     call_refused,
 )
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, unpack_request
 from penstock.hosting.outlet import Outlets, Send, Wording
+from penstock.inflight.inference import Inference
 
 _WORDING = Wording(Kind.CALL_END, Kind.CALL_ERROR)
 

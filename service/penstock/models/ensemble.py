@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 
 from penstock.core.config import EnsembleStep, ModelConfig
-from penstock.core.inference import Inference
 from penstock.core.request import ANY_VERSION
+from penstock.inflight.inference import Inference
 from penstock.models.model import Model
 from penstock.models.validation.composition import Parts
 from penstock.scheduling.ensemble import EnsembleScheduler

@@ -14,12 +14,12 @@ from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.callers import Caller
-from penstock.core.inference import Inference, answered
 from penstock.core.placement import Placement
 from penstock.core.relay import deliver, outcomes_of
 from penstock.core.request import InferenceResponse
-from penstock.core.steps import begin
 from penstock.core.stream import ResponseStream
+from penstock.inflight.eager_start import begin
+from penstock.inflight.inference import Inference, answered
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from penstock.core.callers import Caller
 from penstock.core.config import RateLimiter as RateLimiterConfig
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.models.model import ModelInstance
 from penstock.scheduling.rate_limiter import RateLimiter, Resource, Turn
 

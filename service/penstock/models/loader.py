@@ -14,8 +14,8 @@ from penstock.core.config import ModelConfig
 from penstock.core.measurement import Measurement
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
-from penstock.core.statistics import Statistics
 from penstock.hosting.reaper import Reaper
+from penstock.inflight.statistics import Statistics
 from penstock.models.backends import FoundBackend, backend_of
 from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.gpu_memory import check_gpu_memory

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from penstock.core.config import ModelConfig
 from penstock.core.histogram import Histogram
-from penstock.core.latencies import SummarizedStatistics
 from penstock.core.measurement import Measurement
-from penstock.core.statistics import Statistics
+from penstock.inflight.latencies import SummarizedStatistics
+from penstock.inflight.statistics import Statistics
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 BOUNDS = (100.0, 500.0, 2000.0, 5000.0)

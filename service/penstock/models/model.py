@@ -7,25 +7,25 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.core.callers import Caller
-from penstock.core.classification import Classifier
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.deadlines import Deadlines
 from penstock.core.errors import (
     InferenceError,
     RejectedError,
     UnavailableError,
     queue_full,
 )
-from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Statistics
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
+from penstock.inflight.deadlines import Deadlines
+from penstock.inflight.inference import ComputeTimes, Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.admission import Admission
 from penstock.models.calls import Calls
 from penstock.models.origin import Origin
 from penstock.models.reshape import request_reshape, response_reshape
 from penstock.models.scratch import ScratchFolder
+from penstock.models.serving.classification import Classifier
 from penstock.models.views import Gauge, ModelStatistics, TensorMetadata
 from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
 

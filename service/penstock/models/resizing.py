@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.model import Model, ModelInstance
 from penstock.models.origin import Origin
 from penstock.scheduling import SequenceScheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.statistics import Statistics
+from penstock.inflight.statistics import Statistics
 
 EXTENSIONS = (
     "classification",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from penstock.core.errors import UnavailableError
-from penstock.core.header_forward import HeaderForward
+from penstock.header_forward import HeaderForward
 from penstock.models.server import InferenceServer
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage

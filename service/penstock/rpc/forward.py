@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.core.header_forward import HeaderForward
+from penstock.header_forward import HeaderForward
 from penstock.rpc.context import RpcContext
 
 _NONE: Mapping[str, str] = {}

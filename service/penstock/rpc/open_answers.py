@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 
 from penstock.core.errors import DeadlineExceededError, InferenceError
-from penstock.core.header_forward import HeaderForward
+from penstock.header_forward import HeaderForward
 from penstock.models.server import InferenceServer
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext

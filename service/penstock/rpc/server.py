@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from penstock.core.countdown import Countdown
-from penstock.core.header_forward import header_forward
+from penstock.header_forward import header_forward
 from penstock.models.server import InferenceServer
 from penstock.rpc.channelz import ChannelzServicer
 from penstock.rpc.connections import Directory

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
-from penstock.core.header_forward import HeaderForward
+from penstock.header_forward import HeaderForward
 from penstock.models.config_file import config_to_message
 from penstock.models.server import InferenceServer
 from penstock.models.views import TensorMetadata

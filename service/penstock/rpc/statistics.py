@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.statistics import Duration
+from penstock.inflight.statistics import Duration
 from penstock.models.views import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 
 
 class Instance(Protocol):

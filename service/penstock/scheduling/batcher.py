@@ -10,7 +10,7 @@ from functools import partial
 from math import inf
 
 from penstock.core.errors import InferenceError, RejectedError, queue_full
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.compatibility import length

@@ -10,8 +10,8 @@ from functools import partial
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys, hashed_bytes
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
+from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 
 _LARGE = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.pool import InstancePool
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling.ensemble_limit import StepLimit
 from penstock.scheduling.ensemble_plan import EnsemblePlan
 from penstock.scheduling.ensemble_run import EnsembleRun

@@ -11,9 +11,9 @@ from penstock.core.errors import (
     RejectedError,
     UnavailableError,
 )
-from penstock.core.inference import ComputeTimes, Inference
 from penstock.core.request import InferenceResponse
-from penstock.core.statistics import FailureReason
+from penstock.inflight.inference import ComputeTimes, Inference
+from penstock.inflight.statistics import FailureReason
 
 
 class EnsembleAnswer:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference
 from penstock.scheduling.ensemble_answer import EnsembleAnswer
 from penstock.scheduling.ensemble_call import StepCall, Strand
 from penstock.scheduling.ensemble_sequence import SequenceMark

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.inference import ComputeTimes
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import ComputeTimes
 from penstock.scheduling.ensemble_limit import StepLimit
 from penstock.scheduling.ensemble_plan import Demand, EnsemblePlan, Step
 from penstock.scheduling.ensemble_sequence import SequenceMark

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.core.errors import as_inference_error
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
 
 

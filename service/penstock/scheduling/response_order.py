@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 
 
 class ResponseOrder:

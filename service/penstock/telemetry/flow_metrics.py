@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from penstock.core.exposition import Family, MetricKind, Series
-from penstock.core.statistics import Phase
+from penstock.inflight.statistics import Phase
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from penstock.core.exposition import Family, MetricKind, Series
-from penstock.core.latencies import SummarizedDuration
 from penstock.core.measurement import Quantile
-from penstock.core.statistics import Duration, Statistics
+from penstock.inflight.latencies import SummarizedDuration
+from penstock.inflight.statistics import Duration, Statistics
 from penstock.models.measured import FIRST_RESPONSE
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels

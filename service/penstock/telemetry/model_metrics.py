@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.core.exposition import Family, MetricKind, Series
-from penstock.core.statistics import FailureReason, Statistics
+from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

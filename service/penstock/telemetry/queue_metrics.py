@@ -10,7 +10,7 @@ from itertools import accumulate
 from math import inf
 
 from penstock.core.exposition import Family, MetricKind, Series
-from penstock.core.statistics import QUEUE_BOUNDS
+from penstock.inflight.statistics import QUEUE_BOUNDS
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

@@ -12,8 +12,8 @@ import pytest
 from fakes import Script, execute, make_inference, marks, model_config
 from penstock.core.backend import Backend, InstanceContext
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.instance import ThreadInstance
 
 

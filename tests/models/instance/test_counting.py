@@ -8,7 +8,7 @@ import pytest
 
 from fakes import Script, Tokens, execute, make_inference, marks
 from models.instance.executions import executed, failure, started
-from penstock.core.statistics import Duration, FailureReason, Statistics
+from penstock.inflight.statistics import Duration, FailureReason, Statistics
 
 
 async def test_an_execution_is_counted_by_its_rows() -> None:

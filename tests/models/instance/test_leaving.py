@@ -6,9 +6,9 @@ import asyncio
 
 from fakes import Script, Tokens, execute, make_inference, marks, turns
 from models.instance.executions import started
-from penstock.core.inference import Inference
-from penstock.core.statistics import FailureReason, Statistics
 from penstock.core.stream import ResponseStream
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import FailureReason, Statistics
 
 
 async def _leave_while_executing(script: Script, inference: Inference) -> None:

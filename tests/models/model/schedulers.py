@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.core.errors import InferenceError, InvalidRequestError, RejectedError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 
 
 class Full:

@@ -18,7 +18,7 @@ from penstock.core.config import (
 )
 from penstock.core.errors import InvalidRequestError, UnsupportedError
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Statistics
+from penstock.inflight.statistics import Statistics
 from penstock.models.model import Model
 from penstock.scheduling.direct import DirectScheduler
 

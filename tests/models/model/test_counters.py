@@ -25,8 +25,8 @@ from penstock.core.backend import InstanceContext
 from penstock.core.config import DynamicBatching
 from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Duration, Statistics
 from penstock.core.stream import ResponseStream
+from penstock.inflight.statistics import Duration, Statistics
 from penstock.models.instance import ThreadInstance
 from penstock.models.model import Model
 from penstock.scheduling import Scheduler

@@ -19,7 +19,7 @@ from fakes import (
 )
 from models.model.schedulers import Refusing
 from penstock.core.errors import DeadlineExceededError, InvalidRequestError
-from penstock.core.statistics import FailureReason, Phase, Statistics
+from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.models.model import Model
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings

@@ -12,8 +12,8 @@ from models.model.schedulers import Full
 from penstock.core.config import ModelInput
 from penstock.core.errors import InvalidRequestError, RejectedError, UnavailableError
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import FailureReason, Statistics
 from penstock.core.tensor import DataType
+from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.models.model import Model
 from penstock.models.views import Gauge, TensorMetadata
 from penstock.scheduling import Scheduler

@@ -9,9 +9,9 @@ import pytest
 
 from fakes import FakeInstance, make_request, make_response, turns
 from penstock.core.errors import ModelLoadError, UnavailableError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.warmup import Sample, warm_up
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fakes import make_inference
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.queue import BatchPolicy

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeInstance, in_virtual_time, marks, turns
 from penstock.core.errors import RequestCancelledError, UnavailableError
-from penstock.core.statistics import Statistics
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling.batcher import DynamicBatcher
 from scheduling.batcher.scheduled import EAGER, PATIENT, scheduled
 

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import FakeInstance, in_virtual_time, make_inference, marks, turns
 from penstock.core.errors import RejectedError
-from penstock.core.statistics import FailureReason, Statistics
+from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.priority import LevelPolicy, PriorityLevels

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fakes import FakeInstance, in_virtual_time, make_request, marks
 from penstock.core.errors import RejectedError
-from penstock.core.inference import Inference
-from penstock.core.statistics import FailureReason, Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.priority import LevelPolicy, PriorityLevels

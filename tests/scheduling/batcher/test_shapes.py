@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fakes import FakeInstance, in_virtual_time, make_inference, marks, turns
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference
 from penstock.scheduling.batcher import DynamicBatcher
 from penstock.scheduling.batcher_settings import BatcherSettings, signature
 from penstock.scheduling.queue import BatchPolicy

@@ -22,10 +22,10 @@ from penstock.core.config import (
     StrategyOldest,
 )
 from penstock.core.errors import InferenceError, UnavailableError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.normalization import normalized
 from penstock.models.sequences import sequence_batcher
 from penstock.scheduling.sequences import SequenceBatcher

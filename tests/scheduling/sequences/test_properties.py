@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fakes import in_virtual_time, turns
 from penstock.core.config import State, StrategyOldest
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
 from scheduling.sequences.scene import Recorder, Scene, config, outcomes
 
 _STEPS = st.lists(

@@ -10,9 +10,9 @@ import pytest
 from fakes import in_virtual_time, turns
 from penstock.core.config import InitialState, ModelConfig, State, StrategyOldest
 from penstock.core.errors import InternalError, InvalidRequestError, RequestCancelledError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
 from scheduling.sequences.scene import Recorder, Scene, config, outcome
 
 COUNT = State("COUNT", "COUNT_OUT", DataType.INT32, (1,))

@@ -8,8 +8,8 @@ import pytest
 
 from fakes import in_virtual_time, make_response, turns
 from penstock.core.config import ModelConfig
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
+from penstock.inflight.inference import Inference
 from scheduling.sequences.scene import (
     BOTH,
     Recorder,

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from penstock.core.errors import InferenceError, ModelLoadError
-from penstock.core.inference import Inference
-from penstock.core.statistics import Statistics
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.model import ModelInstance
 from penstock.models.warmup.samples import Sample
 

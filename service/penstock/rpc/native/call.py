@@ -9,13 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.steps import begin
 from penstock.http2 import grpc_responses as responses
 from penstock.http2.errors import ErrorCode
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
+from penstock.inflight.eager_start import begin
 from penstock.rpc.context import Metadata, Reply, Starter, StatusError, serialized
 from penstock.rpc.native.packing import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route

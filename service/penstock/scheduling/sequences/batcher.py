@@ -13,7 +13,7 @@ from penstock.core.errors import (
     RejectedError,
     RequestCancelledError,
 )
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
 from penstock.scheduling.sequences.entrance import Entrance
 from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance

@@ -6,8 +6,8 @@ import logging
 from dataclasses import replace
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
+from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.live_sequence import LiveSequence
 from penstock.scheduling.sequences.losses import Losses
 from penstock.scheduling.sequences.strategy import Step

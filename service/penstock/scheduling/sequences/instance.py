@@ -9,10 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceRequest
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.scheduling import Instance
 from penstock.scheduling.sequences.controls import Controls
 

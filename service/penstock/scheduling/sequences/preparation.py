@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls
 from penstock.scheduling.sequences.live_sequence import LiveSequence
 from penstock.scheduling.sequences.states import States

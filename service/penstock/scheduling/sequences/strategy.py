@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.core.errors import InferenceError
-from penstock.core.inference import Inference
+from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.live_sequence import LiveSequence
 
 

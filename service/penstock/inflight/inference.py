@@ -10,18 +10,18 @@ from functools import partial
 from typing import Protocol
 
 from penstock.core.callers import Wait
-from penstock.core.deadlines import Deadlines, Expiring, Ticket
 from penstock.core.errors import (
     DeadlineExceededError,
     InferenceError,
     RejectedError,
     RequestCancelledError,
 )
-from penstock.core.latencies import FirstResponse
 from penstock.core.request import InferenceRequest
-from penstock.core.response_times import ResponseTimes, Transform
-from penstock.core.statistics import FailureReason, Phase, Statistics
 from penstock.core.stream import ResponseStream
+from penstock.inflight.deadlines import Deadlines, Expiring, Ticket
+from penstock.inflight.latencies import FirstResponse
+from penstock.inflight.response_times import ResponseTimes, Transform
+from penstock.inflight.statistics import FailureReason, Phase, Statistics
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.classification import Classifier, top_classes
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
+from penstock.models.serving.classification import Classifier, top_classes
 
 pytestmark = pytest.mark.contract("X-01", "X-02", "X-04")
 

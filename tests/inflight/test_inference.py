@@ -26,10 +26,10 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.inference import Inference, rows_of
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.statistics import Duration, FailureReason, Statistics
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference, rows_of
+from penstock.inflight.statistics import Duration, FailureReason, Statistics
 
 
 def _answer(inference: Inference) -> None:

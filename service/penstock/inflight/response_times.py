@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from penstock.core.errors import InferenceError, RequestCancelledError
 from penstock.core.request import InferenceResponse
-from penstock.core.statistics import ResponseStatistics
+from penstock.inflight.statistics import ResponseStatistics
 
 MOST = 1024
 """Responses of a request that are told apart; later ones are counted with the last of these."""

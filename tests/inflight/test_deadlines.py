@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time
-from penstock.core.deadlines import Deadlines, TimingWheel
+from penstock.inflight.deadlines import Deadlines, TimingWheel
 
 
 class Item:

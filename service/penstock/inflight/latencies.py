@@ -9,9 +9,9 @@ import time
 
 from penstock.core.histogram import Histogram
 from penstock.core.request import InferenceResponse
-from penstock.core.response_times import Transform
 from penstock.core.sliding_summary import SlidingSummary
-from penstock.core.statistics import Duration, Statistics
+from penstock.inflight.response_times import Transform
+from penstock.inflight.statistics import Duration, Statistics
 
 
 class FirstResponse:

@@ -8,11 +8,11 @@ import pytest
 
 from fakes import make_inference
 from penstock.core.histogram import Histogram
-from penstock.core.inference import Inference
-from penstock.core.latencies import SummarizedDuration, SummarizedStatistics
 from penstock.core.request import InferenceResponse
-from penstock.core.statistics import Statistics
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.latencies import SummarizedDuration, SummarizedStatistics
+from penstock.inflight.statistics import Statistics
 
 
 def answer() -> InferenceResponse:

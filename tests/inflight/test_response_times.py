@@ -8,11 +8,11 @@ import pytest
 
 from fakes import make_inference
 from penstock.core.errors import InternalError
-from penstock.core.inference import Inference
 from penstock.core.request import InferenceResponse
-from penstock.core.response_times import MOST
-from penstock.core.statistics import ResponseStatistics, Statistics
 from penstock.core.tensor import Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.response_times import MOST
+from penstock.inflight.statistics import ResponseStatistics, Statistics
 
 
 def answer(*, final: bool = False) -> InferenceResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.statistics import Duration, Statistics
+from penstock.inflight.statistics import Duration, Statistics
 
 
 def test_a_duration_counts_and_sums() -> None:

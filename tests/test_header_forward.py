@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.header_forward import HeaderForward, header_forward
+from penstock.header_forward import HeaderForward, header_forward
 
 pytestmark = pytest.mark.contract("GT-17", "GT-18")
 
