@@ -6,7 +6,7 @@ import pytest
 
 from cli.reading import settings_of
 from penstock.cli.reading import read
-from penstock.core.measurement import Quantile
+from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, ModelControlMode, RateLimitResource, Restriction
 
 

@@ -7,12 +7,12 @@ import time
 import pytest
 
 from fakes import make_inference
-from penstock.core.histogram import Histogram
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.latencies import SummarizedDuration, SummarizedStatistics
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.histogram import Histogram
 
 
 def answer() -> InferenceResponse:

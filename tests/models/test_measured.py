@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.core.config import config_from_json
-from penstock.core.measurement import Measurement
 from penstock.inflight.latencies import SummarizedStatistics
+from penstock.metrics.measurement import Measurement
 from penstock.models.measured import FIRST_RESPONSE, statistics_of
 
 HISTOGRAMS = Measurement(histogram_latencies=True)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fakes import FakeLoader, make_request, marks, write_model
-from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.metrics.custom import CustomMetrics
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity

@@ -7,10 +7,10 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.histogram import Histogram
-from penstock.core.measurement import Measurement, Quantile
 from penstock.inflight.latencies import SummarizedStatistics
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.histogram import Histogram
+from penstock.metrics.measurement import Measurement, Quantile
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.metrics import MetricsPage
 from recorded import log, needs_answers

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.exposition import render
 from penstock.inflight.statistics import QUEUE_BOUNDS, Statistics
+from penstock.metrics.exposition import render
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.queue_metrics import queue_families
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.exposition import MetricKind
 from penstock.core.tensor import Array, DataType, decode_elements, encode_elements
+from penstock.metrics.exposition import MetricKind
 from penstock_backends.python import runtime
 from penstock_backends.python.config import ModelConfig
 from penstock_backends.python.control import is_model_ready, load_model, unload_model

@@ -1,7 +1,7 @@
 """`MetricFamily` and `Metric`: numbers of a model's own on the metrics page (contract PY-34).
 
 They are handles; the numbers live in the server, where instances of a model share them. What is
-said to the server is the vocabulary of `penstock.core.custom_metrics`.
+said to the server is the vocabulary of `penstock.metrics.custom`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
-from penstock.core.custom_metrics import kind_of, refusal
-from penstock.core.exposition import MetricKind
+from penstock.metrics.custom import kind_of, refusal
+from penstock.metrics.exposition import MetricKind
 from penstock_backends.python import runtime
 from penstock_backends.python.exception import TritonModelException
 

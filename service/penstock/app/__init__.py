@@ -19,7 +19,7 @@ from penstock.app.preflight import StartError, check_ports, check_repository, op
 from penstock.app.report import show_backends, show_models
 from penstock.core.allocator import tune_allocator
 from penstock.core.countdown import Countdown
-from penstock.core.custom_metrics import CustomMetrics
+from penstock.metrics.custom import CustomMetrics
 from penstock.models.polling import RepositoryPoller
 from penstock.models.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings

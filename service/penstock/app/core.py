@@ -10,10 +10,10 @@ from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.opening import open_cache
 from penstock.core.countdown import Countdown
-from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import ConfigError
 from penstock.core.placement import Placement
 from penstock.hosting.reaper import Reaper
+from penstock.metrics.custom import CustomMetrics
 from penstock.models import trace_settings
 from penstock.models.devices import visible_gpus
 from penstock.models.lifecycle import ModelLifecycle

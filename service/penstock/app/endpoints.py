@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.core.countdown import Countdown
-from penstock.core.custom_metrics import CustomMetrics
-from penstock.core.exposition import render
 from penstock.gateway.server import open_gateway, open_metrics
+from penstock.metrics.custom import CustomMetrics
+from penstock.metrics.exposition import render
 from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
 from penstock.settings import Settings

@@ -13,7 +13,7 @@ from penstock.cli.values import (
     pair,
     text,
 )
-from penstock.core.measurement import Quantile
+from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
 
 Setting = tuple[str, str, str]

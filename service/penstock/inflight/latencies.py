@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 
-from penstock.core.histogram import Histogram
 from penstock.core.request import InferenceResponse
-from penstock.core.sliding_summary import SlidingSummary
 from penstock.inflight.response_times import Transform
 from penstock.inflight.statistics import Duration, Statistics
+from penstock.metrics.histogram import Histogram
+from penstock.metrics.summary import SlidingSummary
 
 
 class FirstResponse:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.core.histogram import Histogram
+from penstock.metrics.histogram import Histogram
 
 
 @dataclass(slots=True)

@@ -11,11 +11,11 @@ from pathlib import Path
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.config import ModelConfig
-from penstock.core.measurement import Measurement
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.hosting.reaper import Reaper
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.measurement import Measurement
 from penstock.models.backends import FoundBackend, backend_of
 from penstock.models.ensemble import FindModel, compose, part_names
 from penstock.models.gpu_memory import check_gpu_memory

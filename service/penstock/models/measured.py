@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from penstock.core.config import ModelConfig
-from penstock.core.histogram import Histogram
-from penstock.core.measurement import Measurement
 from penstock.inflight.latencies import SummarizedStatistics
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.histogram import Histogram
+from penstock.metrics.measurement import Measurement
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 BOUNDS = (100.0, 500.0, 2000.0, 5000.0)

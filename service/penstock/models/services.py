@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
+from penstock.metrics.custom import CustomMetrics
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.model import Model
 from penstock.models.override import CONFIG

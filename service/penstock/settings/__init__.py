@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from penstock.core.measurement import Measurement
+from penstock.metrics.measurement import Measurement
 from penstock.settings.rules import check
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
-from penstock.core.exposition import Family, MetricKind, Series
 from penstock.inflight.statistics import Phase
+from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from penstock.core.exposition import Family, MetricKind, Series
-from penstock.core.measurement import Quantile
 from penstock.inflight.latencies import SummarizedDuration
 from penstock.inflight.statistics import Duration, Statistics
+from penstock.metrics.exposition import Family, MetricKind, Series
+from penstock.metrics.measurement import Quantile
 from penstock.models.measured import FIRST_RESPONSE
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from penstock.core.exposition import Family, MetricKind, Series
 from penstock.inflight.statistics import FailureReason, Statistics
+from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from math import inf
 
-from penstock.core.exposition import Family, MetricKind, Series
 from penstock.inflight.statistics import QUEUE_BOUNDS
+from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.models.views import ModelStatistics
 from penstock.telemetry.labels import model_labels
 

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.custom_metrics import CustomMetrics
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.metrics.custom import CustomMetrics
 from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.values import InferenceResponse
 

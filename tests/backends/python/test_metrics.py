@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backends.python.scripted import FakeRuntime
-from penstock.core.exposition import render
+from penstock.metrics.exposition import render
 from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.metrics import MetricFamily
 

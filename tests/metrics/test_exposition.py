@@ -7,7 +7,7 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.exposition import Family, MetricKind, Series, render
+from penstock.metrics.exposition import Family, MetricKind, Series, render
 
 
 def gauge(*series: Series, name: str = "g", description: str = "a gauge") -> Family:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.custom_metrics import CustomMetrics, refusal
 from penstock.core.errors import InvalidRequestError, UnsupportedError
-from penstock.core.exposition import MetricKind, Series
+from penstock.metrics.custom import CustomMetrics, refusal
+from penstock.metrics.exposition import MetricKind, Series
 
 COUNTER, GAUGE, HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 

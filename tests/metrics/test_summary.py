@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.sliding_summary import SLOT_SECONDS, SLOTS, SlidingSummary
+from penstock.metrics.summary import SLOT_SECONDS, SLOTS, SlidingSummary
 
 pytestmark = pytest.mark.contract("ME-16")
 

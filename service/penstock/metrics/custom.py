@@ -33,7 +33,7 @@ from itertools import accumulate, count, pairwise
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError, UnsupportedError
-from penstock.core.exposition import Family, Labels, MetricKind, Series
+from penstock.metrics.exposition import Family, Labels, MetricKind, Series
 
 _CAN = {
     MetricKind.COUNTER: ("increment", "value"),

@@ -1,0 +1,1 @@
+"""Metrics as values: counters, histograms, summaries, and their text in Prometheus format."""
