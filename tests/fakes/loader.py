@@ -10,13 +10,13 @@ from typing import Any
 
 from fakes.instances import FakeInstance
 from fakes.values import model_config
-from penstock.hosting.reaper import Reaper
 from penstock.inflight.statistics import Statistics
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.origin import origin_of
 from penstock.models.repository import ModelFiles
 from penstock.scheduling.direct import DirectScheduler
+from penstock.system.reaper import Reaper
 
 
 class FakeLoader(ModelLoader):

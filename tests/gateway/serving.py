@@ -17,7 +17,6 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
@@ -31,6 +30,7 @@ from penstock.models.views import (
     TensorMetadata,
 )
 from penstock.settings import HttpSettings
+from penstock.system.reaper import Reaper
 
 LOCAL = HttpSettings(address="127.0.0.1", port=0)
 

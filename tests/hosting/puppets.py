@@ -18,9 +18,9 @@ from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Tensor
 from penstock.hosting.process import ProcessInstance, ProcessSpec
-from penstock.hosting.reaper import Reaper
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
+from penstock.system.reaper import Reaper
 
 PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
 MODEL = "puppet"

@@ -14,10 +14,10 @@ from penstock.caching.local import LocalCache
 from penstock.core.device_tensor import DeviceTensor
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 
 class Sharing(FakeBackend):

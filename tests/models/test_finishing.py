@@ -13,11 +13,11 @@ from fakes import InstallBackend, Script, make_request, turns
 from penstock.core.countdown import Countdown
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.request import InferenceResponse
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("S-22")
 

@@ -16,12 +16,12 @@ from fakes import FakeBackend, FakeInstance, InstallBackend, Script, make_reques
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.stream import ResponseStream
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
 from penstock.models.resizing import matched
+from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("M-06")
 

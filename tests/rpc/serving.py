@@ -12,7 +12,6 @@ import numpy as np
 
 from penstock.core.countdown import Countdown
 from penstock.core.tensor import Array, DataType, Tensor
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
@@ -21,6 +20,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
+from penstock.system.reaper import Reaper
 
 SERVICE = "inference.GRPCInferenceService"
 HEALTH = "grpc.health.v1.Health"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.config import ModelConfig
-from penstock.core.cores import share_of_cores, sharers
 from penstock.core.errors import ModelLoadError
+from penstock.system.cpu_share import share_of_cores, sharers
 from penstock_backends.openvino_genai import gguf
 
 FILE = "model.json"

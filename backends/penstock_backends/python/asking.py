@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting import bootstrap
-from penstock.hosting.parent import die_with_parent
-from penstock.hosting.reap import kill_group
+from penstock.system.parent import die_with_parent
+from penstock.system.reap import kill_group
 from penstock_backends.python.guard import Guard, guarding
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from penstock.hosting import reap
+from penstock.system import reap
 
 
 class Guard:

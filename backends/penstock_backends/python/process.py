@@ -12,10 +12,10 @@ import os
 import socket
 import time
 
-from penstock.core.allocator import tune_allocator
 from penstock.hosting.blocking import LinkClosedError
-from penstock.hosting.parent import die_with_parent
-from penstock.hosting.reap import kill_group
+from penstock.system.allocator import tune_allocator
+from penstock.system.parent import die_with_parent
+from penstock.system.reap import kill_group
 from penstock_backends.python.stub import Stub
 
 _PATIENCE = 60.0

@@ -17,12 +17,12 @@ from penstock.app.core import ExitTimeoutError, open_repository, open_response_c
 from penstock.app.endpoints import open_frontends
 from penstock.app.preflight import StartError, check_ports, check_repository, open_log
 from penstock.app.report import show_backends, show_models
-from penstock.core.allocator import tune_allocator
 from penstock.core.countdown import Countdown
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.polling import RepositoryPoller
 from penstock.models.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
+from penstock.system.allocator import tune_allocator
 from penstock.telemetry.console import open_missing, say
 from penstock.telemetry.metrics import OwnNames
 

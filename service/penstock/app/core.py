@@ -12,7 +12,6 @@ from penstock.caching.opening import open_cache
 from penstock.core.countdown import Countdown
 from penstock.core.errors import ConfigError
 from penstock.core.placement import Placement
-from penstock.hosting.reaper import Reaper
 from penstock.metrics.custom import CustomMetrics
 from penstock.models import trace_settings
 from penstock.models.devices import visible_gpus
@@ -32,6 +31,7 @@ from penstock.settings import (
     Settings,
     TraceSettings,
 )
+from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
 
 

@@ -15,8 +15,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.core.countdown import Countdown
-from penstock.core.descriptors import DescriptorReserve
 from penstock.gateway.forward import HEADER_NAMES
+from penstock.system.fd_reserve import DescriptorReserve
 
 _IDLE_SECONDS = 3600
 """How long an idle connection is kept; longer than clients and load balancers keep it."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from penstock.core.window import WINDOW, Window
 from penstock.hosting import bootstrap
-from penstock.hosting.private_tmp import pointing_to, private_tmp
-from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
-from penstock.hosting.reaper import Reaper
+from penstock.system.private_tmp import pointing_to, private_tmp
+from penstock.system.reap import VARIABLE, kill_group, kill_marked
+from penstock.system.reaper import Reaper
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from penstock.hosting.lending import Lender
 from penstock.hosting.link import Link
 from penstock.hosting.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.messages import Kind
-from penstock.hosting.reaper import Reaper
 from penstock.hosting.requests import OpenRequests
 from penstock.hosting.services import ModelServices, ServedCalls
 from penstock.inflight.inference import Inference
+from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
 

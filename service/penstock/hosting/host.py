@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.core.allocator import tune_allocator
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
 from penstock.core.errors import InferenceError, as_inference_error
@@ -24,16 +23,17 @@ from penstock.core.relay import outcomes_of
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
 from penstock.core.window import Window
-from penstock.hosting import event_loop
 from penstock.hosting.host_log import LinkHandler
 from penstock.hosting.lending import Borrower
 from penstock.hosting.link import Link
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, unpack_request
 from penstock.hosting.outlet import Outlet, Outlets, Wording
-from penstock.hosting.parent import die_with_parent
-from penstock.hosting.reap import kill_group
 from penstock.hosting.vitals import Vitals
+from penstock.system import event_loop
+from penstock.system.allocator import tune_allocator
+from penstock.system.parent import die_with_parent
+from penstock.system.reap import kill_group
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from penstock.core.errors import UnavailableError
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.connection import Connection
 from penstock.hosting.opening import open_or_kill
-from penstock.hosting.reaper import Reaper
 from penstock.hosting.restart import RestartPolicy
 from penstock.hosting.services import ModelServices
 from penstock.inflight.inference import Inference, answered
+from penstock.system.reaper import Reaper
 
 __all__ = ["ProcessInstance", "ProcessSpec"]
 

@@ -10,7 +10,6 @@ from penstock.core.config import InstanceGroup, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.placement import Placement
 from penstock.hosting.process import ProcessInstance
-from penstock.hosting.reaper import Reaper
 from penstock.hosting.services import ModelServices
 from penstock.models.contexts import instance_contexts
 from penstock.models.instance import ThreadInstance
@@ -18,6 +17,7 @@ from penstock.models.limited_instance import LimitedInstance, turn_of
 from penstock.models.model import ModelInstance
 from penstock.models.process_spec import process_spec
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.reaper import Reaper
 
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
 

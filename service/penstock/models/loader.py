@@ -13,7 +13,6 @@ from penstock.caching.key import CacheKeys
 from penstock.core.config import ModelConfig
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
-from penstock.hosting.reaper import Reaper
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
 from penstock.models.backends import FoundBackend, backend_of
@@ -39,6 +38,7 @@ from penstock.scheduling.batcher_settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.reaper import Reaper
 
 
 class ModelLoader:

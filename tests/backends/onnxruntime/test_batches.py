@@ -10,10 +10,10 @@ import pytest
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 _REQUESTS = 64
 _CONFIG = """

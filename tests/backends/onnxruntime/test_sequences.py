@@ -14,10 +14,10 @@ from onnx import TensorProto
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.hosting.reaper import Reaper
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 _CONFIG = """
     backend: "onnxruntime" max_batch_size: 8

@@ -13,7 +13,7 @@ from penstock.core.config import (
     Operations,
     Optimization,
 )
-from penstock.core.cores import cores
+from penstock.system.cpu_share import cores
 from penstock_backends.onnxruntime.settings import SessionSettings
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.cores import cores
 from penstock.core.errors import ModelLoadError
 from penstock.demo.gguf import Value, write_gguf
+from penstock.system.cpu_share import cores
 from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
 

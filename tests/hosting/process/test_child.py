@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from hosting.puppets import PATIENCE, alive, eventually
 from penstock.hosting.child import Child
-from penstock.hosting.reap import VARIABLE
-from penstock.hosting.reaper import Reaper
+from penstock.system.reap import VARIABLE
+from penstock.system.reaper import Reaper
 
 _PARENT = "setsid sleep 600 & echo $!; exec sleep 600"
 """Starts a program that leaves its group."""

@@ -15,12 +15,12 @@ from fakes import FakeBackend, InstallBackend, Script, make_request
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError
 from penstock.core.request import ANY_VERSION
-from penstock.hosting.reaper import Reaper
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.override import ModelOverride
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("X-17")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fakes import FakeBackend, InstallBackend, Script, write_model
-from penstock.hosting.reaper import Reaper
 from penstock.models.loader import ModelLoader
 from penstock.models.model import Model
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 TENSORS = """
 max_batch_size: 8

@@ -16,9 +16,9 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.hosting.reaper import Reaper
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
+from penstock.system.reaper import Reaper
 
 
 class Completing(FakeBackend):

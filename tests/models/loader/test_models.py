@@ -11,11 +11,11 @@ from models.loader.house import TENSORS, House
 from penstock.caching.local import LocalCache
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
-from penstock.hosting.reaper import Reaper
 from penstock.models.contexts import instance_contexts
 from penstock.models.loader import ModelLoader
 from penstock.models.repository import ModelRepository
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.reaper import Reaper
 
 # -- what comes out --------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.core.descriptors import DescriptorReserve
 from penstock.http2.keepalive import Ages, Strikes
 from penstock.http2.limits import Limits
 from penstock.rpc.native.workers import Workers
 from penstock.settings import CompressionLevel, KeepaliveSettings
+from penstock.system.fd_reserve import DescriptorReserve
 
 if TYPE_CHECKING:
     from penstock.rpc.native.routes import Routes

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from penstock.hosting import reap
+from penstock.system import reap
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.core.backend import SHARED_TMPDIR
-from penstock.hosting.reaper import Reaper
+from penstock.system.reaper import Reaper
 
 _LONGEST = 64
 """Bytes of a path that leave room for the names of sockets in it, which end at 107."""

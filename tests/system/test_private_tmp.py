@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from hosting.process.lives import kill
 from hosting.puppets import Puppets, eventually
-from penstock.hosting.private_tmp import private_tmp
-from penstock.hosting.reaper import Reaper
+from penstock.system.private_tmp import private_tmp
+from penstock.system.reaper import Reaper
 
 
 @pytest_asyncio.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.descriptors import DescriptorReserve, spare_from
+from penstock.system.fd_reserve import DescriptorReserve, spare_from
 
 
 class Connection(asyncio.BaseTransport):

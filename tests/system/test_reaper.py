@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import PATIENCE, alive, descriptors, eventually
-from penstock.hosting import reap
-from penstock.hosting.reap import VARIABLE, kill_group, kill_marked
-from penstock.hosting.reaper import Reaper
+from penstock.system import reap
+from penstock.system.reap import VARIABLE, kill_group, kill_marked
+from penstock.system.reaper import Reaper
 
 
 @dataclass(frozen=True)

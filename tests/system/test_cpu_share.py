@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.cores import cores, share_of_cores, sharers
+from penstock.system.cpu_share import cores, share_of_cores, sharers
 
 CPU, GPU, MODEL = InstanceKind.KIND_CPU, InstanceKind.KIND_GPU, InstanceKind.KIND_MODEL
 

@@ -1,0 +1,1 @@
+"""What a process asks of Linux: allocator, file descriptors, CPU share, child cleanup."""
