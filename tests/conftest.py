@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes import InstallBackend
-from penstock.regions.registry import Regions
+from penstock.shared_memory.registry import Regions
 from posix_memory import PosixMemory, posix_memory
 
 # Examples take, and are made in, as long as a busy machine needs; pytest ends tests that hang.

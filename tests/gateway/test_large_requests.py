@@ -13,7 +13,7 @@ from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.gateway.codec import OutputForm, read_request
 from penstock.gateway.json_text import LARGE
-from penstock.regions.registry import Regions
+from penstock.shared_memory.registry import Regions
 
 _COUNT = LARGE // 4
 _LIMIT = 1 << 30

@@ -16,7 +16,7 @@ from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.codec import decode_request, encode_response
-from penstock.regions.registry import Regions
+from penstock.shared_memory.registry import Regions
 from posix_memory import PosixMemory, posix_memory
 
 SYSTEM = "/v2/systemsharedmemory"

@@ -17,8 +17,8 @@ from penstock.hosting.arena import SHARE_FROM
 from penstock.hosting.exchange import Exchange
 from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.messages import pack_request, pack_response, unpack_request, unpack_response
-from penstock.regions.system import SystemRegion, open_system_region
-from penstock.regions.tensors import put, tensor_in
+from penstock.shared_memory.system import SystemRegion, open_system_region
+from penstock.shared_memory.tensors import put, tensor_in
 from posix_memory import PosixMemory, posix_memory
 
 SIZE = 4 * SHARE_FROM

@@ -12,12 +12,12 @@ import pytest
 from hosting.puppets import Puppets, eventually, everything, order
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
-from penstock.core.views import Block
 from penstock.hosting.arena import LEND_FROM, create
 from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import pack_request, unpack_request
 from penstock.hosting.process import ProcessInstance
+from penstock.shared_memory.block_views import Block
 
 pytestmark = pytest.mark.contract("E-19")
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.core.tensor import DataType, Tensor
-from penstock.core.views import Block
 from penstock.hosting.arena import SHARE_FROM, create
 from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.memory import SharedMemory
+from penstock.shared_memory.block_views import Block
 
 ROOM = 16 << 20
 Tensors = dict[str, Tensor]

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.regions.registry import Regions
 from penstock.rpc.context import Reply, serialized
 from penstock.rpc.open_answers import OpenAnswers
 from penstock.rpc.stream_answer import StreamAnswer
+from penstock.shared_memory.registry import Regions
 from rpc.manual import Call, ManualServer, received
 
 Said = int | str

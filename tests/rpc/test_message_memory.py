@@ -19,10 +19,10 @@ import pytest
 from hosting.puppets import eventually
 from penstock.core.countdown import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.regions.messages import MessageMemory
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.transport_native import open_native
 from penstock.settings import GrpcSettings
+from penstock.shared_memory.message_memory import MessageMemory
 
 _LOCAL = GrpcSettings(address="127.0.0.1", port=0)
 _SIZE = 1 << 20

@@ -10,11 +10,11 @@ from penstock.core.region import HostSlice, RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Buffer, Tensor
-from penstock.regions.registry import Regions
-from penstock.regions.system import SystemRegion
 from penstock.rpc.context import Reply
 from penstock.rpc.response_parts import ResponseEncoder
 from penstock.rpc.unary_answer import UnaryAnswer
+from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.system import SystemRegion
 
 OUTPUT = InferenceResponse({"y": Tensor.from_numpy(np.array([5, 6], np.int32))})
 

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.core.views import Block
 from penstock.hosting.blocking import LinkClosedError
+from penstock.shared_memory.block_views import Block
 
 _GATHER = 0.01
 """Seconds in which others may let go of something too, to be told together."""

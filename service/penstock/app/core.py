@@ -21,7 +21,6 @@ from penstock.models.repository import ModelRepository
 from penstock.models.server import InferenceServer, ServerIdentity
 from penstock.models.services import LocalServices
 from penstock.models.trace_settings import TraceControl
-from penstock.regions.registry import Regions
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.settings import (
     CacheSettings,
@@ -31,6 +30,7 @@ from penstock.settings import (
     Settings,
     TraceSettings,
 )
+from penstock.shared_memory.registry import Regions
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
 

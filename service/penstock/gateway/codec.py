@@ -26,8 +26,8 @@ from penstock.gateway.json_tensors import tensor_to_text
 from penstock.gateway.json_text import LARGE, dump, parse
 from penstock.gateway.parameters import read_parameters
 from penstock.gateway.shared_memory import shared_slice
-from penstock.regions.registry import NO_REGIONS, Regions
-from penstock.regions.tensors import put
+from penstock.shared_memory.registry import NO_REGIONS, Regions
+from penstock.shared_memory.tensors import put
 
 
 @dataclass(frozen=True, slots=True)

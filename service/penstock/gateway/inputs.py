@@ -19,8 +19,8 @@ from penstock.gateway.json_fields import (
 )
 from penstock.gateway.json_tensors import tensor_from_json
 from penstock.gateway.shared_memory import shared_slice
-from penstock.regions.registry import Regions
-from penstock.regions.tensors import tensor_in
+from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.tensors import tensor_in
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 _SOURCES = ("binary_data_size", "shared_memory_region")

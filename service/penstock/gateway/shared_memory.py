@@ -23,9 +23,9 @@ from penstock.gateway.json_fields import (
 from penstock.gateway.json_text import parse
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
-from penstock.regions.cuda import HANDLE_SIZE, CudaRegion
-from penstock.regions.registry import Regions
-from penstock.regions.system import SystemRegion
+from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion
+from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.system import SystemRegion
 
 
 class SystemEndpoints:

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from penstock.core.blocks import Blocks
 from penstock.core.region import HostSlice, Region, RegionSlice
 from penstock.core.tensor import Buffer
-from penstock.core.views import Views
+from penstock.shared_memory.block_views import Views
+from penstock.shared_memory.blocks import Blocks
 
 SHARE_FROM = 16 * 1024
 """Bytes from which a tensor travels through the arena; measured: equal below 4 KiB (contract

@@ -11,10 +11,10 @@ from typing import Any
 
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer, DataType, Tensor, octets
-from penstock.core.views import View
 from penstock.hosting.arena import SHARE_FROM, Arena, ArenaView
 from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.returned import InputPart, part_of
+from penstock.shared_memory.block_views import View
 
 Where = int | tuple[int, int] | tuple[int, int, int]
 """The offset in the sender's arena, `INSIDE`, `PLACED`, the number of a region with the offset in

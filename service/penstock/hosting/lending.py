@@ -18,8 +18,8 @@ from typing import Any
 
 from penstock.core.region import Region, RegionSlice
 from penstock.core.tensor import Buffer
-from penstock.core.views import Block, Views
 from penstock.hosting.regions import BorrowedRegion
+from penstock.shared_memory.block_views import Block, Views
 
 Offer = tuple[int, str, int, int, bool]
 """Number of a region, the file that another process can open, offset in it, bytes, and whether it

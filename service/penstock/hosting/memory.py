@@ -7,11 +7,11 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from penstock.core.views import Block
 from penstock.hosting.arena import Arena, ArenaView
 from penstock.hosting.exchange import INLINE, Exchange
 from penstock.hosting.lending import Borrower, Lender
 from penstock.hosting.regions import ArenaRegion
+from penstock.shared_memory.block_views import Block
 
 ARENA_SIZE = 16 << 30
 """Bytes that an arena may grow to; only pages that were written take memory."""

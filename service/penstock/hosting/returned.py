@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 
 from penstock.core.tensor import Buffer, Tensor
-from penstock.core.views import View
 from penstock.hosting.arena import SHARE_FROM
+from penstock.shared_memory.block_views import View
 
 
 class InputPart(Tensor):

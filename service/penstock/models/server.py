@@ -36,7 +36,7 @@ from penstock.models.views import (
     ModelStatistics,
     ServerMetadata,
 )
-from penstock.regions.registry import NO_REGIONS, Regions
+from penstock.shared_memory.registry import NO_REGIONS, Regions
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from google.protobuf.message import Message
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.regions.cuda import CudaRegion
-from penstock.regions.registry import Regions
-from penstock.regions.system import SystemRegion
 from penstock.rpc.context import RpcContext
+from penstock.shared_memory.cuda import CudaRegion
+from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.system import SystemRegion
 
 REGION = "shared_memory_region"
 _OFFSET = "shared_memory_offset"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.tensor import Buffer
-from penstock.core.views import Block, View, Views
+from penstock.shared_memory.block_views import Block, View, Views
 
 SIZE = 64
 

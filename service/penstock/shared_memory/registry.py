@@ -16,8 +16,8 @@ from penstock.core.errors import (
 )
 from penstock.core.region import Region, RegionSlice
 from penstock.core.request import InferenceRequest
-from penstock.regions.cuda import CudaRegion, open_cuda_region
-from penstock.regions.system import SystemRegion, open_system_region
+from penstock.shared_memory.cuda import CudaRegion, open_cuda_region
+from penstock.shared_memory.system import SystemRegion, open_system_region
 
 _DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."

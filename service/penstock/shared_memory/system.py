@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
-from penstock.regions.uses import Uses
+from penstock.shared_memory.uses import Uses
 
 _RESERVED = "triton_python_backend_shm_region_"
 """How keys begin that no client may register (contract X-07, SEC-06)."""

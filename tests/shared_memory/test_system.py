@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
-from penstock.regions.system import SystemRegion, open_system_region
+from penstock.shared_memory.system import SystemRegion, open_system_region
 from posix_memory import PosixMemory
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import Region, RegionSlice
 from penstock.core.tensor import Buffer
-from penstock.regions.uses import Uses
+from penstock.shared_memory.uses import Uses
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ def main() -> None:
     """Print the handle, then the memory's content for every line that comes in."""
     import ctypes
 
-    from penstock.regions.cuda import HANDLE_SIZE, CudaMemory
+    from penstock.shared_memory.cuda import HANDLE_SIZE, CudaMemory
 
     cuda = CudaMemory()
     runtime = cuda._runtime

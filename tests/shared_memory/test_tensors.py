@@ -7,8 +7,8 @@ import pytest
 
 from penstock.core.errors import InternalError
 from penstock.core.tensor import DataType, Tensor
-from penstock.regions.system import open_system_region
-from penstock.regions.tensors import put, tensor_in
+from penstock.shared_memory.system import open_system_region
+from penstock.shared_memory.tensors import put, tensor_in
 from posix_memory import PosixMemory
 
 

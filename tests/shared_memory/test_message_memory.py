@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.http2.grpc_messages import CHOSEN_FROM
-from penstock.regions.messages import WORTH, MessageMemory
+from penstock.shared_memory.message_memory import WORTH, MessageMemory
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.blocks import Blocks
+from penstock.shared_memory.blocks import Blocks
 
 MIB = 1 << 20
 

@@ -18,10 +18,10 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType
-from penstock.regions.cuda import CudaRegion
-from penstock.regions.registry import Regions
-from penstock.regions.system import SystemRegion
-from penstock.regions.tensors import tensor_in
+from penstock.shared_memory.cuda import CudaRegion
+from penstock.shared_memory.registry import Regions
+from penstock.shared_memory.system import SystemRegion
+from penstock.shared_memory.tensors import tensor_in
 from posix_memory import PosixMemory, posix_memory
 
 

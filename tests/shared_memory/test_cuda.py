@@ -10,8 +10,14 @@ import pytest
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.tensor import Buffer
-from penstock.regions.cuda import HANDLE_SIZE, CudaError, CudaMemory, CudaRegion, open_cuda_region
-from penstock.regions.registry import Regions
+from penstock.shared_memory.cuda import (
+    HANDLE_SIZE,
+    CudaError,
+    CudaMemory,
+    CudaRegion,
+    open_cuda_region,
+)
+from penstock.shared_memory.registry import Regions
 
 HANDLE = bytes(range(HANDLE_SIZE))
 
@@ -138,7 +144,7 @@ def test_memory_of_a_gpu_in_another_process_is_shared() -> None:
     status, count = cuda.cudaGetDeviceCount()
     if int(status) or not count:
         pytest.skip(f"no GPU: {status.name}")
-    from regions.gpu_owner import gpu_memory
+    from shared_memory.gpu_owner import gpu_memory
 
     with gpu_memory(b"abcdefgh") as owner:
         region = open_cuda_region(1, "c", owner.handle, 0, 8, CudaMemory)

@@ -7,10 +7,10 @@ import os
 import weakref
 from functools import partial
 
-from penstock.core.blocks import Blocks
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.core.tensor import Buffer
-from penstock.core.views import Views
+from penstock.shared_memory.block_views import Views
+from penstock.shared_memory.blocks import Blocks
 
 WORTH = 32 << 10
 """Bytes of a message from which this costs less than a copy of its tensors. HTTP/2 asks for memory
