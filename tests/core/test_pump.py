@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fakes import Tokens, make_response, mark, marks, turns
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.pump import Pump
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.window import WINDOW, Window
 
 HIGH_WATER = WINDOW.responses
 

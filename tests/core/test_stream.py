@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from fakes import make_response, mark, marks, sent, turns
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.flow_control import WINDOW
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.window import WINDOW
 
 HIGH_WATER = WINDOW.responses
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from fakes.values import answer, model_config
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
 from penstock.core.config import ModelConfig
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InferenceError
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType

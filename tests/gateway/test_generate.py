@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gateway.serving import AnsweringServer, FakeServer, SilentServer, connected
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InternalError
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.serving import SilentServer
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.gateway.listener import listening

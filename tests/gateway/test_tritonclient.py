@@ -11,7 +11,7 @@ import pytest
 
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType

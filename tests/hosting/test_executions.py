@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time
-from penstock.core.callers import Call, Caller, Wait
+from penstock.core.call_chain import Call, Caller, Wait
 from penstock.core.request import InferenceRequest
 from penstock.hosting.executions import Executions
 from penstock.inflight.inference import Inference

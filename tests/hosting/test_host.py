@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from hosting.puppets import PATIENCE, Puppets, eventually, everything, numbers, order
 from penstock.core.errors import InferenceError, InternalError, NotFoundError
+from penstock.core.flow_control import WINDOW
 from penstock.core.tensor import Tensor
-from penstock.core.window import WINDOW
 from penstock.hosting.process import ProcessInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

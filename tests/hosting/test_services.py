@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core.callers import Call, Caller, Wait
+from penstock.core.call_chain import Call, Caller, Wait
+from penstock.core.delivery import deliver
 from penstock.core.errors import InvalidRequestError, NotFoundError, UnsupportedError
-from penstock.core.relay import deliver
+from penstock.core.flow_control import WINDOW
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.core.window import WINDOW
 from penstock.hosting.arena import create
 from penstock.hosting.memory import SharedMemory
 from penstock.hosting.messages import Kind, pack_request, unpack_response

@@ -13,8 +13,8 @@ from typing import Any
 import uvloop
 
 from interop import interop_pb2
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InvalidRequestError
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
 from penstock.rpc.server import transport
 from penstock.rpc.status import StatusCode

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fakes import InstallBackend, Script, make_request, turns
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceResponse
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader

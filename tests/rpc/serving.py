@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.models.lifecycle import ModelLifecycle
 from penstock.models.loader import ModelLoader

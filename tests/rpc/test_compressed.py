@@ -12,8 +12,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
+from penstock.core.exit_deadline import Countdown
 from penstock.http2 import compression
 from penstock.http2.compression import Work
 from penstock.http2.limits import Limits

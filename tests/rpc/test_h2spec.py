@@ -11,7 +11,7 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
 from penstock.rpc.transport_native import open_native
 from penstock.settings import GrpcSettings, TlsSettings

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from interop.cases import CASES, unary
 from interop.service import pb, service
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.server import transport
 from penstock.settings import GrpcSettings
 from rpc.certificates import tls, write_certificates

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings, KeepaliveSettings
 from rpc.manual import PATIENCE, ManualServer

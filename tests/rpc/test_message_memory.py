@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hosting.puppets import eventually
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.transport_native import open_native

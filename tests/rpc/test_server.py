@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings

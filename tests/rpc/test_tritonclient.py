@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import eventually
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings

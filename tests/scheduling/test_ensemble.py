@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.callers import Call, Caller
+from penstock.core.call_chain import Call, Caller
 from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,

@@ -10,9 +10,9 @@ from penstock.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from penstock.core.flow_control import WINDOW
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.window import WINDOW
 from penstock.scheduling.ensemble import EnsembleScheduler
 from scheduling.ensembles import CHAIN, Asked, FakeModel, ask, plan, step, tensor, values
 

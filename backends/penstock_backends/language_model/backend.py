@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from penstock.core.backend import Backend, Host, Outcome
 from penstock.core.errors import InferenceError
+from penstock.core.flow_control import Window
 from penstock.core.request import InferenceRequest
-from penstock.core.window import Window
 from penstock_backends.language_model.delivery import WINDOW
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.errors import InternalError, error_from_code
+from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.core.window import WINDOW, Credit, Window
 from penstock.hosting.exchange import NO_PLACES, Places
 from penstock.hosting.messages import Kind
 from penstock_backends.python.exception import TritonModelException

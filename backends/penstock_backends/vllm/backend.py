@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from penstock.core.backend import InstanceContext, Outcome
 from penstock.core.config import ModelConfig
+from penstock.core.delivery import deliver
 from penstock.core.errors import InferenceError, InvalidRequestError, ModelLoadError
-from penstock.core.relay import deliver
+from penstock.core.flow_control import Window
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.window import Window
 from penstock_backends.language_model import (
     Answer,
     GenerationRequest,

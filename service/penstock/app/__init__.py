@@ -17,7 +17,7 @@ from penstock.app.core import ExitTimeoutError, open_repository, open_response_c
 from penstock.app.endpoints import open_frontends
 from penstock.app.preflight import StartError, check_ports, check_repository, open_log
 from penstock.app.report import show_backends, show_models
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.polling import RepositoryPoller
 from penstock.models.server import InferenceServer

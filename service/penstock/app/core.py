@@ -9,8 +9,8 @@ from penstock import __version__
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.opening import open_cache
-from penstock.core.countdown import Countdown
 from penstock.core.errors import ConfigError
+from penstock.core.exit_deadline import Countdown
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
 from penstock.models import trace_settings

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import render

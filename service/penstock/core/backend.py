@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.window import WINDOW, Window
 
 Result = TypeVar("Result")
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
-from penstock.core.callers import Call
+from penstock.core.call_chain import Call
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse
-from penstock.core.window import WINDOW, Window
 
 Ended = Callable[[InferenceError | None], None]
 

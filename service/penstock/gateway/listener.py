@@ -14,7 +14,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.gateway.forward import HEADER_NAMES
 from penstock.system.fd_reserve import DescriptorReserve
 

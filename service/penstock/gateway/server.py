@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.gateway.app import gateway_app
 from penstock.gateway.listener import listening
 from penstock.gateway.metrics import metrics_app

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.core.window import WINDOW, Window
+from penstock.core.flow_control import WINDOW, Window
 from penstock.hosting import bootstrap
 from penstock.system.private_tmp import pointing_to, private_tmp
 from penstock.system.reap import VARIABLE, kill_group, kill_marked

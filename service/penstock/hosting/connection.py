@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import InstanceContext
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
 from penstock.core.config import config_to_json
 from penstock.core.errors import InferenceError, UnavailableError, error_from_code
 from penstock.hosting.arena import create

@@ -17,12 +17,12 @@ from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import config_from_json
+from penstock.core.delivery import outcomes_of
 from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
-from penstock.core.relay import outcomes_of
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Buffer
-from penstock.core.window import Window
 from penstock.hosting.host_log import LinkHandler
 from penstock.hosting.lending import Borrower
 from penstock.hosting.link import Link

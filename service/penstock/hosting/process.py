@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.backend import InstanceContext
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
 from penstock.core.errors import UnavailableError
 from penstock.hosting.child import ProcessSpec
 from penstock.hosting.connection import Connection

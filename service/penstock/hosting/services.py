@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from penstock.core.callers import Call, Caller
+from penstock.core.call_chain import Call, Caller
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,

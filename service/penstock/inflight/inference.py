@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from penstock.core.callers import Wait
+from penstock.core.call_chain import Wait
 from penstock.core.errors import (
     DeadlineExceededError,
     InferenceError,

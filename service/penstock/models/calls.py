@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.callers import Call, Pool, Wait, circle
+from penstock.core.call_chain import Call, Pool, Wait, circle
 from penstock.core.config import ModelConfig
 from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest

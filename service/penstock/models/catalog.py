@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.changes import Changes
+from penstock.core.change_notifier import Changes
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
 from penstock.models.model import Model

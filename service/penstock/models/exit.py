@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.models.lifecycle import ModelLifecycle
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
+from penstock.core.delivery import deliver, outcomes_of
 from penstock.core.placement import Placement
-from penstock.core.relay import deliver, outcomes_of
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.inflight.eager_start import begin

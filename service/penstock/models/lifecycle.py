@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.changes import Changes
+from penstock.core.change_notifier import Changes
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.catalog import ModelCatalog
 from penstock.models.dependencies import Dependencies

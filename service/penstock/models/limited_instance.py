@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
 from penstock.core.config import RateLimiter as RateLimiterConfig
 from penstock.inflight.inference import Inference
 from penstock.models.model import ModelInstance

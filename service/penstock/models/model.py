@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.callers import Caller
+from penstock.core.call_chain import Caller
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import (
     InferenceError,

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
-from penstock.core.window import Window
+from penstock.core.flow_control import Window
 from penstock.hosting.child import ProcessSpec
 
 _AHEAD = 16

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.core.changes import Changes
+from penstock.core.change_notifier import Changes
 from penstock.core.config import ModelConfig
-from penstock.core.countdown import Countdown
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
     UnavailableError,
     UnsupportedError,
 )
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.exit import ExitLog

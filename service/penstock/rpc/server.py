@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.header_forward import header_forward
 from penstock.models.server import InferenceServer
 from penstock.rpc.channelz import ChannelzServicer

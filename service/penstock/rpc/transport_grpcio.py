@@ -20,8 +20,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InferenceError, InternalError
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.connections import Directory
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio_connections import GrpcioConnections

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
 from penstock.rpc.connections import Directory
 from penstock.rpc.context import Service

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.window import WINDOW, Window
 from penstock.hosting.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.tensor import Tensor

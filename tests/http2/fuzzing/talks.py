@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from http2.fuzzing.services import NAME, Methods
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.http2.frames import HEADER, HEADER_SIZE, PREFACE
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.transport_native import open_native

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeInstance, make_model, make_request, marks, model_config
 from models.model.schedulers import Refusing
-from penstock.core.callers import Call, Caller
+from penstock.core.call_chain import Call, Caller
 from penstock.core.config import (
     DynamicBatching,
     ModelConfig,

@@ -9,8 +9,8 @@ import pytest
 
 from fakes import make_request, marks, turns, until
 from models.server.house import House, later
-from penstock.core.countdown import Countdown
 from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
+from penstock.core.exit_deadline import Countdown
 
 EXITING = "^Server exiting$"
 

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.protocol import channelz_pb2 as pb

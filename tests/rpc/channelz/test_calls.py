@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import grpc
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import reflection_pb2
 from penstock.rpc.channelz import NAME
 from penstock.rpc.server import open_grpc

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
 from rpc.certificates import tls, write_certificates

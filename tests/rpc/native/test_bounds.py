@@ -10,7 +10,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.transport_native import open_native

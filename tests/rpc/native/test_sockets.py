@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from fakes import until
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.transport_native import open_native
 from penstock.settings import GrpcSettings

@@ -13,7 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.keepalive import Ages

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from penstock.core.relay import deliver
+from penstock.core.delivery import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor

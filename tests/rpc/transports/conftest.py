@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.server import Open, transport
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, channel_to

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from penstock.core.countdown import Countdown
 from penstock.core.errors import NotFoundError
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
 from penstock.rpc.server import Open

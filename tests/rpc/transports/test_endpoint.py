@@ -11,7 +11,7 @@ from subprocess import PIPE
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import Open
 from penstock.settings import GrpcSettings
@@ -25,7 +25,7 @@ async def test_port_in_use_is_one_clear_error(name: str) -> None:
     """In a process of its own, to see that gRPC itself is silent."""
     program = (
         "import asyncio, sys\n"
-        "from penstock.core.countdown import Countdown\n"
+        "from penstock.core.exit_deadline import Countdown\n"
         "from penstock.rpc.server import transport\n"
         "from penstock.settings import GrpcSettings\n"
         "settings = GrpcSettings(address='127.0.0.1', port=int(sys.argv[1]))\n"

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import Open
 from penstock.settings import CompressionLevel, GrpcSettings

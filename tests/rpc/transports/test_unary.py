@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 from penstock.rpc.server import Open
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import Tokens, make_response, mark, marks, sent
+from penstock.core.delivery import deliver
 from penstock.core.errors import (
     InternalError,
     UnavailableError,
 )
-from penstock.core.relay import deliver
+from penstock.core.flow_control import WINDOW
 from penstock.core.stream import ResponseStream
-from penstock.core.window import WINDOW
 
 HIGH_WATER = WINDOW.responses
 

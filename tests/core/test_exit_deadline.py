@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.core.countdown import Countdown
+from penstock.core.exit_deadline import Countdown
 
 
 class Clock:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.callers import Call, Caller, Pool, Wait, circle
+from penstock.core.call_chain import Call, Caller, Pool, Wait, circle
 
 A, B, C = "a_0", "b_0", "c_0"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ConfigError
-from penstock.core.window import Credit, Window
+from penstock.core.flow_control import Credit, Window
 
 
 def test_one_response_is_always_allowed() -> None:
