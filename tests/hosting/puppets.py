@@ -17,7 +17,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Tensor
-from penstock.hosting.process import ProcessInstance, ProcessSpec
+from penstock.hosting.parent.process import ProcessInstance, ProcessSpec
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.system.reaper import Reaper

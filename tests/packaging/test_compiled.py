@@ -165,7 +165,7 @@ def _told_by_a_model_process(package: Path) -> list[str]:
         "path = sys.argv[1];"
         "offer = runpy.run_path(path)['offer'];"
         "offer(Path(path).parents[1]);"
-        "import penstock.core.flow_control as one, penstock.hosting.link as two;"
+        "import penstock.core.flow_control as one, penstock.hosting.link.link as two;"
         "print(Path(one.__file__).name, Path(two.__file__).name)"
     )
     bootstrap = package / "hosting" / "bootstrap.py"

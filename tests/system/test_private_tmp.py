@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from hosting.process.lives import kill
+from hosting.parent.process.lives import kill
 from hosting.puppets import Puppets, eventually
 from penstock.system.private_tmp import private_tmp
 from penstock.system.reaper import Reaper

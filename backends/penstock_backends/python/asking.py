@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import InternalError, error_from_code
-from penstock.hosting import bootstrap
+from penstock.hosting.worker import bootstrap
 from penstock.system.parent import die_with_parent
 from penstock.system.reap import kill_group
 from penstock_backends.python.guard import Guard, guarding

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
 from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import InferenceResponse, TritonError
 

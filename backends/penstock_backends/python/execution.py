@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
-from penstock.hosting.frames import encode
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.frames import encode
+from penstock.hosting.link.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms, printable
 from penstock_backends.python.request import InferenceRequest
 from penstock_backends.python.traceback_text import describe

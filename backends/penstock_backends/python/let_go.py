@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.hosting.blocking import LinkClosedError
+from penstock.hosting.link.blocking import LinkClosedError
 from penstock.shared_memory.block_views import Block
 
 _GATHER = 0.01

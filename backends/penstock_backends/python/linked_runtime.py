@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
-from penstock.hosting.exchange import Exchange
-from penstock.hosting.messages import Kind, pack_request, unpack_response
+from penstock.hosting.link.messages import Kind, pack_request, unpack_response
+from penstock.hosting.link.tensor_codec import Exchange
 from penstock_backends.python.calls import PendingCall
 from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.let_go import LetGo

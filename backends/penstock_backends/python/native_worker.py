@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.config import config_from_json
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
 from penstock.model import Context, Model
 from penstock_backends.python.logger import ServerHandler
 from penstock_backends.python.native import NativeModel, call_model

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 
-from penstock.hosting.blocking import LinkClosedError
+from penstock.hosting.link.blocking import LinkClosedError
 from penstock.system.allocator import tune_allocator
 from penstock.system.parent import die_with_parent
 from penstock.system.reap import kill_group

@@ -13,8 +13,8 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.hosting.exchange import NO_PLACES, Places
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 from penstock_backends.python.exception import TritonModelException
 from penstock_backends.python.values import InferenceResponse
 

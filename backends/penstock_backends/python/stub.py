@@ -13,11 +13,11 @@ from typing import Any
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Buffer
-from penstock.hosting.arena import Arena, ArenaView
-from penstock.hosting.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.exchange import NO_PLACES, Exchange, Places
-from penstock.hosting.lending import Borrower
-from penstock.hosting.messages import Kind, pack_next_response, pack_response, unpack_request
+from penstock.hosting.link.arena import Arena, ArenaView
+from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
+from penstock.hosting.link.messages import Kind, pack_next_response, pack_response, unpack_request
+from penstock.hosting.link.region_sharing import Borrower
+from penstock.hosting.link.tensor_codec import NO_PLACES, Exchange, Places
 from penstock_backends.python import runtime
 from penstock_backends.python.let_go import LetGo
 from penstock_backends.python.linked_runtime import LinkedRuntime

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.config import config_from_json
 from penstock.core.errors import InternalError
 from penstock.core.placement import Placement
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
 from penstock.model import Model
 from penstock.system import event_loop
 from penstock_backends.python.api import install_module

@@ -97,7 +97,7 @@ class Backend(ABC):
     eager: ClassVar[bool] = False
     takes_device_tensors: ClassVar[bool] = False
     private_tmp: ClassVar[bool] = False
-    process_main: ClassVar[str] = "penstock.hosting.host:run"
+    process_main: ClassVar[str] = "penstock.hosting.worker.host:run"
     window: ClassVar[Window] = WINDOW
 
     @classmethod

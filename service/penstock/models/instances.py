@@ -9,8 +9,8 @@ from penstock.core.backend import Backend, InstanceContext
 from penstock.core.config import InstanceGroup, ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.placement import Placement
-from penstock.hosting.process import ProcessInstance
-from penstock.hosting.services import ModelServices
+from penstock.hosting.parent.process import ProcessInstance
+from penstock.hosting.parent.services import ModelServices
 from penstock.models.contexts import instance_contexts
 from penstock.models.instance import ThreadInstance
 from penstock.models.limited_instance import LimitedInstance, turn_of

@@ -10,7 +10,7 @@ from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
 from penstock.core.flow_control import Window
-from penstock.hosting.child import ProcessSpec
+from penstock.hosting.parent.child import ProcessSpec
 
 _AHEAD = 16
 """Batches that a lone instance of a quick model may have at once."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer
-from penstock.hosting.arena import Arena, create
-from penstock.hosting.exchange import Exchange
-from penstock.hosting.frames import FrameReader, encode
-from penstock.hosting.messages import Kind, pack_request, unpack_next_response
+from penstock.hosting.link.arena import Arena, create
+from penstock.hosting.link.frames import FrameReader, encode
+from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
+from penstock.hosting.link.tensor_codec import Exchange
 from penstock_backends.python.stub import Stub
 
 SIZE = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 from backends.python.linked import Linked, answers, messages
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
 from penstock_backends.python.execution import Execution
 from penstock_backends.python.replies import Terms
 from penstock_backends.python.tensor import Tensor

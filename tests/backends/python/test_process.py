@@ -8,7 +8,7 @@ import socket
 
 import pytest
 
-from penstock.hosting.arena import create
+from penstock.hosting.link.arena import create
 from penstock_backends.python import process
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")

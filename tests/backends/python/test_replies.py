@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.hosting.messages import Kind
+from penstock.hosting.link.messages import Kind
 from penstock_backends.python.replies import PendingReply, Terms
 from penstock_backends.python.tensor import Tensor
 from penstock_backends.python.values import InferenceResponse

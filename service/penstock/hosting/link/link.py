@@ -1,0 +1,118 @@
+"""The link as an asyncio protocol: one pass per read, one write per loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from penstock.core.tensor import Buffer
+from penstock.hosting.link.frames import FrameReader, encode, joined
+
+OnMessage = Callable[[int, Any, memoryview], None]
+OnLost = Callable[[], None]
+
+
+class Link(asyncio.Protocol):
+    """One end of the socket. `on_message(kind, header, payload)` is called for each frame.
+
+    What is sent with `hold` stays here as long as `busy()`, unless more is sent meanwhile.
+    """
+
+    def __init__(
+        self, on_message: OnMessage, on_lost: OnLost, busy: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._busy = busy
+        self._transport: asyncio.WriteTransport | None = None
+        self._frames = FrameReader()
+        self._out: list[Buffer] = []
+        self._kind = 0
+        self._items: list[Any] = []
+        self._payload: list[Buffer] = []
+        self._planned = self._urgent = False
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Queue a frame; it leaves with all others of this loop turn. Dropped when the end is."""
+        if self._transport is None:
+            return
+        self._urgent = True
+        self._plan_flush()
+        self._append(kind, header, payload)
+
+    def hold(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Queue a frame for which a reader who is busy need not be woken."""
+        if self._transport is None:
+            return
+        self._plan_flush()
+        self._append(kind, header, payload)
+
+    def release(self) -> None:
+        """The reader is about to need what is held: have it leave."""
+        if self._out:
+            self._urgent = True
+            self._plan_flush()
+
+    def _append(self, kind: int, header: Any, payload: Sequence[Buffer]) -> None:
+        if self._items:
+            self._end_list()
+        self._out += encode(kind, header, payload)
+
+    def add(self, kind: int, item: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Queue an item of a list; items of one kind that follow each other share a frame."""
+        if self._transport is None:
+            return
+        self._urgent = True
+        self._plan_flush()
+        if self._items and kind != self._kind:
+            self._end_list()
+        self._kind = kind
+        self._items.append(item)
+        self._payload += payload
+
+    def _plan_flush(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._flush_due)
+
+    def _end_list(self) -> None:
+        self._out += encode(self._kind, self._items, self._payload)
+        self._items, self._payload = [], []
+
+    def _flush_due(self) -> None:
+        self._planned = False
+        if self._urgent or not self._busy():
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        self._urgent = False
+        if self._items:
+            self._end_list()
+        out, self._out = self._out, []
+        if out and self._transport is not None:
+            self._transport.writelines(joined(out))
+
+    def close(self) -> None:
+        """Close the socket after what is queued has left."""
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+
+    # -- asyncio.Protocol ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._frames.feed(data):
+            self._on_message(*message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out.clear()
+        self._items.clear()
+        self._payload.clear()
+        self._on_lost()

@@ -1,0 +1,160 @@
+"""Responses that leave over a link, as far as the reader on the other side has room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.backend import Outcome
+from penstock.core.delivery import deliver
+from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.flow_control import WINDOW, Credit, Window
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Buffer
+from penstock.hosting.link.memory import SharedMemory
+from penstock.hosting.link.messages import Kind, pack_next_response
+from penstock.hosting.link.tensor_codec import NO_PLACES, Places
+
+Send = Callable[..., None]
+Respond = Callable[[int, Any, list[Buffer]], None]
+"""Sends a packed response, given the number of its request, and the bytes of its tensors."""
+
+_ONE = Window(responses=1)
+"""What an outlet cannot send stays with whoever makes it, and is not queued a second time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a side of the link says that there are no more responses, and why."""
+
+    end: Kind
+    error: Kind
+
+
+class Outlets:
+    """The streams of responses that leave over one link, by number."""
+
+    def __init__(
+        self, wording: Wording, respond: Respond, send: Send, memory: SharedMemory
+    ) -> None:
+        self.wording = wording
+        self.respond = respond
+        self.send = send
+        self.memory = memory
+        self.window = WINDOW
+        self._open: dict[int, Outlet] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, number: int, places: Places = NO_PLACES) -> Outlet:
+        """A new one, which the other side calls by this number; `places` are for its outputs."""
+        outlet = self._open[number] = Outlet(self, number, places)
+        return outlet
+
+    def taken(self, number: int, count: int) -> None:
+        """The reader over there has taken `count` responses."""
+        if outlet := self._open.get(number):
+            outlet.taken(count)
+
+    def cancel(self, number: int) -> None:
+        """The reader over there has left."""
+        if outlet := self._open.get(number):
+            outlet.cancel()
+
+    def close(self) -> None:
+        """Nobody over there wants anything any more."""
+        for outlet in list(self._open.values()):
+            outlet.cancel()
+
+    def forget(self, number: int) -> None:
+        """All is said about this one."""
+        self._open.pop(number, None)
+
+
+class Outlet:
+    """The responses to one request, sent in their order while there is credit."""
+
+    __slots__ = ("_credit", "_moving", "_number", "_outlets", "_places", "_stream", "done")
+
+    def __init__(self, outlets: Outlets, number: int, places: Places = NO_PLACES) -> None:
+        self.done = False
+        self._places = places
+        self._outlets = outlets
+        self._number = number
+        self._credit = Credit(outlets.window)
+        self._stream: ResponseStream | None = None
+        self._moving = False
+
+    def answer(self, outcome: Outcome) -> asyncio.Task[None] | None:
+        """Send what a backend made; the task that goes on relaying, where one is needed."""
+        if isinstance(outcome, ResponseStream):
+            self.connect(outcome)
+            return None
+        stream = ResponseStream(window=_ONE)
+        self.connect(stream)
+        return deliver(outcome, stream)
+
+    def connect(self, stream: ResponseStream) -> None:
+        """Send what comes on `stream`, or close it when nobody wants that any more."""
+        if self.done:
+            stream.close()
+            return
+        self._stream = stream
+        stream.watch(self._move)
+
+    def taken(self, count: int) -> None:
+        """The reader has taken responses."""
+        self._credit.earn(count)
+        self._move()
+
+    def cancel(self) -> None:
+        """The reader has left: nothing more is said about this request."""
+        self._finish()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _move(self) -> None:
+        stream = self._stream
+        if self._moving or self.done or stream is None:  # called back from below, or all is said
+            return
+        self._moving = True
+        try:
+            self._send_ready(stream)
+        except Exception as error:  # a response may be unfit to travel in any way
+            self.cancel()
+            self._tell_end(as_inference_error(error))
+        self._moving = False
+
+    def _send_ready(self, stream: ResponseStream) -> None:
+        while self._credit.left and (response := stream.pop()) is not None:
+            self._send(response)
+            if self.done:
+                return
+        if stream.exhausted and not self.done:
+            self._finish()
+            self._tell_end(stream.error)
+
+    def _send(self, response: InferenceResponse) -> None:
+        outlets = self._outlets
+        payload: list[Buffer] = []
+        header = pack_next_response(response, payload, outlets.memory.exchange, self._places)
+        outlets.respond(self._number, header, payload)
+        if response.final:
+            self._finish()
+        else:
+            self._credit.spend(response.size)
+
+    def _finish(self) -> None:
+        self.done = True
+        self._outlets.forget(self._number)
+
+    def _tell_end(self, error: InferenceError | None) -> None:
+        send, wording = self._outlets.send, self._outlets.wording
+        if error is None:
+            send(wording.end, self._number)
+        else:
+            send(wording.error, (self._number, error.code, error.message))

@@ -1,0 +1,249 @@
+"""Tensors over the link: small ones inside the frame, large ones in the shared arenas.
+
+Those in memory of a client's, or in what another model process has written, stay there, where both
+processes have mapped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.region import RegionSlice
+from penstock.core.tensor import Buffer, DataType, Tensor, octets
+from penstock.hosting.link.arena import SHARE_FROM, Arena, ArenaView
+from penstock.hosting.link.input_alias import InputPart, part_of
+from penstock.hosting.link.region_sharing import Borrower, Lender
+from penstock.shared_memory.block_views import View
+
+Where = int | tuple[int, int] | tuple[int, int, int]
+"""The offset in the sender's arena, `INSIDE`, `PLACED`, the number of a region with the offset in
+it; or, of what comes back with the memory of an input: the region's number or `ARENA`, the block's
+offset, and that within the block."""
+
+Spec = tuple[str, str, tuple[int, ...], int, Where]
+"""Name, datatype, shape, bytes, and where they are."""
+
+Specs = list[Spec]
+
+INSIDE = -1
+PLACED = -2
+"""In the memory that the request has named for this output."""
+ARENA = 0
+"""The arena of who gets something back."""
+
+Places = Mapping[str, RegionSlice]
+PlaceSpecs = list[tuple[str, int, int, int]]
+"""Of an output: name, number of the region, offset in it, bytes."""
+
+NO_PLACES: Places = {}
+
+_DATATYPES = {datatype.value: datatype for datatype in DataType}
+
+
+class Exchange:
+    """Packs tensors for one link and unpacks those that come; without arenas all go inside."""
+
+    def __init__(
+        self,
+        out: Arena | None = None,
+        into: ArenaView | None = None,
+        lender: Lender | None = None,
+        borrower: Borrower | None = None,
+    ) -> None:
+        self._out = out
+        self._into = into
+        self._lender = lender
+        self._borrower = borrower
+
+    def pack(
+        self, tensors: Mapping[str, Tensor], payload: list[Buffer], places: Places = NO_PLACES
+    ) -> Specs:
+        """Describe `tensors`; the bytes that must be inside the frame are added to `payload`.
+
+        `places` are where some of them are put instead, if they fit.
+        """
+        specs: Specs = []
+        buffers: list[Buffer] = []
+        lent: list[RegionSlice] = []
+        large = False
+        for name, tensor in tensors.items():
+            if places or tensor.shared is not None:
+                where = self._elsewhere(name, tensor, places)
+                if where is not None:
+                    shape = _plain(tensor.shape)
+                    specs.append((name, tensor.datatype._value_, shape, tensor.nbytes, where))
+                    buffers.append(b"")
+                    if where != PLACED and tensor.shared is not None:
+                        lent.append(tensor.shared)
+                    continue
+            buffer = tensor.buffer
+            if type(buffer) is not bytes:
+                buffer = octets(buffer)
+            size = len(buffer)
+            large = large or size >= SHARE_FROM
+            buffers.append(buffer)
+            specs.append((name, tensor.datatype._value_, _plain(tensor.shape), size, INSIDE))
+        if lent and self._lender is not None:  # only now, as below: what is lent must be sent
+            self._lender.keep(lent)
+        if large:  # only now, since making a buffer may fail: what is in the arena must be sent
+            every = zip(specs, buffers, tensors.values(), strict=True)
+            return [self._placed(*each, payload) for each in every]
+        payload += buffers
+        return specs
+
+    def _placed(self, spec: Spec, buffer: Buffer, tensor: Tensor, payload: list[Buffer]) -> Spec:
+        """The description of a tensor that is where it shall be."""
+        name, datatype, shape, size, where = spec
+        if where != INSIDE:
+            return spec
+        if isinstance(tensor, InputPart):
+            where = self._place_part(tensor)
+        elif size >= SHARE_FROM:
+            where = self._place(buffer)
+        if where == INSIDE:
+            payload.append(buffer)
+        return name, datatype, shape, size, where
+
+    def _place(self, buffer: Buffer) -> int:
+        """Where a large tensor lies in the arena; inside the frame when there is no room."""
+        offset = None if self._out is None else self._out.put(buffer)
+        return INSIDE if offset is None else offset
+
+    def _place_part(self, tensor: InputPart) -> Where:
+        """The memory of an input, if nobody here sees it any more; else the place of a copy."""
+        view = tensor.view
+        seen = view.hold()  # for as long as it is copied
+        if seen is not None:
+            return self._place(tensor.buffer)
+        block = view.block
+        return (ARENA, block, tensor.at) if isinstance(block, int) else (*block, tensor.at)
+
+    def find_parts(
+        self, outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """The outputs, without hold on those that are parts of inputs.
+
+        They are sent, or else `keep_parts` is told.
+        """
+        parts: dict[str, Tensor] = {}
+        try:
+            for given in inputs.values():
+                if (view := self._view(given.buffer)) is not None:
+                    self._claim(view, given, outputs, parts)
+        except BaseException:  # what a model answers may not even have bytes
+            self.keep_parts(parts)
+            raise
+        return {**outputs, **parts} if parts else outputs
+
+    def _claim(
+        self, view: View, given: Tensor, outputs: Mapping[str, Tensor], parts: dict[str, Tensor]
+    ) -> None:
+        for name, tensor in outputs.items():
+            if name not in parts and (part := part_of(tensor, given, view)) is not None:
+                parts[name] = part
+                view.claim()
+                return  # it can come back once
+
+    def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:
+        """These are not sent after all."""
+        for tensor in outputs.values():
+            if isinstance(tensor, InputPart):
+                tensor.view.give_up()
+
+    def _view(self, data: Buffer) -> View | None:
+        """The view that an input is, if its memory can go back with a response."""
+        if self._into is not None and (view := self._into.views.find(data)) is not None:
+            return view
+        return None if self._borrower is None else self._borrower.views.find(data)
+
+    def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> Where | None:
+        """Where a tensor is, or is put, that need not travel: in memory that is lent."""
+        if (shared := tensor.shared) is not None and shared.size >= SHARE_FROM:
+            if self._lender is not None and self._lender.lends(shared):
+                return shared.region.number, shared.offset
+            return None
+        place = places.get(name)
+        if place is None or tensor.nbytes > place.size:
+            return None
+        place.write(tensor.buffer)
+        return PLACED
+
+    def unpack(
+        self, specs: Specs, payload: memoryview, at: int = 0, places: Places = NO_PLACES
+    ) -> tuple[dict[str, Tensor], int]:
+        """The tensors, views all of them, and where the next ones begin in the payload.
+
+        `places` are those that the request has named for its outputs.
+        """
+        tensors: dict[str, Tensor] = {}
+        for name, datatype, shape, size, offset in specs:
+            if offset == INSIDE:
+                tensors[name] = Tensor(_DATATYPES[datatype], shape, payload[at : at + size])
+                at += size
+            elif offset == PLACED:
+                tensors[name] = _in_place(datatype, shape, size, places.get(name))
+            else:
+                tensors[name] = self._seen(datatype, shape, size, offset)
+        return tensors, at
+
+    def _seen(self, datatype: str, shape: tuple[int, ...], size: int, where: Where) -> Tensor:
+        """What the other side has put into the arena, sees in memory lent to us, or gives back."""
+        if isinstance(where, int):
+            assert self._into is not None
+            block = self._into.view(where, size)
+            return Tensor(_DATATYPES[datatype], shape, block, self._into.place(where, block))
+        if len(where) == 3:
+            return Tensor(_DATATYPES[datatype], shape, self._taken_back(*where, size))
+        assert self._borrower is not None
+        return Tensor(_DATATYPES[datatype], shape, self._borrower.view(*where, size))
+
+    def _taken_back(self, number: int, offset: int, at: int, size: int) -> Buffer:
+        """A part of an input of ours that the other side looks at no longer."""
+        if number == ARENA:
+            assert self._out is not None
+            return self._out.take_back(offset, at, size)
+        assert self._lender is not None
+        return memoryview(self._lender.returned(number, offset).read())[at : at + size]
+
+    def pack_places(self, places: Places) -> PlaceSpecs:
+        """Describe where outputs go, as far as the other side sees it."""
+        lender = self._lender
+        if lender is None or not places:
+            return []
+        return [
+            (name, place.region.number, place.offset, place.size)
+            for name, place in places.items()
+            if lender.lends(place)
+        ]
+
+    def unpack_places(self, specs: PlaceSpecs) -> Places:
+        """Where outputs go."""
+        borrower = self._borrower
+        if borrower is None or not specs:
+            return NO_PLACES
+        found = {name: borrower.slice(*where) for name, *where in specs}
+        return {name: place for name, place in found.items() if place is not None}
+
+
+def _in_place(
+    datatype: str, shape: tuple[int, ...], size: int, place: RegionSlice | None
+) -> Tensor:
+    """A tensor that the other side has put where the request wants it.
+
+    Without a place the request was cancelled, and nobody looks at it.
+    """
+    buffer = b"" if place is None else memoryview(place.read())[:size]
+    return Tensor(_DATATYPES[datatype], shape, buffer, place)
+
+
+def _plain(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape without numpy's integers, which would arrive as bytes."""
+    for size in shape:
+        if type(size) is not int:
+            return tuple(map(int, shape))
+    return shape
+
+
+INLINE = Exchange()
+"""For links that share no memory."""

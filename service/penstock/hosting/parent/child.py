@@ -1,0 +1,148 @@
+"""A model process as the system sees it: how it is started, how it ended, and its end by force."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.flow_control import WINDOW, Window
+from penstock.hosting.worker import bootstrap
+from penstock.system.private_tmp import pointing_to, private_tmp
+from penstock.system.reap import VARIABLE, kill_group, kill_marked
+from penstock.system.reaper import Reaper
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """How to start the model process: the backend as `module:Class`, and by which Python.
+
+    `main` is the function that serves the link there. Times are in seconds: an execution that
+    takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
+    finalize before it is killed. While executions are quick, up to `ahead` batches are sent
+    before the first is done. `window` is how far responses go ahead of their reader.
+    """
+
+    target: str
+    serial: bool
+    packages: tuple[Path, ...]
+    python: str = sys.executable
+    main: str = "penstock.hosting.worker.host:run"
+    execution_timeout: float | None = None
+    ahead: int = 1
+    stop_timeout: float = 10.0
+    window: Window = WINDOW
+    private_tmp: bool = False
+
+
+class Child:
+    """One process, and whatever it starts: they are a group of their own.
+
+    What has left the group, as daemons do, still has its mark in the environment.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reaper: Reaper,
+        mark: str,
+        folder: Path | None = None,
+    ) -> None:
+        self._process = process
+        self._mark = mark
+        self._folder = folder
+        self._reaper = reaper
+        reaper.watch(self.pid)
+
+    @classmethod
+    async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
+        """Start it with these files open. When this is cancelled, the process has been killed."""
+        mark = reaper.new_mark()
+        folder = private_tmp(reaper) if spec.private_tmp else None
+        more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
+        spawning = asyncio.ensure_future(_spawn(spec, more, descriptors))
+        try:
+            return cls(await asyncio.shield(spawning), reaper, mark, folder)
+        except asyncio.CancelledError:
+            await cls(await spawning, reaper, mark, folder).kill()
+            raise
+        except OSError:  # such as a Python that is not there
+            if folder is not None:
+                folder.rmdir()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def ended(self) -> None:
+        """Wait for its end, by itself."""
+        await self._process.wait()
+
+    async def fate(self) -> str:
+        """How it ended, as a verb phrase; it has closed its link, and so gets a moment for it."""
+        try:
+            status = await asyncio.wait_for(self._process.wait(), 1.0)
+        except TimeoutError:
+            return "closed its link to the server"
+        if status < 0:
+            return f"was killed by signal {-status}{_signal_name(-status)}"
+        return f"exited with status {status}"
+
+    def strike(self) -> None:
+        """Kill it and everything that it has started, without waiting."""
+        kill_group(self.pid)
+
+    def abandon(self) -> None:
+        """Kill it without waiting; the rest goes with the server."""
+        self.strike()
+        self._reaper.forget(self.pid)
+
+    async def kill(self) -> None:
+        """Kill it and everything that it has started, and remove its folder.
+
+        Cancelled, this does not wait for the end.
+        """
+        self.strike()
+        try:
+            await self._process.wait()
+        finally:
+            self._reaper.forget(self.pid)
+            # On a thread, since it reads something of every process of the machine. It goes on
+            # when this is cancelled, or has not begun.
+            loop = asyncio.get_running_loop()
+            await asyncio.shield(loop.run_in_executor(None, self._clear))
+
+    def _clear(self) -> None:
+        kill_marked(self._mark)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+async def _spawn(
+    spec: ProcessSpec, more: Mapping[str, str], descriptors: tuple[int, ...]
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        spec.python,
+        "-P",
+        bootstrap.__file__,
+        spec.main,
+        *map(str, descriptors),
+        *map(str, spec.packages),
+        stdin=asyncio.subprocess.DEVNULL,
+        env={**os.environ, **more},
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:  # one of the many real-time signals
+        return ""

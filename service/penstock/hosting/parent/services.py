@@ -1,0 +1,175 @@
+"""What a model process may ask of the server: other models, and things about models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from penstock.core.call_chain import Call, Caller
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    as_inference_error,
+    call_refused,
+)
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Buffer
+from penstock.hosting.link.memory import SharedMemory
+from penstock.hosting.link.messages import Kind, unpack_request
+from penstock.hosting.link.response_sender import Outlets, Send, Wording
+from penstock.inflight.inference import Inference
+
+_WORDING = Wording(Kind.CALL_END, Kind.CALL_ERROR)
+
+
+class ModelServices(Protocol):
+    """The server, as a model process sees it; handed down by whoever owns both."""
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; raises what admission refuses."""
+
+    def decoupled(self, name: str, version: str) -> bool:
+        """Whether requests to the model may get any number of responses."""
+
+    async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
+        """Load, unload or ask for a model."""
+
+    def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
+        """Act on a metric that a model process, the owner, has made for itself."""
+
+    def ended(self, owner: str) -> None:
+        """A model process is gone."""
+
+
+class ServedCalls:
+    """The requests of one model process that the server is answering.
+
+    `executing` tells the batch for which it makes them; what a `decoupled` model asks for may
+    belong to requests whose execution is over.
+    """
+
+    def __init__(
+        self,
+        services: ModelServices,
+        caller: Caller,
+        process: int,
+        memory: SharedMemory,
+        send: Send,
+        executing: Callable[[], Sequence[Inference]] = tuple,
+        *,
+        decoupled: bool = False,
+    ) -> None:
+        self._services = services
+        self._caller = caller
+        self._executing = executing
+        self._decoupled = decoupled
+        self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
+        self._memory = memory
+        self._send = send
+        self._calls = Outlets(_WORDING, self._respond, send, memory)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
+            Kind.CALL: self._call,
+            Kind.CALL_TAKEN: lambda header, _: self._calls.taken(*header),
+            Kind.CALL_CANCEL: lambda number, _: self._calls.cancel(number),
+            Kind.CONTROL: lambda header, _: self._start(self._control(*header)),
+            Kind.METRIC: lambda header, _: self._metric(*header),
+        }
+
+    def __len__(self) -> int:
+        """How many requests it waits for."""
+        return len(self._calls)
+
+    def close(self) -> None:
+        """The process is gone: nobody waits for the answers."""
+        self._calls.close()
+        for task in self._tasks:
+            task.cancel()
+        self._services.ended(self._owner)
+
+    def _call(self, header: Any, payload: memoryview) -> None:
+        decoupled, holds, packed = header
+        number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
+        try:
+            self._check_policy(request, decoupled)
+            stream = self._services.infer(self._traced(request, holds=holds))
+        except InferenceError as error:
+            text = call_refused(request.model_name, error.message)
+            self._send(Kind.CALL_ERROR, (number, error.code, text))
+            return
+        self._calls.open(number).connect(stream)
+
+    def _traced(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
+        """The request with those who wait for its answer: its maker, and who waits for that.
+
+        With their deadline too: after the last of the batch nobody wants the answer.
+        """
+        batch = self._executing()
+        if not batch:
+            return request
+        former: dict[Call, None] = {}
+        for inference in batch:
+            former |= dict.fromkeys(inference.request.callers)
+            if inference.wait is not None:
+                inference.wait.place = self._caller
+        deadline = None if self._decoupled else _latest(batch)
+        callers = *former, Call(self._caller, holds=holds)
+        return replace(request, callers=callers, deadline=deadline)
+
+    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+        self._send(Kind.CALLED, (number, packed), payload)
+
+    def _check_policy(self, request: InferenceRequest, decoupled: bool) -> None:
+        if self._is_decoupled(request.model_name, request.model_version) and not decoupled:
+            raise InvalidRequestError(
+                f"Model {request.model_name} is using the decoupled. The current BLS request call"
+                " doesn't support models using the decoupled transaction policy. Please use"
+                " 'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled"
+                " models.'"
+            )
+
+    def _is_decoupled(self, name: str, version: str) -> bool:
+        try:
+            return self._services.decoupled(name, version)
+        except (NotFoundError, UnavailableError) as error:
+            problem = f"Failed for execute the inference request. Model '{name}' is not ready."
+            raise type(error)(problem) from error
+
+    async def _control(self, number: int, verb: str, arguments: Sequence[Any]) -> None:
+        try:
+            value = await self._services.control(verb, arguments)
+        except Exception as error:  # whatever loading a model may raise
+            self._send(Kind.CONTROLLED, (number, None, self._problem(error)))
+        else:
+            self._send(Kind.CONTROLLED, (number, value, None))
+
+    def _metric(self, number: int, operation: str, arguments: Sequence[Any]) -> None:
+        """Number 0 asks for no answer."""
+        value, problem = None, None
+        try:
+            value = self._services.metric(self._owner, operation, arguments)
+        except Exception as error:  # whatever a library of metrics may raise
+            problem = self._problem(error)
+        if number:
+            self._send(Kind.CONTROLLED, (number, value, problem))
+
+    def _problem(self, error: Exception) -> str:
+        text = as_inference_error(error).message
+        return f"Failed to process the request for model '{self._caller.instance}', message: {text}"
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _latest(batch: Sequence[Inference]) -> float | None:
+    """When nobody waits for the batch any more; `None` if somebody waits for ever."""
+    deadlines = [inference.request.deadline for inference in batch]
+    known = [deadline for deadline in deadlines if deadline is not None]
+    return max(known) if len(known) == len(deadlines) else None

@@ -1,0 +1,1 @@
+"""The model process's side: it builds the backend and answers the link."""

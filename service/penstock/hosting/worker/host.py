@@ -1,0 +1,226 @@
+"""The model process: builds the backend, answers the link, dies with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.config import config_from_json
+from penstock.core.delivery import outcomes_of
+from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.flow_control import Window
+from penstock.core.placement import Placement
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import Buffer
+from penstock.hosting.link.link import Link
+from penstock.hosting.link.memory import SharedMemory
+from penstock.hosting.link.messages import Kind, unpack_request
+from penstock.hosting.link.region_sharing import Borrower
+from penstock.hosting.link.response_sender import Outlet, Outlets, Wording
+from penstock.hosting.worker.health import Vitals
+from penstock.hosting.worker.log import LinkHandler
+from penstock.system import event_loop
+from penstock.system.allocator import tune_allocator
+from penstock.system.parent import die_with_parent
+from penstock.system.reap import kill_group
+
+logger = logging.getLogger(__name__)
+
+_WORDING = Wording(Kind.END, Kind.ERROR)
+
+
+def run(descriptor: int, inputs: int, outputs: int) -> None:
+    """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
+    die_with_parent()
+    tune_allocator()
+    connection = socket.socket(fileno=descriptor)
+    for number in (descriptor, inputs, outputs):
+        os.set_inheritable(number, False)  # or an engine's children would keep it open
+    borrower = Borrower()
+    memory = SharedMemory(out=outputs, into=inputs, borrower=borrower)
+    event_loop.run(_serve(connection, Host(memory, borrower)))
+
+
+async def _serve(connection: socket.socket, host: Host) -> None:
+    loop = asyncio.get_running_loop()
+    link: Link
+    _, link = await loop.create_unix_connection(
+        lambda: Link(host.receive, _end_group), sock=connection
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
+    await host.serve(link)
+
+
+Batch = list[tuple[Outlet, InferenceRequest]]
+
+
+class Host:
+    """One backend object and the requests that it is answering."""
+
+    def __init__(self, memory: SharedMemory, borrower: Borrower) -> None:
+        self.memory = memory
+        self._borrower = borrower
+        self._replies: Outlets
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finished = asyncio.Event()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._backend: Backend
+        self._name = ""
+        self._vitals: Vitals
+        self._turn: AbstractAsyncContextManager[None] = nullcontext()
+        self._link: Link
+        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
+            Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
+            Kind.EXECUTE: self._execute_batch,
+            Kind.TAKEN: self._taken,
+            Kind.CANCEL: lambda number, _: self._replies.cancel(number),
+            Kind.PROBE: lambda _, __: self._start(self._probe()),
+            Kind.FINALIZE: lambda _, __: self._finished.set(),
+            Kind.FREE: lambda header, _: self.memory.free(header),
+            Kind.REGION: lambda offer, _: self._borrow(offer),
+            Kind.REGION_GONE: lambda number, _: self._borrower.give_back(number),
+        }
+
+    async def serve(self, link: Link) -> None:
+        """Answer the link until it says that this is the end."""
+        self._link = link
+        self._replies = Outlets(_WORDING, self._respond, link.send, self.memory)
+        self.memory.open(lambda freed: link.send(Kind.FREE, freed))
+        await self._finished.wait()
+        self._replies.close()
+        await self._finalize()
+        link.flush()
+
+    def receive(self, kind: int, header: Any, payload: memoryview) -> None:
+        """Handle one message."""
+        self._handlers[kind](header, payload)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    async def _initialize(self, header: dict[str, Any]) -> None:
+        self._name = header["name"]
+        try:
+            if header["serial"]:  # batches may be sent ahead of their turn
+                self._turn = asyncio.Lock()
+            Placement(**header["placement"]).apply()
+            self._backend = _load(header["target"])
+            self._vitals = Vitals(self._backend, self._link.send)
+            self._replies.window = Window(*header["window"])
+            await self._backend.initialize(self._context(header))
+        except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
+            if not isinstance(error, InferenceError):
+                logger.exception("initializing '%s' failed", header["name"])
+            failure = as_inference_error(error)
+            self._link.send(Kind.FAILED, (failure.code, failure.message))
+            return
+        self._link.send(Kind.READY, None)
+        self._start(self._watch())
+
+    async def _watch(self) -> None:
+        await self._vitals.watch()
+        self._link.close()
+
+    def _execute_batch(self, header: Any, payload: memoryview) -> None:
+        number, packed = header
+        batch: Batch = []
+        at = 0
+        for one in packed:
+            request_number, request, at = unpack_request(one, payload, at, self.memory.exchange)
+            reply = self._replies.open(request_number, request.output_places)
+            batch.append((reply, request))
+        self._start(self._execute(number, batch))
+
+    def _borrow(self, offer: Any) -> None:
+        if (number := self._borrower.take(offer)) is not None:
+            self._link.send(Kind.REGION_MAPPED, number)
+
+    def _taken(self, header: Any, _: memoryview) -> None:
+        for number, count in header:
+            self._replies.taken(number, count)
+
+    async def _probe(self) -> None:
+        self._link.send(Kind.HEALTH, await self._vitals.healthy())
+
+    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+        self._link.add(Kind.RESPONSES, (number, packed), payload)
+
+    # -- work ---------------------------------------------------------------------------------
+
+    async def _execute(self, number: int, batch: Batch) -> None:
+        async with self._turn:
+            self.memory.begin(number)
+            begun = time.monotonic_ns()
+            # While it waited for its turn, some of its clients may have left.
+            batch = [(reply, request) for reply, request in batch if not reply.done]
+            outcomes = await self._outcomes(batch)
+            done = time.monotonic_ns()
+        self._link.send(Kind.DONE, (number, begun, begun, done))
+        for (reply, _), outcome in zip(batch, outcomes, strict=True):
+            if task := reply.answer(outcome):
+                self._own(task)
+
+    async def _outcomes(self, batch: Batch) -> Sequence[Outcome]:
+        if not batch:
+            return ()
+        requests = [request for _, request in batch]
+        return await outcomes_of(self._backend, requests, self._name)
+
+    async def _finalize(self) -> None:
+        backend = getattr(self, "_backend", None)
+        if backend is None:
+            return
+        try:
+            await backend.finalize()
+        except Exception:  # a backend may raise anything; the process ends all the same
+            logger.exception("finalizing failed")
+            await asyncio.sleep(0)  # lets the record out
+
+    def _context(self, header: dict[str, Any]) -> InstanceContext:
+        return InstanceContext(
+            name=header["name"],
+            config=config_from_json(header["config"]),
+            version=header["version"],
+            version_path=Path(header["version_path"]),
+            run=self._run,
+            kind=header["kind"],
+            device_id=header["device_id"],
+            settings=header["settings"],
+            passive=header["passive"],
+            host_policy=header["host_policy"],
+            placement=Placement(**header["placement"]),
+            profiles=tuple(header["profiles"]),
+            secondary_devices=tuple(map(tuple, header["secondary_devices"])),
+        )
+
+    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, partial(function, *args))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._own(asyncio.get_running_loop().create_task(work))
+
+    def _own(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _load(target: str) -> Backend:
+    module, _, attribute = target.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    return backend
+
+
+def _end_group() -> None:
+    """The link is gone, so the server is: end, and take along what the engine has started."""
+    kill_group(os.getpgrp())

@@ -1,0 +1,27 @@
+"""The log of a model process, which joins that of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from penstock.hosting.link.link import Link
+from penstock.hosting.link.messages import Kind
+
+
+class LinkHandler(logging.Handler):
+    """Sends log records to the server, from any thread."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))  # the server adds the rest
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = self.format(record)
+            header = record.levelno, record.name, record.pathname, record.lineno, text
+            self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            return

@@ -1,0 +1,114 @@
+"""What travels on the link comes out as it went in."""
+
+from __future__ import annotations
+
+import marshal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.errors import InferenceError, InternalError, NotFoundError, RejectedError
+from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.tensor import DataType, Tensor
+from penstock.hosting.link.messages import (
+    Kind,
+    pack_request,
+    pack_response,
+    unpack_request,
+    unpack_response,
+)
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+parameters = st.dictionaries(
+    st.text(), st.booleans() | INT64 | st.floats(allow_nan=False) | st.text()
+)
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> Tensor:
+    datatype = draw(st.sampled_from([t for t in DataType if t is not DataType.INVALID]))
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    return Tensor(datatype, shape, draw(st.binary(max_size=40)))
+
+
+named_tensors = st.dictionaries(st.text(), tensors(), max_size=4)
+requests = st.builds(
+    InferenceRequest,
+    model_name=st.text(),
+    model_version=st.text(),
+    id=st.text(),
+    inputs=named_tensors,
+    requested_outputs=st.lists(st.text()).map(tuple),
+    parameters=parameters,
+    priority=st.integers(0, (1 << 64) - 1),
+    timeout=INT64,
+    correlation_id=INT64 | st.text(),
+    sequence_start=st.booleans(),
+    sequence_end=st.booleans(),
+    deadline=st.none() | st.floats(0, 1e9),
+)
+responses = st.builds(
+    InferenceResponse,
+    outputs=named_tensors,
+    parameters=parameters,
+    final=st.booleans(),
+)
+
+
+@given(st.lists(requests, min_size=1, max_size=4))
+def test_requests_of_a_batch_come_out_as_they_went_in(batch: list[InferenceRequest]) -> None:
+    packed = [pack_request(number, request) for number, request in enumerate(batch)]
+    payload = memoryview(b"".join(part for _, parts in packed for part in parts))
+    at = 0
+    for number, request in enumerate(batch):
+        found, copy, at = unpack_request(travelled(packed[number][0]), payload, at)
+        assert found == number
+        assert plain_request(copy) == plain_request(request)
+    assert at == len(payload)
+
+
+@given(responses)
+def test_response_comes_out_as_it_went_in(response: InferenceResponse) -> None:
+    header, parts = pack_response(response)
+    copy = unpack_response(travelled(header), memoryview(b"".join(parts)))
+    assert plain_tensors(copy.outputs) == plain_tensors(response.outputs)
+    assert (copy.parameters, copy.final) == (response.parameters, response.final)
+    assert copy.error is None
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (NotFoundError("gone"), NotFoundError),
+        (InternalError(""), InternalError),
+        (RejectedError("full"), RejectedError.__base__),
+    ],
+)
+def test_error_in_a_response_keeps_code_and_text(
+    error: InferenceError, becomes: type[InferenceError]
+) -> None:
+    header, _ = pack_response(InferenceResponse(error=error, final=True))
+    copy = unpack_response(travelled(header), memoryview(b""))
+    assert type(copy.error) is becomes
+    assert copy.error.message == error.message
+    assert copy.error.code == error.code
+
+
+def test_kinds_fit_in_a_byte_and_differ() -> None:
+    assert len({kind.value for kind in Kind}) == len(Kind)
+    assert all(0 < kind < 256 for kind in Kind)
+
+
+def travelled(header: Any) -> Any:
+    return marshal.loads(marshal.dumps(header))
+
+
+def plain_request(request: InferenceRequest) -> dict[str, Any]:
+    fields = {name: getattr(request, name) for name in vars(InferenceRequest)["__slots__"]}
+    return fields | {"inputs": plain_tensors(request.inputs)}
+
+
+def plain_tensors(tensors: Any) -> dict[str, tuple[Any, ...]]:
+    return {name: (t.datatype, t.shape, bytes(t.buffer)) for name, t in tensors.items()}

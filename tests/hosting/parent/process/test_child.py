@@ -1,0 +1,98 @@
+"""The end by force of a process and of what it has started, also where nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+import pytest_asyncio
+
+from hosting.puppets import PATIENCE, alive, eventually
+from penstock.hosting.parent.child import Child
+from penstock.system.reap import VARIABLE
+from penstock.system.reaper import Reaper
+
+_PARENT = "setsid sleep 600 & echo $!; exec sleep 600"
+"""Starts a program that leaves its group."""
+
+
+class Family:
+    """A child, the daemon that it has started, and the reaper that watches it."""
+
+    def __init__(self, child: Child, daemon: int, reaper: Reaper) -> None:
+        self.child = child
+        self.daemon = daemon
+        self.reaper = reaper
+
+    async def gone(self) -> None:
+        await eventually(lambda: not alive(self.child.pid) and not alive(self.daemon))
+
+
+@pytest_asyncio.fixture
+async def family() -> AsyncIterator[Family]:
+    reaper = Reaper()
+    mark = reaper.new_mark()
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", _PARENT),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, VARIABLE: mark},
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    daemon = int(await process.stdout.readline())
+    yield Family(Child(process, reaper, mark), daemon, reaper)
+    reaper.close()  # kills what a failed test has left
+
+
+@pytest_asyncio.fixture
+async def busy() -> AsyncIterator[threading.Event]:
+    """The loop's one thread has to wait for this event."""
+    free = threading.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    loop.run_in_executor(None, free.wait, PATIENCE)
+    yield free
+    free.set()
+
+
+async def test_kill_takes_along_what_has_left_the_group(family: Family) -> None:
+    await family.child.kill()
+    await family.gone()
+
+
+async def test_kill_that_is_cancelled_at_once_kills_all_the_same(family: Family) -> None:
+    killing = asyncio.ensure_future(family.child.kill())
+    await asyncio.sleep(0)
+    killing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await killing
+    await family.gone()
+
+
+async def test_kill_that_is_cancelled_late_kills_all_the_same(
+    family: Family, busy: threading.Event
+) -> None:
+    killing = asyncio.ensure_future(family.child.kill())
+    await family.child.ended()
+    for _ in range(5):  # by then it waits for a thread
+        await asyncio.sleep(0)
+    killing.cancel()
+    await asyncio.wait([killing])
+    assert killing.cancelled()
+    busy.set()
+    await family.gone()
+
+
+async def test_kill_that_is_cancelled_forgets_the_group(family: Family) -> None:
+    """Its number may be used again, by a group that the reaper must not kill."""
+    killing = asyncio.ensure_future(family.child.kill())
+    await asyncio.sleep(0)
+    killing.cancel()
+    with suppress(asyncio.CancelledError):
+        await killing
+    assert family.child.pid not in family.reaper.groups

@@ -1,0 +1,98 @@
+"""A model process that has died or is not healthy is started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from hosting.parent.process.lives import children, kill, pid_of
+from hosting.puppets import PATIENCE, Puppets, eventually, everything
+from penstock.core.errors import UnavailableError
+from penstock.hosting.parent import model_process
+
+
+async def test_killed_process_is_started_again(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    told = asyncio.Event()
+    instance.on_available = told.set
+    former = instance.pid
+    kill(instance)
+    await asyncio.wait_for(told.wait(), PATIENCE)
+    assert instance.available
+    assert await instance.healthy()
+    assert await puppets.report(instance, "pid") == instance.pid != former
+
+
+async def test_backend_that_is_not_healthy_is_started_again(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    former = instance.pid
+    inference = puppets.begin(instance, "hang")
+    await puppets.ask(instance, "sicken")
+    with pytest.raises(UnavailableError, match="since its engine reports that it is not healthy"):
+        await everything(inference)
+    await eventually(lambda: instance.pid not in (None, former))
+
+
+async def test_health_is_what_the_backend_says(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    assert await instance.healthy()
+    await puppets.ask(instance, "sicken")
+    assert not await instance.healthy()
+
+
+async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    former = instance.pid
+    await puppets.ask(instance, "break_metrics")
+    await asyncio.sleep(0.6)  # the process has looked at them at least once
+    await puppets.ask(instance, "sicken")
+    await eventually(lambda: instance.pid not in (None, former))
+
+
+async def test_probe_ends_when_the_process_does(
+    puppets: Puppets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_process, "_PROBE_TIMEOUT", 600.0)
+    instance = await puppets.start()
+    os.kill(pid_of(instance), signal.SIGSTOP)
+    probes = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    kill(instance)
+    assert await asyncio.wait_for(asyncio.gather(*probes), PATIENCE) == [False, False, False]
+
+
+async def test_process_that_dies_again_and_again_stays_down(
+    puppets: Puppets, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance = await puppets.start()
+    told = asyncio.Event()
+    instance.on_lost = told.set
+    for _ in range(5):
+        await eventually(lambda: instance.available)
+        assert not instance.lost
+        kill(instance)
+        await eventually(lambda: not instance.available)
+    await asyncio.wait_for(told.wait(), PATIENCE)
+    assert instance.lost
+    with pytest.raises(UnavailableError, match=r"it failed 5 times in 60 s and stays down$"):
+        await puppets.ask(instance, "echo")
+    assert "instance 'puppet_0_0': its model process was killed" in caplog.text
+    assert children() == []
+
+
+async def test_restart_that_fails_is_tried_again(puppets: Puppets, tmp_path: Path) -> None:
+    """The second start finds no interpreter, a later one does."""
+    python, away = tmp_path / "python", tmp_path / "away"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    instance = await puppets.start(python=str(python))
+    python.rename(away)
+    kill(instance)
+    await eventually(lambda: "could not be started again" in instance.why_unavailable)
+    away.rename(python)
+    await eventually(lambda: instance.available)
