@@ -21,8 +21,8 @@ import uvloop
 from penstock.core.backend import find_backend
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
-from penstock.models.config_file import read_pbtxt
-from penstock.models.normalization import with_instances
+from penstock.models.config.defaults import with_instances
+from penstock.models.config.pbtxt import read_pbtxt
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.testing import RunningInstance, running
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.demo import DemoError, repository, sentence_encoder, write_demo
-from penstock.models.config_file import read_pbtxt
+from penstock.models.config.pbtxt import read_pbtxt
 
 pytest.importorskip("onnx")
 pytest.importorskip("safetensors")

@@ -11,7 +11,7 @@ from penstock.core.call_chain import Caller
 from penstock.core.config import ModelConfig
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.model import Model
+from penstock.models.serving.loaded_model import Model
 from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler
 

@@ -17,18 +17,18 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
-from penstock.models.lifecycle import ModelLifecycle
-from penstock.models.loader import ModelLoader
-from penstock.models.repository import ModelRepository
-from penstock.models.served_model import ServedModel
-from penstock.models.server import InferenceServer, ServerIdentity
-from penstock.models.views import (
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.served_model import ServedModel
+from penstock.server.answers import (
     ModelIndexEntry,
     ModelMetadata,
     ModelStatistics,
     ServerMetadata,
     TensorMetadata,
 )
+from penstock.server.server import InferenceServer, ServerIdentity
 from penstock.settings import HttpSettings
 from penstock.system.reaper import Reaper
 

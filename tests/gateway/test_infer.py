@@ -18,7 +18,7 @@ from penstock.core.errors import InternalError, UnavailableError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.model import NO_NEW_REQUESTS
+from penstock.models.serving.loaded_model import NO_NEW_REQUESTS
 from penstock.settings import HttpSettings
 
 _PATH = "/v2/models/numbers/infer"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gateway.serving import FakeServer
-from penstock.models.views import ModelIndexEntry
+from penstock.server.answers import ModelIndexEntry
 
 _MODEL = "/v2/repository/models/numbers"
 

@@ -10,7 +10,7 @@ import pytest
 
 from fakes import KeptLog
 from gateway.serving import connected, serving
-from penstock.models.trace_settings import TraceControl, TraceSettings
+from penstock.server.trace_settings import TraceControl, TraceSettings
 from rpc.serving import write_models
 
 _TRACE = (

@@ -17,7 +17,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
 from penstock.inflight.statistics import Statistics
-from penstock.models.views import ModelIndexEntry, ModelStatistics
+from penstock.server.answers import ModelIndexEntry, ModelStatistics
 
 http = pytest.importorskip("tritonclient.http", exc_type=ImportError)
 

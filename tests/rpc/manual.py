@@ -13,11 +13,11 @@ from penstock.core.errors import InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.served_model import ServedModel
-from penstock.models.server import InferenceServer
+from penstock.models.serving.served_model import ServedModel
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Metadata, Reply, serialized
 from penstock.rpc.infer_message import InferMessage, parse_infer
+from penstock.server.server import InferenceServer
 
 PATIENCE = 20.0
 DEADLINES = (0.2, 2.0, 20.0)

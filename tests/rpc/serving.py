@@ -12,13 +12,13 @@ import numpy as np
 
 from penstock.core.exit_deadline import Countdown
 from penstock.core.tensor import Array, DataType, Tensor
-from penstock.models.lifecycle import ModelLifecycle
-from penstock.models.loader import ModelLoader
-from penstock.models.repository import ModelRepository
-from penstock.models.server import InferenceServer, ServerIdentity
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
 from penstock.rpc.server import open_grpc
+from penstock.server.server import InferenceServer, ServerIdentity
 from penstock.settings import GrpcSettings
 from penstock.system.reaper import Reaper
 

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from penstock.core.errors import UnavailableError
-from penstock.models.server import InferenceServer
 from penstock.protocol import health_pb2 as pb
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.manual import PATIENCE, ManualServer
 from rpc.serving import HEALTH, SERVICE, Client, connected, open_models, write_models

@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from gateway.recorded_models import RecordedModels
 from gateway.serving import serving
 from penstock.core.backend import Backend, find_backend
-from penstock.models import backends
+from penstock.models.loading import backends
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.settings import GrpcSettings
 from recorded import answers, needs_answers, write_models

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from fakes import KeptLog
-from penstock.models.trace_settings import TraceControl, TraceSettings
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.server.trace_settings import TraceControl, TraceSettings
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, connected, open_models, write_models
 

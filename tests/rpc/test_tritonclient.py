@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from hosting.puppets import eventually
 from penstock.core.exit_deadline import Countdown
-from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.serving import open_models, write_models
 

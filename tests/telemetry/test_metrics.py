@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.caching.local import LocalCache
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
-from penstock.models.views import Gauge, ModelStatistics
+from penstock.server.answers import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 from recorded import answers, log, needs_answers

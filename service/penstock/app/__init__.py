@@ -19,8 +19,8 @@ from penstock.app.preflight import StartError, check_ports, check_repository, op
 from penstock.app.report import show_backends, show_models
 from penstock.core.exit_deadline import Countdown
 from penstock.metrics.custom import CustomMetrics
-from penstock.models.polling import RepositoryPoller
-from penstock.models.server import InferenceServer
+from penstock.server.poller import RepositoryPoller
+from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.system.allocator import tune_allocator
 from penstock.telemetry.console import open_missing, say

@@ -13,15 +13,15 @@ from penstock.core.errors import ConfigError
 from penstock.core.exit_deadline import Countdown
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
-from penstock.models import trace_settings
-from penstock.models.devices import visible_gpus
-from penstock.models.lifecycle import ModelLifecycle
-from penstock.models.loader import ModelLoader
-from penstock.models.repository import ModelRepository
-from penstock.models.server import InferenceServer, ServerIdentity
-from penstock.models.services import LocalServices
-from penstock.models.trace_settings import TraceControl
+from penstock.models.config.gpus import visible_gpus
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
+from penstock.server import trace_settings
+from penstock.server.model_services import LocalServices
+from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.trace_settings import TraceControl
 from penstock.settings import (
     CacheSettings,
     DeviceSettings,

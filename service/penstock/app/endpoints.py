@@ -11,8 +11,8 @@ from penstock.core.exit_deadline import Countdown
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import render
-from penstock.models.server import InferenceServer
 from penstock.rpc.server import open_grpc
+from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage

@@ -6,8 +6,8 @@ import errno
 import socket
 
 from penstock.core.errors import InferenceError
-from penstock.models.attempt import word
-from penstock.models.repository import ModelRepository
+from penstock.models.loading.attempt import word
+from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log
 

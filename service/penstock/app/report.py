@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 
-from penstock.models.views import ModelIndexEntry
+from penstock.server.answers import ModelIndexEntry
 from penstock.settings import Settings
 from penstock.telemetry import logging as server_log
 from penstock.telemetry.tables import table

@@ -10,7 +10,7 @@ from penstock.gateway.repository import RepositoryEndpoints
 from penstock.gateway.router import Route, Router
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings
 
 _MODEL = "/v2/models/(?P<model>[^/]+)"

@@ -20,7 +20,7 @@ from penstock.gateway.json_tensors import tensor_to_json
 from penstock.gateway.json_text import dump_sorted
 from penstock.gateway.replies import reply
 from penstock.gateway.router import Target
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 
 _EVENTS = "text/event-stream; charset=utf-8"

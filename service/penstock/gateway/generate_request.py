@@ -13,7 +13,7 @@ from penstock.gateway.inputs import refuse_duplicate
 from penstock.gateway.json_fields import as_object, as_parameter, members_of
 from penstock.gateway.json_tensors import tensor_from_json
 from penstock.gateway.json_text import parse
-from penstock.models.views import ModelMetadata, TensorMetadata
+from penstock.server.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"
 

@@ -28,7 +28,7 @@ from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.router import Target
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 
 _BINARY = "application/octet-stream"

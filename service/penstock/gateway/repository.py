@@ -20,8 +20,8 @@ from penstock.gateway.json_fields import ABSENT, as_bool, as_string, member, mem
 from penstock.gateway.json_text import parse
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
-from penstock.models.server import InferenceServer
-from penstock.models.views import ModelIndexEntry
+from penstock.server.answers import ModelIndexEntry
+from penstock.server.server import InferenceServer
 
 
 class RepositoryEndpoints:

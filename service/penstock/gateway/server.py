@@ -10,7 +10,7 @@ from penstock.core.exit_deadline import Countdown
 from penstock.gateway.app import gateway_app
 from penstock.gateway.listener import listening
 from penstock.gateway.metrics import metrics_app
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings, MetricsSettings
 
 logger = logging.getLogger(__name__)

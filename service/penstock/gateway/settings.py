@@ -13,9 +13,9 @@ from penstock.gateway.json_fields import ABSENT, as_bool, as_list, as_string, as
 from penstock.gateway.json_text import parse
 from penstock.gateway.replies import json_reply
 from penstock.gateway.router import Target
-from penstock.models.log_control import LogValues
-from penstock.models.server import InferenceServer
-from penstock.models.trace_settings import Texts
+from penstock.server.log_control import LogValues
+from penstock.server.server import InferenceServer
+from penstock.server.trace_settings import Texts
 
 _TRACE = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency")
 

@@ -8,12 +8,12 @@ from contextlib import suppress
 
 from penstock.core.errors import UnavailableError
 from penstock.header_forward import HeaderForward
-from penstock.models.server import InferenceServer
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.open_answers import OpenAnswers
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
+from penstock.server.server import InferenceServer
 
 
 class Conversation:

@@ -9,10 +9,10 @@ from typing import NoReturn
 from google.protobuf.message import Message
 
 from penstock.core.errors import InferenceError, UnavailableError
-from penstock.models.server import InferenceServer
 from penstock.protocol import health_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service
 from penstock.rpc.status import STOPPED
+from penstock.server.server import InferenceServer
 
 NAME = "grpc.health.v1.Health"
 SERVER = ("", "inference.GRPCInferenceService")

@@ -8,7 +8,6 @@ from functools import partial
 
 from penstock.core.errors import DeadlineExceededError, InferenceError
 from penstock.header_forward import HeaderForward
-from penstock.models.server import InferenceServer
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
 from penstock.rpc.fair_queue import FairQueue
@@ -17,6 +16,7 @@ from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.parameters import wants_empty_final
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_replies import refusal
+from penstock.server.server import InferenceServer
 
 MOST_OPEN = 4096
 """Requests of one stream that are being answered; while there are more, none is read."""

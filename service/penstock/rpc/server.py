@@ -9,7 +9,6 @@ from typing import Protocol
 
 from penstock.core.exit_deadline import Countdown
 from penstock.header_forward import header_forward
-from penstock.models.server import InferenceServer
 from penstock.rpc.channelz import ChannelzServicer
 from penstock.rpc.connections import Directory
 from penstock.rpc.context import Service
@@ -17,6 +16,7 @@ from penstock.rpc.health import HealthServicer
 from penstock.rpc.reflection import reflection_services
 from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.core.errors import InvalidRequestError
-from penstock.models.log_control import LogValues
-from penstock.models.trace_settings import Texts
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.server.log_control import LogValues
+from penstock.server.trace_settings import Texts
 
 _KINDS = {
     "log_file": ("string_param", "string"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.models.views import ModelStatistics
+from penstock.server.answers import ModelStatistics
 
 Label = tuple[str, str]
 

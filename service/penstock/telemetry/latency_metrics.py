@@ -9,8 +9,8 @@ from penstock.inflight.latencies import SummarizedDuration
 from penstock.inflight.statistics import Duration, Statistics
 from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.metrics.measurement import Quantile
-from penstock.models.measured import FIRST_RESPONSE
-from penstock.models.views import ModelStatistics
+from penstock.models.loading.statistics_of import FIRST_RESPONSE
+from penstock.server.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 

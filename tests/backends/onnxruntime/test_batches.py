@@ -10,9 +10,9 @@ import pytest
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.models.lifecycle import ModelLifecycle
-from penstock.models.loader import ModelLoader
-from penstock.models.repository import ModelRepository
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
 from penstock.system.reaper import Reaper
 
 _REQUESTS = 64

@@ -14,9 +14,9 @@ from onnx import TensorProto
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.models.loader import ModelLoader
-from penstock.models.model import Model
-from penstock.models.repository import ModelRepository
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.loaded_model import Model
 from penstock.system.reaper import Reaper
 
 _CONFIG = """

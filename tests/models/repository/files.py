@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InternalError
-from penstock.models.repository import ModelFiles, ModelRepository
+from penstock.models.repository.repository import ModelFiles, ModelRepository
 
 CONFIG = 'backend: "identity" max_batch_size: 4'
 

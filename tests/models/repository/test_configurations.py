@@ -8,8 +8,8 @@ import pytest
 
 from models.repository.files import CONFIG, poll_failure, read_model, write_files
 from penstock.core.errors import InternalError
-from penstock.models.override import ModelOverride
-from penstock.models.repository import ModelRepository
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.repository import ModelRepository
 
 
 def test_broken_config_is_named_in_the_log(

@@ -9,7 +9,7 @@ import pytest
 
 from models.repository.files import CONFIG, poll_failure, read_model, write_files
 from penstock.core.errors import InternalError, InvalidRequestError, UnsupportedError
-from penstock.models.repository import ModelRepository
+from penstock.models.repository.repository import ModelRepository
 
 
 @pytest.mark.contract("R-01")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from models.repository.files import poll_failure
-from penstock.models.repository import ModelRepository
+from penstock.models.repository.repository import ModelRepository
 from recorded import log, needs_answers, write_models
 
 _POLL_FAILURE = re.compile(r"\"(Poll failed for model directory '(\w+)': .*)\"$", re.MULTILINE)

@@ -15,7 +15,7 @@ from penstock.core.config import (
     VersionPolicy,
 )
 from penstock.core.errors import ModelLoadError
-from penstock.models.repository import ModelFiles, select_versions, versions_to_load
+from penstock.models.repository.repository import ModelFiles, select_versions, versions_to_load
 
 
 @pytest.mark.contract("R-04")

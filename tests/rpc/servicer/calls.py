@@ -14,7 +14,7 @@ from penstock.core.delivery import deliver
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from rpc.manual import ManualServer
 from rpc.serving import Client
 

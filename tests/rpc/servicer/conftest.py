@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, connected, open_models, write_models
 

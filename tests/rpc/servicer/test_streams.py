@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hosting.puppets import eventually
-from penstock.models.server import InferenceServer
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES, PATIENCE
 from rpc.servicer.calls import ONE, Generating, cancelled, failure, read_to_the_end

@@ -26,8 +26,8 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.normalization import normalized
-from penstock.models.sequences import sequence_batcher
+from penstock.models.config.defaults import normalized
+from penstock.models.loading.sequences import sequence_batcher
 from penstock.scheduling.sequences import SequenceBatcher
 
 CONTROLS = (

@@ -1,0 +1,1 @@
+"""Rules of model configurations: reading, defaults, what is unsupported, validation."""

@@ -1,0 +1,205 @@
+"""From the files of a model to a `Model` that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from penstock.caching import ResponseCache
+from penstock.caching.key import CacheKeys
+from penstock.core.config import ModelConfig
+from penstock.core.placement import Placement
+from penstock.core.request import ANY_VERSION
+from penstock.inflight.statistics import Statistics
+from penstock.metrics.measurement import Measurement
+from penstock.models.config.defaults import normalized
+from penstock.models.config.unsupported import refuse_batch_tensors, refuse_unsupported
+from penstock.models.config.validation import validate
+from penstock.models.config.validation.composition import composed
+from penstock.models.loading.backends import FoundBackend, backend_of
+from penstock.models.loading.ensembles import FindModel, compose, part_names
+from penstock.models.loading.gpu_memory import check_gpu_memory
+from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
+from penstock.models.loading.resizing import Resizing, matched
+from penstock.models.loading.sequences import sequence_batcher
+from penstock.models.loading.starting import start_all
+from penstock.models.loading.statistics_of import statistics_of
+from penstock.models.loading.warmup import read_samples, warm_up
+from penstock.models.repository.origin import origin_of
+from penstock.models.repository.repository import ModelFiles
+from penstock.models.repository.version import ModelVersion
+from penstock.models.serving.loaded_model import Model, ModelInstance
+from penstock.scheduling import Scheduler
+from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.cached import CachedScheduler
+from penstock.scheduling.direct import DirectScheduler
+from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.reaper import Reaper
+
+
+class ModelLoader:
+    """Builds model versions; knows what the command line says about backends.
+
+    `backends` are those that models have asked for so far, by name, with their files.
+    """
+
+    def __init__(
+        self,
+        settings_of: BackendSettingsOf,
+        reaper: Reaper,
+        *,
+        auto_complete: bool = True,
+        gpus: Sequence[int] = (),
+        cache: ResponseCache | None = None,
+        max_pending: int = 0,
+        limiter: RateLimiter | None = None,
+        placements: Mapping[str, Placement] | None = None,
+        gpu_limits: Mapping[int, float] | None = None,
+        measurement: Measurement | None = None,
+    ) -> None:
+        self._settings_of = settings_of
+        self._auto_complete = auto_complete
+        self._gpus = gpus
+        self._cache = cache
+        self._max_pending = max_pending
+        self._gpu_limits = gpu_limits or {}
+        self._measurement = measurement or Measurement()
+        self.backends: dict[str, str] = {}
+        self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
+
+    async def load(self, files: ModelFiles, version: int) -> Model:
+        """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
+        refuse_unsupported(files.config)
+        found = await self._backend_of(files.config)
+        backend = found.backend
+        path = files.versions[version]
+        python = await self.factory.interpreter(backend, found.config, path)
+        config = await self._complete(found, path, python)
+        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
+        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+        instances = self.factory.instances(backend, config, version, loaded.path, python)
+        samples = await asyncio.to_thread(read_samples, config, files.path)
+        statistics = statistics_of(config, self._measurement)
+        active = [instance for instance in instances if not instance.passive]
+        scheduler = _scheduler(config, files.path, active)
+        await start_all(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
+        model = self._model(loaded, instances, scheduler, statistics)
+        model.takes_device_tensors = (
+            backend.takes_device_tensors
+            and host_of(backend, config) == "thread"
+            and not statistics.cached  # which looks at bytes
+        )
+        return model
+
+    async def unchanged(self, model: Model, files: ModelFiles, version: int) -> bool:
+        """Whether `model` is what its files say, and well: loading it would change nothing."""
+        origin = model.origin
+        if origin is None or files.folder is not None or not model.alive:
+            return False
+        if files.config not in (origin.config, model.config):
+            return False
+        return (await asyncio.to_thread(origin_of, files, version)).files == origin.files
+
+    async def resizing(self, model: Model, files: ModelFiles, version: int) -> Resizing | None:
+        """Start what `model` lacks to be what its files say; `None` if it must be loaded anew.
+
+        Raises as `load` does; then the model is as it was.
+        """
+        if model.origin is None or not model.resizable or files.folder is not None:
+            return None
+        origin = await asyncio.to_thread(origin_of, files, version)
+        if not origin.differs_in_instances_only(model.origin):
+            return None
+        backend = (await self._backend_of(files.config)).backend
+        groups = files.config.instance_group
+        config = normalized(replace(model.config, instance_group=groups), self._gpus)
+        validate(config, self._gpus)
+        backend.check_config(config)
+        path = files.versions[version]
+        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+        python = await self.factory.interpreter(backend, config, path)
+        wanted = self.factory.instances(backend, config, version, path, python)
+        kept, added, removed = matched(wanted, model.instances)
+        samples = await asyncio.to_thread(read_samples, config, files.path)
+        rows, statistics = config.max_batch_size, model.statistics
+        await start_all(added, lambda i: warm_up(i, samples, rows, statistics))
+        return Resizing(model, config, origin, kept, added, removed)
+
+    async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
+        """Load a version of an ensemble over the models that serve now."""
+        parts = {name: find(name, ANY_VERSION).config for name in part_names(files.config)}
+        config = composed(normalized(files.config), parts)
+        validate(config)
+        refuse_unsupported(config)
+        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
+        instances, scheduler = compose(config, find)
+        statistics = statistics_of(config, self._measurement)
+        return self._model(loaded, instances, scheduler, statistics)
+
+    def _model(
+        self,
+        version: ModelVersion,
+        instances: Sequence[ModelInstance],
+        scheduler: Scheduler,
+        statistics: Statistics,
+    ) -> Model:
+        """A model of its parts, behind the response cache if it is to be."""
+        batcher, scheduler = scheduler, self._cached(scheduler, version)
+        statistics.cached = isinstance(scheduler, CachedScheduler)
+        return Model(
+            version.config,
+            version.number,
+            instances,
+            scheduler,
+            statistics,
+            version.labels,
+            max_pending=self._max_pending,
+            folder=version.files.folder,
+            origin=version.origin,
+            batcher=batcher,
+        )
+
+    def _cached(self, scheduler: Scheduler, version: ModelVersion) -> Scheduler:
+        """The scheduler behind the response cache, where the model wants it and there is one."""
+        wanted = version.config.response_cache
+        if self._cache is None or wanted is None or not wanted.enable:
+            return scheduler
+        # Other servers have to make the same keys; alone, a model loaded anew starts afresh.
+        salt = b"" if self._cache.shared else os.urandom(8)
+        keys = CacheKeys(version.config.name, version.number, salt)
+        return CachedScheduler(scheduler, self._cache, keys)
+
+    async def _backend_of(self, config: ModelConfig) -> FoundBackend:
+        """What runs a model, noted for whoever asks which backends are in use."""
+        settings = self._settings_of(config.backend)
+        found = await asyncio.to_thread(backend_of, config, settings)
+        self.backends.update(found.files())
+        return found
+
+    async def _complete(self, found: FoundBackend, path: Path, python: str | None) -> ModelConfig:
+        """The configuration with everything filled in, checked and found servable."""
+        backend, config = found.backend, found.config
+        if self._auto_complete:
+            settings = dict(self._settings_of(config.backend))
+            if python is not None:
+                settings["python"] = python
+            config = await backend.complete_config(config, path, settings)
+        config = normalized(config, self._gpus)
+        validate(config, self._gpus)
+        refuse_unsupported(config)
+        refuse_batch_tensors(config, backend)
+        BatcherSettings.of(config)
+        backend.check_config(config)
+        return config
+
+
+def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
+    if config.sequence_batching is not None:
+        return sequence_batcher(config, model_path, instances)
+    if config.dynamic_batching is None:
+        return DirectScheduler(instances)
+    return DynamicBatcher(BatcherSettings.of(config), instances)

@@ -1,0 +1,250 @@
+"""`ModelLifecycle`: loads and unloads models, together with the ensembles above them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.core.change_notifier import Changes
+from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.dependencies import Dependencies
+from penstock.models.loading.load_graph import Loading
+from penstock.models.loading.read_models import Overrides, Polled, Reading, needs
+from penstock.models.loading.reservations import Reservations
+from penstock.models.loading.retirement import Retirement
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.repository import ModelFiles, ModelRepository
+from penstock.models.repository.scratch import ScratchFolders
+from penstock.models.serving.catalog import ModelCatalog
+from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.version_state import VersionStatus
+
+_ABORT_SECONDS = 5.0
+
+
+class ModelLifecycle:
+    """Loads, finds and unloads models. What serves goes on serving until its successor does.
+
+    Operations on related models come one after the other (M-10 differs: the real server refuses
+    the later one). `scratch` names a folder for files that come with requests.
+    """
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        loader: ModelLoader,
+        *,
+        load_threads: int = 4,
+        load_retries: int = 0,
+        scratch: Callable[[], Path] | None = None,
+    ) -> None:
+        self._loader = loader
+        self._catalog = ModelCatalog()
+        self._dependencies = Dependencies()
+        self._retirement = Retirement()
+        self._reservations = Reservations()
+        self._slots = asyncio.Semaphore(load_threads)
+        self._load_retries = load_retries
+        self._folders = ScratchFolders(scratch)
+        self._reading = Reading(repository, self._folders, self.served)
+        self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
+
+    # -- looking up ---------------------------------------------------------------------------
+
+    def find(self, name: str, version: int) -> Model:
+        """The model that serves `name`; the highest ready version unless one is named (R-06)."""
+        return self._catalog.find(name, version)
+
+    def served(self, name: str) -> dict[int, Model]:
+        """The ready versions of a model, lowest first; empty for a model that is not known."""
+        return self._catalog.served(name)
+
+    def models(self) -> Iterator[Model]:
+        """Every model version that serves, by name and version."""
+        return self._catalog.models()
+
+    def backends(self) -> Mapping[str, str]:
+        """The backends that models have asked for so far, by name, with their files."""
+        return self._loader.backends
+
+    def statuses(self) -> Iterator[tuple[str, int, VersionStatus]]:
+        """Name, version and status of every version known, by name and version."""
+        return self._catalog.statuses()
+
+    def busy(self) -> int:
+        """How many model versions have requests in flight."""
+        return sum(model.statistics.in_flight > 0 for model in self._live())
+
+    def live(self) -> int:
+        """How many model versions are not gone yet."""
+        return len(self._live())
+
+    def loads(self) -> int:
+        """How many requests to load models are not done yet."""
+        return len(self._loads)
+
+    def unfinished(self) -> set[str]:
+        """Models with sequences under way, and the ensembles above them."""
+        names = {m.config.name for m in self.models() if m.sequences and m.sequences.has_sequences}
+        return names | self._dependencies.dependents(names)
+
+    async def finished(self) -> None:
+        """Wait until no sequence is under way (S-22)."""
+        sequences = [model.sequences for model in self.models()]
+        await asyncio.gather(*(each.finished() for each in sequences if each is not None))
+
+    @property
+    def changes(self) -> Changes:
+        """What happens to versions of models."""
+        return self._catalog.changes
+
+    def names(self) -> list[str]:
+        """Every model that was ever loaded, or tried, in alphabetical order."""
+        return self._catalog.names()
+
+    def known(self, name: str) -> bool:
+        """Whether the model was ever loaded, or tried."""
+        return self._catalog.known(name)
+
+    def complete(self) -> bool:
+        """Whether every version that was loaded serves; one that was unloaded is no matter (W-03).
+
+        A model that was tried and has no version at all does not serve.
+        """
+        return self._catalog.complete()
+
+    # -- changing -----------------------------------------------------------------------------
+
+    async def load(self, name: str, override: ModelOverride | None = None) -> None:
+        """Load, or load anew, the versions that the policy selects; raises when any fails.
+
+        All of them serve, or none of the new ones does. What an ensemble needs and does not
+        serve is loaded as well. It goes on when the caller leaves.
+        """
+        for error in (await self.load_all({name: override})).values():
+            raise error
+
+    async def load_all(
+        self, names: Iterable[str] | Mapping[str, ModelOverride | None]
+    ) -> dict[str, InferenceError]:
+        """Load several models, each once and behind what it needs; answers with what failed.
+
+        Some may come with files or a configuration in place of the repository's.
+        """
+        overrides = names if isinstance(names, Mapping) else dict.fromkeys(names)
+        task = asyncio.get_running_loop().create_task(self._load(overrides))
+        self._loads.add(task)
+        task.add_done_callback(self._loads.discard)
+        return await asyncio.shield(task)
+
+    async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+        """Refuse new requests at once; those in flight are finished after the return (G-13).
+
+        Ensembles that need the model go with it; with `unload_dependents` also what was loaded
+        only for its sake. A model that does not serve is unloaded already; one that is being
+        loaded is waited for.
+        """
+        names, settled = {name}, False
+        while not settled:
+            async with self._reservations.hold(names):
+                gone = self._dependencies.unneeded(name) if unload_dependents else {name}
+                related = gone | self._dependencies.dependents(gone)
+                settled = related <= names
+                names |= related
+                if settled:
+                    await self._unload(gone, related - gone)
+
+    async def settled(self) -> None:
+        """Wait until every version that is being unloaded is gone."""
+        await self._retirement.settled()
+
+    async def close(self) -> None:
+        """Give up loading; unload everything, finishing what is in flight."""
+        await self._stop_loading()
+        for name in self._catalog.names():
+            self._retirement.unload(name, self._catalog.versions(name))
+        await self.settled()
+        await self._folders.release(self._folders.names())
+
+    async def abort(self) -> None:
+        """Release everything now, whatever it is doing, within a few seconds."""
+        models = [*self._retirement.models(), *self.models()]
+        self._retirement.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._stop_loading()
+                await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
+                await self._folders.release(self._folders.names())
+
+    def _live(self) -> set[Model]:
+        return {*self.models(), *self._retirement.models()}
+
+    # -- loading ------------------------------------------------------------------------------
+
+    async def _load(self, overrides: Overrides) -> dict[str, InferenceError]:
+        reserved, failures = set(overrides), None
+        while failures is None:
+            async with (
+                self._reservations.hold(reserved),
+                self._reading.polled(overrides) as polled,
+            ):
+                above = self._dependencies.dependents(polled.keys())
+                related = polled.keys() | needs(polled, polled) | above
+                if related <= reserved:
+                    failures = await self._bring_up(set(overrides), polled)
+                reserved |= related
+        return failures
+
+    async def _bring_up(self, names: set[str], polled: Polled) -> dict[str, InferenceError]:
+        """Load what was polled; the failures of `names`."""
+        unread: dict[str, InferenceError] = {}
+        for name, files in polled.items():
+            if isinstance(files, ModelFiles):
+                self._dependencies.put(files, explicit=name in names)
+                await self._folders.keep(name, files.folder)
+            elif name in names:
+                unread[name] = files
+            else:
+                self._dependencies.remove([name])
+                await self._folders.release([name])
+        changed = polled.keys() - unread.keys()
+        loading = self._loading()
+        above = self._dependencies.dependents(changed)
+        await loading.run(self._dependencies.ordered(changed | above))
+        failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
+        return unread | {name: error for name, error in failed.items() if name in names}
+
+    def _loading(self) -> Loading:
+        return Loading(
+            self._catalog,
+            self._dependencies,
+            self._loader,
+            self._retirement,
+            self._slots,
+            self._load_retries,
+        )
+
+    async def _stop_loading(self) -> None:
+        for task in self._loads:
+            task.cancel()
+        if self._loads:
+            await asyncio.wait(list(self._loads))
+
+    # -- unloading ----------------------------------------------------------------------------
+
+    async def _unload(self, names: set[str], above: set[str]) -> None:
+        """Let models go, and the ensembles above them, which come back with what they need."""
+        self._dependencies.remove(names)
+        checks = self._loading()
+        for name in self._dependencies.ordered(above):
+            checks.check(name)
+        for name in names:
+            self._retirement.unload(name, self._catalog.versions(name))
+        await self._folders.release(names)
+
+
+def _load_failed(name: str, why: str) -> InvalidRequestError:
+    return InvalidRequestError(f"load failed for model '{name}': {why}\n")

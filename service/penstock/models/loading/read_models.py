@@ -1,0 +1,83 @@
+"""`Reading`: what the repository holds of models that are to be loaded, and of what they need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from penstock.core.errors import InferenceError
+from penstock.models.loading.dependencies import needs_of
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.repository import ModelFiles, ModelRepository
+from penstock.models.repository.scratch import ScratchFolders
+
+Overrides = Mapping[str, ModelOverride | None]
+Polled = dict[str, ModelFiles | InferenceError]
+
+
+class Reading:
+    """Reads models for a load. `serves` tells whether a model serves already."""
+
+    def __init__(
+        self, repository: ModelRepository, folders: ScratchFolders, serves: Callable[[str], object]
+    ) -> None:
+        self._repository = repository
+        self._folders = folders
+        self._serves = serves
+
+    @asynccontextmanager
+    async def polled(self, overrides: Overrides) -> AsyncIterator[Polled]:
+        """What there is of models, and of what they need.
+
+        What is needed and came with a request, or cannot be read any more, serves on as it is.
+        Files that come with this request and that nobody holds in the end are removed.
+        """
+        polled: Polled = {}
+        try:
+            todo = set(overrides)
+            while todo:
+                async with asyncio.TaskGroup() as reads:  # which waits for all, come what may
+                    for name in todo:
+                        reads.create_task(self._read(name, overrides.get(name), polled))
+                todo = needs(polled, todo) - polled.keys() - set(self._folders.names())
+            yield {
+                name: files
+                for name, files in polled.items()
+                if name in overrides or isinstance(files, ModelFiles) or not self._serves(name)
+            }
+        finally:
+            _remove_unheld(polled)
+
+    async def _read(self, name: str, override: ModelOverride | None, polled: Polled) -> None:
+        parent = self._folders.parent() if override is not None and override.files else None
+        read = asyncio.to_thread(self._outcome, name, override, parent)
+        reading = asyncio.get_running_loop().create_task(read)
+        try:
+            polled[name] = await asyncio.shield(reading)
+        except asyncio.CancelledError:  # which no thread hears: it may have files to write yet
+            await asyncio.wait([reading])
+            polled[name] = reading.result()
+            raise
+
+    def _outcome(
+        self, name: str, override: ModelOverride | None, parent: Path | None
+    ) -> ModelFiles | InferenceError:
+        try:
+            return self._repository.read(name, override, parent)
+        except InferenceError as error:
+            return error
+
+
+def needs(polled: Polled, names: Iterable[str]) -> set[str]:
+    """What those of `names` need that could be read."""
+    found = (polled[name] for name in names)
+    configs = (files.config for files in found if isinstance(files, ModelFiles))
+    return {need for config in configs for need in needs_of(config)}
+
+
+def _remove_unheld(polled: Polled) -> None:
+    for files in polled.values():
+        if isinstance(files, ModelFiles) and files.folder is not None and not files.folder.held:
+            files.folder.remove()

@@ -1,0 +1,114 @@
+"""From the samples of a configuration to the requests that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.config import ModelConfig, Warmup
+from penstock.core.errors import InternalError, ModelLoadError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType, Tensor
+from penstock.models.serving.admission import Admission
+from penstock.models.serving.reshape import request_reshape
+
+FOLDER = "warmup"
+"""Where the data files of samples lie, in the model's folder."""
+
+_NO_ID = "[request id: <id_unknown>] "
+_SEED = 20_011
+_HIGHEST = 100
+"""Random integers stay below it, so that models which look something up by them find it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A batch of `size` equal requests, executed `count` times."""
+
+    name: str
+    request: InferenceRequest
+    size: int
+    count: int
+
+
+def read_samples(config: ModelConfig, model_path: Path) -> list[Sample]:
+    """The samples of a model, checked as requests of clients are. Reads files.
+
+    One with batch size 0 is skipped.
+    """
+    return list(_samples(config, model_path / FOLDER))
+
+
+def _samples(config: ModelConfig, folder: Path) -> Iterator[Sample]:
+    admission, to_model = Admission(config), request_reshape(config)
+    for warmup in config.model_warmup:
+        if not warmup.batch_size:
+            continue
+        tensors = {name: _tensor(config, name, warmup, folder) for name in warmup.inputs}
+        given = {name: tensors[name] for name in tensors if name in config.inputs_by_name}
+        request = InferenceRequest(config.name, inputs=given)
+        admission.check(request)
+        if to_model is not None:
+            request = to_model(request)
+        # What is no input of clients is one that schedulers add, such as a control tensor.
+        request = replace(request, inputs={**tensors, **request.inputs})
+        yield Sample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
+
+
+def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Tensor:
+    wanted = warmup.inputs[name]
+    if any(dim < 0 for dim in wanted.dims):
+        raise ModelLoadError(
+            f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+        )
+    shape = (1, *wanted.dims) if config.max_batch_size else wanted.dims
+    datatype = wanted.data_type or DataType.INVALID
+    if wanted.input_data_file is not None:
+        return Tensor(datatype, shape, _file(folder / wanted.input_data_file, datatype, shape))
+    if wanted.random_data is not None:
+        return _random(datatype, shape)
+    if wanted.zero_data is not None:
+        return Tensor(datatype, shape, bytes(prod(shape) * (datatype.itemsize or 4)))
+    raise ModelLoadError(
+        f"{_NO_ID}warmup setting expects input '{name}' to have input_data_type set"
+    )
+
+
+def _file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> bytes:
+    """The elements in a file, which may hold more; of strings, all of it."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InternalError(
+            f"failed to open text file for read {path}: {error.strerror}"
+        ) from error
+    if datatype is DataType.BYTES:
+        return content
+    size = prod(shape) * datatype.itemsize
+    if len(content) < size:
+        raise ModelLoadError(
+            f"{_NO_ID}warmup setting expects {size} bytes, but the data provided from "
+            f"{path.name}only has {len(content)} bytes"
+        )
+    return content[:size]
+
+
+def _random(datatype: DataType, shape: tuple[int, ...]) -> Tensor:
+    """Numbers from 0 to below 1, whole ones to below 100; strings are empty.
+
+    The same ones every time: what fails, fails always.
+    """
+    generator = np.random.default_rng(_SEED)
+    if datatype in (DataType.BYTES, DataType.INVALID):
+        return Tensor(datatype, shape, bytes(prod(shape) * 4))
+    if datatype is DataType.BF16:
+        bits = generator.random(shape, np.float32).view(np.uint32) >> 16
+        return Tensor.from_numpy(bits.astype(np.uint16), DataType.BF16)
+    dtype = datatype.numpy
+    if dtype.kind == "f":
+        return Tensor.from_numpy(generator.random(shape).astype(dtype))
+    return Tensor.from_numpy(generator.integers(_HIGHEST, size=shape).astype(dtype))

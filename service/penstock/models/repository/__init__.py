@@ -1,0 +1,1 @@
+"""Models on disk: folders, versions, labels, and files that come with load requests."""

@@ -1,0 +1,261 @@
+"""`ModelRepository`: the folders of models on disk, and which of their versions are served."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.config import ModelConfig, VersionPolicy
+from penstock.core.errors import (
+    ConfigError,
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    UnsupportedError,
+)
+from penstock.models.config.defaults import with_backend, with_defaults
+from penstock.models.config.pbtxt import parse_override, read_pbtxt
+from penstock.models.config.validation import validate_polled
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.scratch import ScratchFolder
+
+logger = logging.getLogger(__name__)
+
+CONFIG_FILE = "config.pbtxt"
+
+_NO_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
+"""Folders of a model that hold other things than a version."""
+
+_CLOUD = re.compile(r"(s3|gs|as):/")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What the repository holds of one model.
+
+    `config` says what the file says, which may be nothing, plus the defaults of all models and
+    what backend it is for; the backend completes it. `folder` holds files that came with a
+    request, in place of what the repository has.
+    """
+
+    name: str
+    path: Path
+    config: ModelConfig
+    has_config: bool
+    versions: Mapping[int, Path]
+    folder: ScratchFolder | None = None
+
+
+class ModelRepository:
+    """Folders whose subfolders are models; every call reads the disk anew.
+
+    `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], config_name: str = "") -> None:
+        self.paths = tuple(_local(path) for path in paths)
+        self._config_name = config_name
+
+    def names(self) -> list[str]:
+        """Every model of every repository, in alphabetical order."""
+        return sorted({folder.name for path in self.paths for folder in _folders(path)})
+
+    def models(self) -> list[Path]:
+        """The folder of every model that only one repository has."""
+        twice = self.duplicates()
+        return [f for path in self.paths for f in _folders(path) if f.name not in twice]
+
+    def duplicates(self) -> set[str]:
+        """Models that more than one repository has; none of them can be loaded."""
+        found = Counter(folder.name for path in self.paths for folder in _folders(path))
+        return {name for name, count in found.items() if count > 1}
+
+    def read(
+        self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
+    ) -> ModelFiles:
+        """What is there of one model. What is wrong is logged; the error says only that it is.
+
+        The files of an `override` stand in for all of the model's, its configuration for its file.
+        They are written below `scratch`.
+        """
+        check_name(name)
+        with _polling(name):
+            if override is not None and override.files:
+                return _read_files(name, override, scratch)
+            path = self._find(name)
+            if override is None or override.config is None:
+                config = self._read_config(path)
+            else:
+                config = parse_override(override.config)
+            polled = _polled(config or ModelConfig(), name, path)
+            return ModelFiles(name, path, polled, config is not None, _versions(path))
+
+    def _find(self, name: str) -> Path:
+        found = [path / name for path in self.paths if (path / name).is_dir()]
+        if len(found) != 1:
+            problem = (
+                "not unique across all model repositories"
+                if found
+                else "model not found in any model repository."
+            )
+            logger.error("failed to poll model '%s': %s", name, problem)
+            raise _poll_failure(name)
+        return found[0]
+
+    def _read_config(self, path: Path) -> ModelConfig | None:
+        """What the model's file says, be it one or not; `None` when there is nothing."""
+        custom = path / "configs" / f"{self._config_name}.pbtxt"
+        for candidate in (custom, path / CONFIG_FILE):
+            if candidate.exists():
+                return read_pbtxt(candidate)
+        return None
+
+
+def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> ModelFiles:
+    """A model whose files came with the request."""
+    if override.config is None:
+        raise ModelLoadError("Load parameter 'config' must be specified for model file override")
+    folder = ScratchFolder(scratch)
+    try:
+        override.write(folder.path)
+        config = _polled(parse_override(override.config), name, folder.path)
+        return ModelFiles(name, folder.path, config, True, _versions(folder.path), folder)
+    except BaseException:
+        folder.remove()
+        raise
+
+
+def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
+    """The configuration with what must be known of a model before its backend sees it."""
+    if config.name not in ("", name):
+        raise ConfigError(
+            f"unexpected directory name '{name}' for model '{config.name}', "
+            "directory name must equal model name"
+        )
+    config = with_defaults(with_backend(config, name, _file_names(path)))
+    validate_polled(config)
+    return config
+
+
+@contextmanager
+def _polling(name: str) -> Iterator[None]:
+    """Log what is wrong with a model's files; the client learns only that they are wrong."""
+    try:
+        yield
+    except (ModelLoadError, OSError) as error:
+        logger.error("Poll failed for model directory '%s': %s", name, error)
+        raise _poll_failure(name) from error
+
+
+def _poll_failure(name: str) -> InternalError:
+    return InternalError(f"failed to load '{name}', failed to poll from model repository")
+
+
+def check_name(name: str) -> None:
+    """Refuse names that are no folder directly inside a repository."""
+    if not name:
+        raise InvalidRequestError(
+            "Model name cannot be empty. Please enter a valid name to deploy."
+        )
+    if name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise InvalidRequestError(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+
+
+def select_versions(policy: VersionPolicy | None, available: Iterable[int]) -> list[int]:
+    """The versions that a policy serves, ascending; without one, the latest."""
+    versions = sorted(available)
+    if policy is not None and policy.all is not None:
+        return versions
+    if policy is not None and policy.specific is not None:
+        wanted = set(policy.specific.versions)
+        return [version for version in versions if version in wanted]
+    latest = policy.latest if policy is not None else None
+    count = latest.num_versions if latest is not None else 1
+    return versions[-count:] if count else []
+
+
+def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[int, Path]:
+    """The folders of the versions that a policy serves; raises when there is none."""
+    if policy is not None and policy.specific is not None:
+        for version in policy.specific.versions:
+            if version not in files.versions:
+                logger.error(
+                    "version %d is specified for model '%s', "
+                    "but the version directory is not present",
+                    version,
+                    files.name,
+                )
+    selected = select_versions(policy, files.versions)
+    if not selected:
+        raise ModelLoadError(
+            "at least one version must be available "
+            f"under the version policy of model '{files.name}'"
+        )
+    return {version: files.versions[version] for version in selected}
+
+
+# -- the disk ----------------------------------------------------------------------------------
+
+
+def _local(path: Path | str) -> Path:
+    if _CLOUD.match(str(path)):
+        scheme = str(path).partition(":")[0]
+        raise UnsupportedError(
+            f"model repository '{path}': {scheme}:// is not supported by this version of Penstock"
+        )
+    local = Path(path)
+    if not local.is_dir():
+        raise InternalError(f"failed to stat file {path}")
+    return local
+
+
+def _folders(path: Path) -> list[Path]:
+    """Subfolders by name; hidden ones are no models and no versions."""
+    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def _file_names(path: Path) -> frozenset[str]:
+    """What lies in the first of a model's folders; other versions are taken to look the same."""
+    first = next(iter(_folders(path)), None)
+    return frozenset() if first is None else frozenset(p.name for p in first.iterdir())
+
+
+def _versions(path: Path) -> dict[int, Path]:
+    """The version folders of a model, ascending."""
+    versions: dict[int, Path] = {}
+    for folder in _folders(path):
+        if folder.name in _NO_VERSIONS:
+            continue
+        version = _version_number(folder.name)
+        if version is None:
+            continue
+        versions[version] = folder
+        if (folder / CONFIG_FILE).is_file():
+            logger.warning(
+                "ignore '%s': a model's configuration belongs in '%s'",
+                folder / CONFIG_FILE,
+                path / CONFIG_FILE,
+            )
+    return dict(sorted(versions.items()))
+
+
+def _version_number(name: str) -> int | None:
+    """The number that a folder's name is; warns about one that is none."""
+    if len(name) > 1 and name.startswith("0"):
+        logger.warning(
+            "ignore version directory '%s' which contains leading zeros in its directory name", name
+        )
+        return None
+    if not (name.isascii() and name.isdecimal() and int(name) < 1 << 63):
+        logger.warning(
+            "ignore version directory '%s' which fails to convert to integral number", name
+        )
+        return None
+    return int(name)

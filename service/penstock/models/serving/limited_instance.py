@@ -1,0 +1,113 @@
+"""`LimitedInstance`: an instance that executes only while it holds its resources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+
+from penstock.core.call_chain import Caller
+from penstock.core.config import RateLimiter as RateLimiterConfig
+from penstock.inflight.inference import Inference
+from penstock.models.serving.loaded_model import ModelInstance
+from penstock.scheduling.rate_limiter import RateLimiter, Resource, Turn
+
+
+class LimitedInstance:
+    """Looks unavailable to its scheduler while others hold what it needs."""
+
+    def __init__(self, instance: ModelInstance, limiter: RateLimiter, turn: Turn) -> None:
+        self.name = instance.name
+        self.serial = instance.serial
+        self.passive = instance.passive
+        self.signature: Hashable = (instance.signature, turn.signature)
+        self._instance = instance
+        self._limiter = limiter
+        self._turn = turn
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def on_available(self) -> Callable[[], None] | None:
+        return self._instance.on_available
+
+    @on_available.setter
+    def on_available(self, call: Callable[[], None] | None) -> None:
+        self._instance.on_available = self._turn.on_offer = call
+
+    @property
+    def on_lost(self) -> Callable[[], None] | None:
+        return self._instance.on_lost
+
+    @on_lost.setter
+    def on_lost(self, call: Callable[[], None] | None) -> None:
+        self._instance.on_lost = call
+
+    @property
+    def lost(self) -> bool:
+        return self._instance.lost
+
+    @property
+    def alive(self) -> bool:
+        return self._instance.alive
+
+    @property
+    def memory(self) -> object | None:
+        return self._instance.memory
+
+    @property
+    def caller(self) -> Caller | None:
+        return self._instance.caller
+
+    @property
+    def available(self) -> bool:
+        """Whether it may execute now. Asked in vain, it waits in line for its resources."""
+        return self._instance.alive and self._limiter.may_run(self._turn)
+
+    @property
+    def why_unavailable(self) -> str:
+        return self._instance.why_unavailable
+
+    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
+        """Start answering a batch; the resources are held until it is done."""
+        self._limiter.take(self._turn)
+        self._instance.execute(batch, partial(self._done, done))
+
+    def _done(self, done: Callable[[], None]) -> None:
+        self._limiter.give_back(self._turn)
+        done()  # its own queue gets in line first, or others would always go before it
+        self._loop.call_soon(self._limiter.offer)
+
+    async def start(self) -> None:
+        """Take part in the limits, and load the model; raises when the limits rule it out."""
+        self._limiter.register(self._turn)
+        try:
+            await self._instance.start()
+        except BaseException:
+            self._limiter.unregister(self._turn)
+            raise
+
+    async def healthy(self) -> bool:
+        return await self._instance.healthy()
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._instance.metrics()
+
+    async def answered(self) -> None:
+        await self._instance.answered()
+
+    async def stop(self) -> None:
+        """Release the model and its part in the limits."""
+        try:
+            await self._instance.stop()
+        finally:
+            self._limiter.unregister(self._turn)
+            self._limiter.offer()
+
+
+def turn_of(config: RateLimiterConfig, device: int) -> Turn:
+    """What an instance on `device` must hold; of a resource named twice, the larger count."""
+    needs: dict[Resource, int] = {}
+    for wanted in config.resources:
+        resource = (wanted.name, None if wanted.global_ else device)
+        needs[resource] = max(wanted.count, needs.get(resource, 0))
+    return Turn(needs, max(1, config.priority))

@@ -1,0 +1,302 @@
+"""`Model`: a loaded version, made of configuration, scheduler, instances and statistics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from penstock.core.call_chain import Caller
+from penstock.core.config import ModelConfig, ModelInput, ModelOutput
+from penstock.core.errors import (
+    InferenceError,
+    RejectedError,
+    UnavailableError,
+    queue_full,
+)
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import DataType
+from penstock.inflight.deadlines import Deadlines
+from penstock.inflight.inference import ComputeTimes, Inference
+from penstock.inflight.statistics import Statistics
+from penstock.models.repository.origin import Origin
+from penstock.models.repository.scratch import ScratchFolder
+from penstock.models.serving.admission import Admission
+from penstock.models.serving.call_cycles import Calls
+from penstock.models.serving.classification import Classifier
+from penstock.models.serving.reshape import request_reshape, response_reshape
+from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
+from penstock.server.answers import Gauge, ModelStatistics, TensorMetadata
+
+NO_NEW_REQUESTS = (
+    "Server is stopping, scheduler for model has stopped accepting new inference requests"
+)
+"""What the real server answers (W-08)."""
+
+
+class ModelInstance(Instance, Protocol):
+    """What a model sees of an instance, whether it lives on a thread or in a process.
+
+    `alive` turns false while it cannot work, though requests may wait for it. `lost` turns true
+    when it is down for good, and `on_lost` is called then. A `passive` one gets no requests.
+    `memory` stands for what it knows of its requests so far: another object once it has forgotten
+    all of it, `None` while it is not alive. `caller` is who makes the requests that it makes
+    while it executes, `None` if it makes none.
+    """
+
+    passive: bool
+    signature: Hashable
+    on_lost: Callable[[], None] | None
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def memory(self) -> object | None: ...
+
+    @property
+    def caller(self) -> Caller | None: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    @property
+    def why_unavailable(self) -> str: ...
+
+    async def start(self) -> None: ...
+
+    async def healthy(self) -> bool: ...
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+    async def answered(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Model:
+    """One version of a model that serves.
+
+    `batcher` is who gives requests to the instances, where something is in front of it.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        version: int,
+        instances: Sequence[ModelInstance],
+        scheduler: Scheduler,
+        statistics: Statistics,
+        labels: Mapping[str, Sequence[bytes]] | None = None,
+        *,
+        max_pending: int = 0,
+        folder: ScratchFolder | None = None,
+        origin: Origin | None = None,
+        batcher: Scheduler | None = None,
+    ) -> None:
+        self.config = config
+        self.decoupled = config.decoupled
+        self.version = version
+        self._version = str(version)
+        self.statistics = statistics
+        self.load_seconds = 0.0
+        self.takes_device_tensors = False
+        self.origin = origin
+        self.instances = instances
+        self._active = [instance for instance in instances if not instance.passive]
+        self._scheduler = scheduler
+        self._batcher = batcher or scheduler
+        self._calls = Calls(config, self._callers, in_front=self._batcher is not scheduler)
+        self._admission = Admission(config)
+        self._to_model = request_reshape(config)
+        self._to_client = response_reshape(config)
+        self._classifier = Classifier(config.max_batch_size > 0, labels or {})
+        self._max_pending = max_pending
+        self._follows_responses = statistics.follows_responses
+        self._deadlines = Deadlines()
+        self._stopping = False
+        self._folder = folder
+        if folder is not None:
+            folder.hold()
+        self._holders = 0
+        self._let_go = asyncio.Event()
+        self._let_go.set()
+        for instance in instances:
+            instance.on_lost = self._abandon_if_lost
+
+    def infer(
+        self, request: InferenceRequest, within: ComputeTimes | None = None
+    ) -> ResponseStream:
+        """Admit a request; its responses come on the stream. Raises what admission refuses.
+
+        Of a request that is part of another one, `within` gets the compute times.
+        """
+        if request.callers:
+            self._calls.check(request)
+        rows = self._admission.check(request)
+        self._check_serving()
+        if self._to_model is not None:
+            request = self._to_model(request)
+        inference = Inference(request, rows, self.statistics, self._version, within)
+        if request.callers:
+            inference.wait = self._calls.wait(request)
+        to_client = self._to_client
+        if request.classes:
+            to_client = self._classifier.transform(request.classes, to_client)
+        if self._follows_responses:
+            to_client = inference.counting_responses(to_client)
+        inference.stream.transform = to_client
+        if request.deadline is not None:
+            inference.watch(self._deadlines)
+        try:
+            self._check_room(request)
+            self._scheduler.schedule(inference)
+        except InferenceError as error:
+            inference.refused(error)
+            raise
+        return inference.stream
+
+    def _callers(self) -> Iterable[Caller | None]:
+        """Its instances, as who may be waiting for others while it executes."""
+        return [one.caller if one.serial else None for one in self._active]
+
+    def _check_room(self, request: InferenceRequest) -> None:
+        """Refuse to let more requests wait than the server's limit, this one included."""
+        if 0 < self._max_pending < self.statistics.pending:
+            raise RejectedError(queue_full(request.id))
+
+    async def ready(self) -> bool:
+        """Whether every instance says that it can serve."""
+        if self._stopping:
+            return False
+        return all(await asyncio.gather(*(i.healthy() for i in self.instances)))
+
+    def gauges(self) -> Iterable[Gauge]:
+        """What the instances report about themselves; equal names are summed."""
+        totals: dict[str, float] = {}
+        for instance in self.instances:
+            for name, value in instance.metrics().items():
+                totals[name] = totals.get(name, 0.0) + value
+        return (Gauge(name, self.config.name, str(self.version), v) for name, v in totals.items())
+
+    def tensors(
+        self, tensors: Iterable[ModelInput] | Iterable[ModelOutput]
+    ) -> tuple[TensorMetadata, ...]:
+        """Inputs or outputs as clients see them."""
+        batch = (-1,) if self.config.max_batch_size else ()
+        return tuple(
+            TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))
+            for t in tensors
+        )
+
+    def hold(self) -> None:
+        """Be needed by an ensemble: until it lets go, a stop waits and requests are taken."""
+        self._holders += 1
+        self._let_go.clear()
+
+    def release(self) -> None:
+        """One ensemble less needs the model."""
+        self._holders -= 1
+        if not self._holders:
+            self._let_go.set()
+
+    @property
+    def resizable(self) -> bool:
+        """Whether its instances may change while it serves."""
+        return isinstance(self._batcher, Resizable)
+
+    @property
+    def sequences(self) -> SequenceScheduler | None:
+        """Its sequences, where requests continue what others began."""
+        return self._batcher if isinstance(self._batcher, SequenceScheduler) else None
+
+    def resize(
+        self, config: ModelConfig, origin: Origin, instances: Sequence[ModelInstance]
+    ) -> None:
+        """Go on with these instances; who stops the others waits for what they were given.
+
+        Requests do not wait for instances where all are passive.
+        """
+        assert isinstance(self._batcher, Resizable)
+        self.config, self.origin, self.instances = config, origin, instances
+        self._active = [instance for instance in instances if not instance.passive]
+        for instance in instances:
+            instance.on_lost = self._abandon_if_lost
+        self._batcher.resize(self._active)
+        if not self._active:
+            self._scheduler.abandon(self._unavailable())
+
+    async def stop(self) -> None:
+        """Refuse new requests, finish those in flight, release the instances."""
+        await self._let_go.wait()
+        self._stopping = True
+        await self._quiet()
+        await self._scheduler.drain()
+        await self._release()
+
+    async def abort(self) -> None:
+        """Release the instances now, whatever they are doing."""
+        self._stopping = True
+        self._scheduler.abandon(UnavailableError(f"model '{self.config.name}' is being unloaded"))
+        await self._release()
+
+    async def _release(self) -> None:
+        """Stop every instance, then raise what the first of them raised."""
+        stops = (instance.stop() for instance in self.instances)
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await folder.release()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _quiet(self) -> None:
+        """Wait until no request is in flight."""
+        idle = asyncio.Event()
+        self.statistics.watch_idle(idle.set)
+        await idle.wait()
+
+    def _check_serving(self) -> None:
+        if self._stopping:
+            raise UnavailableError(NO_NEW_REQUESTS)
+        for instance in self._active:  # asked for every request; as a rule the first one is alive
+            if instance.alive:
+                return
+        raise self._unavailable()
+
+    @property
+    def snapshot(self) -> ModelStatistics:
+        """Its counters, with whose they are."""
+        return ModelStatistics(
+            self.config.name,
+            self._version,
+            self.statistics,
+            self.config.metric_tags,
+            self.load_seconds,
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether every instance can work, also those that get no requests."""
+        return not self.loss and all(instance.alive for instance in self.instances)
+
+    @property
+    def loss(self) -> str:
+        """Why no instance will ever work again; empty while one may."""
+        lost = all(instance.lost for instance in self._active or self.instances)
+        return self._unavailable().message if lost else ""
+
+    def _abandon_if_lost(self) -> None:
+        """When no instance will ever work again, nobody shall wait for one."""
+        if self.loss:
+            self._scheduler.abandon(self._unavailable())
+
+    def _unavailable(self) -> UnavailableError:
+        if not self._active:
+            return UnavailableError(f"all instances of model '{self.config.name}' are passive")
+        instance = self._active[0]
+        return UnavailableError(
+            f"model '{self.config.name}', instance '{instance.name}': {instance.why_unavailable}"
+        )

@@ -1,0 +1,1 @@
+"""The facade that every frontend calls, and what it answers with."""

@@ -1,0 +1,57 @@
+"""What the server does for models that live in processes: other models, and control of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.errors import UnsupportedError
+from penstock.core.request import InferenceRequest, parse_version
+from penstock.core.stream import ResponseStream
+from penstock.metrics.custom import CustomMetrics
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.override import CONFIG
+from penstock.models.serving.loaded_model import Model
+from penstock.server.server import InferenceServer
+
+
+class LocalServices:
+    """`ModelServices` of the server that the model process belongs to.
+
+    Requests go on while the server exits, since those that it finishes may need them; loading and
+    unloading is subject to the server's rules.
+    """
+
+    def __init__(
+        self, server: InferenceServer, lifecycle: ModelLifecycle, metrics: CustomMetrics
+    ) -> None:
+        self._server = server
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        return self._model(request.model_name, request.model_version).infer(request)
+
+    def decoupled(self, name: str, version: str) -> bool:
+        return self._model(name, version).decoupled
+
+    def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
+        return self._metrics.apply(owner, operation, arguments)
+
+    def ended(self, owner: str) -> None:
+        self._metrics.remove(owner)
+
+    async def control(self, verb: str, arguments: Sequence[Any]) -> Any:
+        if verb == "load":
+            name, config, files = arguments
+            parameters = {CONFIG: config, **files} if config else files
+            return await self._server.load(name, parameters)
+        if verb == "unload":
+            name, dependents = arguments
+            return await self._server.unload(name, unload_dependents=dependents)
+        if verb == "ready":
+            return await self._server.model_ready(*arguments)
+        raise UnsupportedError(f"a model process asked for '{verb}', which is unknown")
+
+    def _model(self, name: str, version: str) -> Model:
+        return self._lifecycle.find(name, parse_version(version))

@@ -1,0 +1,323 @@
+"""`InferenceServer`: the one facade that every frontend talks to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from penstock.core.change_notifier import Changes
+from penstock.core.config import ModelConfig
+from penstock.core.errors import (
+    InferenceError,
+    InvalidRequestError,
+    UnavailableError,
+    UnsupportedError,
+)
+from penstock.core.exit_deadline import Countdown
+from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
+from penstock.core.stream import ResponseStream
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.served_model import FinishingModel, ServedModel
+from penstock.models.serving.version_state import State
+from penstock.server.answers import (
+    Gauge,
+    ModelIndexEntry,
+    ModelMetadata,
+    ModelStatistics,
+    ServerMetadata,
+)
+from penstock.server.index import model_index
+from penstock.server.log_control import LogControl, LogValues, checked
+from penstock.server.shutdown_log import ExitLog
+from penstock.server.trace_settings import Texts, TraceControl
+from penstock.shared_memory.registry import NO_REGIONS, Regions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """What the server calls itself."""
+
+    name: str
+    version: str
+
+
+class InferenceServer:
+    """Everything that a frontend may ask: plain frozen values in and out; raises core errors.
+
+    `regions` are the memory that clients share, for the frontends that find tensors in it.
+    """
+
+    regions: Regions = NO_REGIONS
+
+    def __init__(
+        self,
+        identity: ServerIdentity,
+        repository: ModelRepository,
+        lifecycle: ModelLifecycle,
+        *,
+        explicit_control: bool = False,
+        strict_readiness: bool = True,
+        trace: TraceControl | None = None,
+        log: LogControl | None = None,
+        regions: Regions = NO_REGIONS,
+    ) -> None:
+        self.regions = regions
+        self._identity = identity
+        self._repository = repository
+        self._lifecycle = lifecycle
+        self._explicit_control = explicit_control
+        self._strict_readiness = strict_readiness
+        self._trace = trace or TraceControl()
+        self._log = log
+        self._exiting = False
+        self._unfinished: set[str] = set()
+        self._stopping = asyncio.Event()
+        self._started = False
+
+    # -- inference ----------------------------------------------------------------------------
+
+    def find(self, name: str, version: str) -> ServedModel:
+        """The model version that requests for this name and version go to now.
+
+        While the server exits, that is one whose sequences may end, and none begin (S-22).
+        """
+        if self._exiting and name in self._unfinished:
+            return FinishingModel(self._lifecycle.find(name, parse_version(version)))
+        return self._find(name, version)
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        """Admit a request; its responses come on the stream, which the caller closes."""
+        return self.find(request.model_name, request.model_version).infer(request)
+
+    # -- health -------------------------------------------------------------------------------
+
+    async def live(self) -> bool:
+        """Whether the server runs (G-01)."""
+        self._refuse_when_exiting()
+        return True
+
+    async def ready(self) -> bool:
+        """Whether it serves: with strict readiness, all its models do (W-03)."""
+        self._refuse_when_exiting()
+        if not self._started:
+            return False
+        if not self._strict_readiness:
+            return True
+        return await self._all_ready()
+
+    @property
+    def exiting(self) -> bool:
+        """Whether the server takes no new work any more."""
+        return self._exiting
+
+    @property
+    def changes(self) -> Changes:
+        """Whatever may change an answer about readiness, as far as it is announced."""
+        return self._lifecycle.changes
+
+    def backends(self) -> Mapping[str, str]:
+        """The backends that models have asked for so far, by name, with their files."""
+        return self._lifecycle.backends()
+
+    def model_names(self) -> Sequence[str]:
+        """Every model that was ever loaded, or tried."""
+        return self._lifecycle.names()
+
+    async def model_ready(self, name: str, version: str) -> bool:
+        """Whether the model version serves; false for one that is not known."""
+        number = parse_version(version)
+        try:
+            model = self._lifecycle.find(name, number)
+        except InferenceError:
+            return False
+        return await model.ready()
+
+    async def _all_ready(self) -> bool:
+        if not self._lifecycle.complete():
+            return False
+        return all(await asyncio.gather(*(model.ready() for model in self._lifecycle.models())))
+
+    # -- metadata -----------------------------------------------------------------------------
+
+    async def metadata(self) -> ServerMetadata:
+        """Who this server is and what it can do."""
+        return ServerMetadata(self._identity.name, self._identity.version)
+
+    async def model_metadata(self, name: str, version: str) -> ModelMetadata:
+        """The tensors of a model version, and the versions served (of one, if it was named)."""
+        model = self._find(name, version)
+        versions = [model.version] if version else self._lifecycle.served(name)
+        config = model.config
+        return ModelMetadata(
+            name=config.name,
+            versions=tuple(map(str, versions)),
+            platform=config.platform or config.backend,
+            inputs=model.tensors(config.input),
+            outputs=model.tensors(config.output),
+        )
+
+    async def model_config(self, name: str, version: str) -> ModelConfig:
+        """The effective configuration of a model version."""
+        return self._find(name, version).config
+
+    async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
+        """Counters of one version, of one model, or of all: without a name no version counts."""
+        number = parse_version(version)
+        if not name:
+            return tuple(self.snapshot())
+        models = self._lifecycle.served(name).values()
+        found = tuple(model.snapshot for model in models if not version or model.version == number)
+        if not models:
+            raise InvalidRequestError(f"requested model '{name}' is not available")
+        if version and not found:
+            raise InvalidRequestError(
+                f"requested model version is not available for model '{name}'"
+            )
+        return found
+
+    def snapshot(self) -> Iterable[ModelStatistics]:
+        """Counters of every model version that serves."""
+        for model in self._lifecycle.models():
+            yield model.snapshot
+
+    def gauges(self) -> Iterable[Gauge]:
+        """Numbers that engines report about themselves."""
+        for model in self._lifecycle.models():
+            yield from model.gauges()
+
+    # -- model repository ---------------------------------------------------------------------
+
+    async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
+        """Every model of the repository and its versions; models never loaded by name alone."""
+        names, twice = await asyncio.to_thread(self._listed)
+        entries = model_index(names, twice, self._lifecycle.statuses())
+        if ready_only:
+            return tuple(entry for entry in entries if entry.state == State.READY.value)
+        untried = (name for name in names - twice if not self._lifecycle.known(name))
+        entries += [ModelIndexEntry(name) for name in untried]
+        return tuple(sorted(entries, key=lambda entry: entry.name))
+
+    def _listed(self) -> tuple[set[str], set[str]]:
+        """The models of the repositories, and which of them are there twice."""
+        return set(self._repository.names()), self._repository.duplicates()
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model, or load it anew (explicit control only).
+
+        Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12).
+        """
+        self._refuse_when_exiting()
+        self._refuse_without_control()
+        await self._lifecycle.load(name, ModelOverride.of(parameters))
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unload a model (explicit control only)."""
+        self._refuse_when_exiting()
+        self._refuse_without_control()
+        await self._lifecycle.unload(name, unload_dependents=unload_dependents)
+
+    async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
+        """Load and unload models as the repository has changed; failures are in the log (M-03)."""
+        await self._lifecycle.load_all(changed)
+        for name in gone:
+            await self._lifecycle.unload(name)
+
+    # -- settings -----------------------------------------------------------------------------
+
+    async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:
+        """What is traced of a model, or of all; after `changes`, where there are any (G-20)."""
+        if model and not await self.model_ready(model, ""):
+            raise InvalidRequestError(f"Request for unknown model : {model}")
+        if changes:
+            self._trace.change(changes, model)
+            logger.info("trace settings of %s: %s", model or "all models", dict(changes))
+        return self._trace.current(model).texts()
+
+    async def log_settings(self, changes: LogValues | None = None) -> LogValues:
+        """How the server logs; after `changes`, where there are any (G-21)."""
+        if self._log is None:
+            raise UnsupportedError("this server's log has no settings")
+        if changes:
+            self._log.change(checked(changes))
+        return self._log.current()
+
+    # -- start and end ------------------------------------------------------------------------
+
+    async def start(self, names: Iterable[str]) -> list[InferenceError]:
+        """Load models; the server serves afterwards. Answers with what went wrong."""
+        failures = await self._lifecycle.load_all(names)
+        self._started = True
+        self.changes.notify()
+        return list(failures.values())
+
+    async def stopping(self) -> None:
+        """Wait until the server takes no new work."""
+        await self._stopping.wait()
+
+    def refuse(self) -> None:
+        """Take no new work but what sequences under way bring: the server is about to stop."""
+        self._exiting = True
+        self._unfinished = self._lifecycle.unfinished()
+        if self._unfinished:
+            logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
+        self.changes.notify()
+
+    async def finish_sequences(self, countdown: Countdown) -> None:
+        """Let the sequences that are under way come to their ends while there is time (S-22)."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(countdown.left()):
+                await self._lifecycle.finished()
+        self._end_work()
+
+    def _end_work(self) -> None:
+        """Take no work at all any more."""
+        self._exiting = True
+        self._unfinished = set()
+        self._stopping.set()
+        self.changes.notify()
+
+    async def stop(self, countdown: Countdown) -> bool:
+        """Refuse new work, finish what is in flight while there is time, unload everything.
+
+        Answers whether that was done in time; what was not may go on in threads.
+        """
+        self._end_work()
+        log = ExitLog(self._lifecycle, countdown)
+        telling = asyncio.ensure_future(log.run())
+        await asyncio.sleep(0)  # so that the log begins with what was there to be done
+        try:
+            async with asyncio.timeout(countdown.left()):
+                await self._lifecycle.close()
+            log.tell()
+        except TimeoutError:
+            telling.cancel()  # this is the last word
+            logger.error("Exit timeout expired. Exiting immediately.")
+            await self._lifecycle.abort()
+            return False
+        finally:
+            telling.cancel()
+        return True
+
+    def _find(self, name: str, version: str) -> Model:
+        if self._exiting or not self._started:
+            self._refuse_when_exiting()
+            raise UnavailableError("Server not ready")
+        return self._lifecycle.find(name, parse_version(version) if version else ANY_VERSION)
+
+    def _refuse_when_exiting(self) -> None:
+        if self._exiting:
+            raise UnavailableError("Server exiting")
+
+    def _refuse_without_control(self) -> None:
+        if not self._explicit_control:
+            raise UnavailableError(
+                "explicit model load / unload is not allowed if polling is enabled"
+            )

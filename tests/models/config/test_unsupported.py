@@ -1,0 +1,104 @@
+"""What this version cannot do yet is refused by name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from penstock.core.config import ModelConfig, config_from_json
+from penstock.core.errors import UnsupportedError
+from penstock.models.config.unsupported import (
+    UNSUPPORTED,
+    is_given,
+    refuse_batch_tensors,
+    refuse_unsupported,
+)
+from penstock_backends.identity import IdentityBackend
+
+SUPPORTED: list[dict[str, Any]] = [
+    {},
+    {"max_batch_size": 8, "dynamic_batching": {}},
+    {
+        "max_batch_size": 8,
+        "dynamic_batching": {
+            "preferred_batch_size": [4, 8],
+            "max_queue_delay_microseconds": 100,
+            "default_queue_policy": {},
+        },
+    },
+    {
+        "max_batch_size": 8,
+        "dynamic_batching": {
+            "preserve_ordering": True,
+            "priority_levels": 1,
+            "default_priority_level": 1,
+            "default_queue_policy": {"allow_timeout_override": True, "max_queue_size": 4},
+            "priority_queue_policy": {"1": {"default_timeout_microseconds": 1}},
+        },
+    },
+    {"input": [{"name": "a", "dims": [-1], "allow_ragged_batch": True}]},
+    {"instance_group": [{"kind": kind, "count": 2} for kind in ("KIND_CPU", "KIND_MODEL")]},
+    {"instance_group": [{"kind": "KIND_GPU", "gpus": [0]}]},
+    {"version_policy": {"specific": {"versions": [1, 3]}}},
+    {
+        "input": [{"name": "a", "dims": [1], "reshape": {"shape": []}, "optional": True}],
+        "output": [{"name": "b", "label_filename": "labels.txt"}],
+    },
+    {"model_transaction_policy": {"decoupled": True}},
+    {"parameters": {"a": {"string_value": "b"}}, "metric_tags": {"a": "b"}},
+    {"default_model_filename": "mine.onnx", "response_cache": {}},
+    {
+        "optimization": {
+            "graph": {"level": 1},
+            "priority": "PRIORITY_MAX",
+            "input_pinned_memory": {"enable": True},
+            "execution_accelerators": {"cpu_execution_accelerator": [{"name": "openvino"}]},
+        }
+    },
+]
+
+NOT_YET: dict[str, dict[str, Any]] = {
+    "input.is_shape_tensor": {"input": [{}, {"is_shape_tensor": True}]},
+    "input.is_non_linear_format_io": {"input": [{"is_non_linear_format_io": True}]},
+    "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
+    "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
+    "cc_model_filenames": {"cc_model_filenames": {"7.5": "a.plan"}},
+    "model_operations": {"model_operations": {}},
+    "model_repository_agents": {"model_repository_agents": {}},
+}
+
+
+@pytest.mark.parametrize("written", SUPPORTED)
+def test_what_works_is_let_through(written: dict[str, Any]) -> None:
+    refuse_unsupported(config_from_json({"name": "m", **written}))
+
+
+@pytest.mark.parametrize("path", UNSUPPORTED)
+def test_what_does_not_work_yet_is_refused_by_name(path: str) -> None:
+    config = config_from_json({"name": "m", **NOT_YET[path]})
+    text = f"model 'm': field '{path}' is not supported by this version of Penstock"
+    with pytest.raises(UnsupportedError, match=re.escape(text)):
+        refuse_unsupported(config)
+
+
+class Computing(IdentityBackend):
+    """A backend that computes tensors of a batch."""
+
+    batch_tensors = True
+
+
+@pytest.mark.parametrize("path", ["batch_input", "batch_output"])
+def test_tensors_of_a_batch_are_refused_where_nobody_computes_them(path: str) -> None:
+    config = config_from_json({"name": "m", "backend": "identity", path: [{}]})
+    refuse_batch_tensors(config, Computing)
+    with pytest.raises(UnsupportedError, match=f"field '{path}' is not supported by backend 'ide"):
+        refuse_batch_tensors(config, IdentityBackend)
+
+
+def test_fields_are_looked_for_in_lists() -> None:
+    config = config_from_json({"input": [{}, {"optional": True}]})
+    assert is_given(config, "input.optional")
+    assert not is_given(config, "input.reshape")
+    assert not is_given(ModelConfig(), "input.optional")

@@ -1,0 +1,46 @@
+"""A loader with a repository of one model, whose backend plays a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fakes import FakeBackend, InstallBackend, Script, write_model
+from penstock.models.loading.build_version import ModelLoader
+from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.loaded_model import Model
+from penstock.system.reaper import Reaper
+
+TENSORS = """
+max_batch_size: 8
+input { name: "IN" data_type: TYPE_INT32 dims: -1 }
+output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
+"""
+
+
+class House:
+    """A loader, a repository, and the backend `fake` installed as another distribution's."""
+
+    def __init__(self, path: Path, install: InstallBackend) -> None:
+        self.path = path
+        self.script = Script()
+        self._install = install
+        self._installed = False
+
+    async def load(
+        self,
+        config: str = TENSORS,
+        backend: type[FakeBackend] = FakeBackend,
+        **options: Any,
+    ) -> Model:
+        """Version 1 of a model with this configuration, on this backend, playing the script."""
+        if not self._installed:
+            self._install("fake", type("Scripted", (backend,), {"script": self.script}))
+            self._installed = True
+        write_model(self.path, config=config)
+        loader = ModelLoader(options.pop("settings_of", lambda _: {}), Reaper(), **options)
+        return await loader.load(ModelRepository([self.path]).read("m"), 1)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(context.name for context in self.script.contexts)

@@ -1,0 +1,79 @@
+"""Which code runs a model: every meeting of a runtime and of what lies in the directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.backend import find_backend
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ModelLoadError
+from penstock.models.loading.backends import backend_of
+
+PYTHON = find_backend("python")
+IDENTITY = find_backend("identity")
+
+# Name, runtime, files of `<directory>/<name>`, and the backend class.
+FOUND = [
+    ("identity", "", "", IDENTITY),
+    ("identity", "", "libtriton_identity.so", IDENTITY),
+    ("identity", "", "libtriton_identity.so model.py", IDENTITY),
+    ("identity", "libtriton_identity.so", "model.py", IDENTITY),
+    ("identity", "", "model.py", PYTHON),
+    ("identity", "model.py", "libtriton_identity.so model.py", PYTHON),
+    ("mine", "", "model.py", PYTHON),
+    ("mine", "model.py", "model.py", PYTHON),
+    ("python", "", "model.py", PYTHON),
+]
+
+REFUSED = [
+    ("mine", "", "", "unable to find backend 'mine'; installed .*; there is no '.*/mine/model.py'"),
+    ("mine", "", "libtriton_mine.so", "'.*/libtriton_mine.so' is a shared library"),
+    ("mine", "", "libtriton_mine.so model.py", "'.*/libtriton_mine.so' is a shared library"),
+    ("mine", "model.py", "", "library 'model.py' for model 'm', searched: '.*/mine/model.py'"),
+    ("identity", "model.py", "", "searched: '.*/identity/model.py'"),
+    (
+        "../mine",
+        "model.py",
+        "model.py",
+        "unable to find backend '../mine': that is a path, no name",
+    ),
+    ("..", "", "model.py", "unable to find backend '..': that is a path, no name"),
+    ("identity", "libtriton_mine.so", "", "unable to find backend library 'libtriton_mine.so'"),
+]
+
+
+@pytest.mark.contract("PY-43")
+@pytest.mark.parametrize(("name", "runtime", "files", "backend"), FOUND)
+def test_what_runs_a_model(
+    name: str, runtime: str, files: str, backend: type, tmp_path: Path
+) -> None:
+    settings = written(tmp_path, name, files)
+    found = backend_of(ModelConfig(name="m", backend=name, runtime=runtime), settings)
+    assert found.backend is backend
+    shared = backend is PYTHON and name != "python"
+    assert found.config.runtime == ("model.py" if shared else runtime)
+    assert (found.path == str(tmp_path / name / "model.py")) is shared
+    assert set(found.files()) == ({name, "python"} if shared else {name})
+
+
+@pytest.mark.contract("PY-43")
+@pytest.mark.parametrize(("name", "runtime", "files", "why"), REFUSED)
+def test_what_nothing_runs(name: str, runtime: str, files: str, why: str, tmp_path: Path) -> None:
+    settings = written(tmp_path, name, files)
+    with pytest.raises(ModelLoadError, match=why):
+        backend_of(ModelConfig(name="m", backend=name, runtime=runtime), settings)
+
+
+def test_a_runtime_in_a_directory_needs_one() -> None:
+    with pytest.raises(ModelLoadError, match="needs --backend-directory"):
+        backend_of(ModelConfig(name="m", backend="mine", runtime="model.py"), {})
+
+
+def written(directory: Path, name: str, files: str) -> dict[str, str]:
+    """The backend setting of a directory that has these files of a backend."""
+    (directory / name).mkdir(exist_ok=True)
+    for file in files.split():
+        (directory / name / file).touch()
+    return {"backend-directory": str(directory)}

@@ -1,0 +1,25 @@
+"""Label files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config import ModelConfig, ModelOutput
+from penstock.core.errors import InternalError
+from penstock.models.repository.labels import read_labels
+
+CONFIG = ModelConfig(output=(ModelOutput(name="A", label_filename="a.txt"), ModelOutput(name="B")))
+
+
+@pytest.mark.contract("X-03", "C-16")
+@pytest.mark.parametrize("text", [b"zero\n\n two\r\nthree", b"zero\n\n two\r\nthree\n"])
+def test_a_line_is_the_label_of_its_index(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "a.txt").write_bytes(text)
+    assert read_labels(CONFIG, tmp_path) == {"A": [b"zero", b"", b" two\r", b"three"]}
+
+
+def test_a_file_that_is_not_there_fails_the_load(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="failed to open text file for read"):
+        read_labels(CONFIG, tmp_path)

@@ -1,0 +1,46 @@
+"""What comes with a load request in place of the repository's files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.models.repository.override import ModelOverride
+
+
+@pytest.mark.contract("G-12")
+def test_parameters_are_a_configuration_and_files() -> None:
+    override = ModelOverride.of({"config": "{}", "file:1/m": b"x"})
+    assert override == ModelOverride("{}", {"file:1/m": b"x"})
+
+
+def test_no_parameters_override_nothing() -> None:
+    assert ModelOverride.of({}) is None
+
+
+@pytest.mark.contract("G-12")
+@pytest.mark.parametrize("parameters", [{"other": "x"}, {"config": b"{}"}, {"file:1/m": "x"}])
+def test_other_parameters_are_refused(parameters: dict[str, str | bytes]) -> None:
+    (name,) = parameters
+    with pytest.raises(InvalidRequestError, match=rf"^unrecognized load parameter '{name}'\.$"):
+        ModelOverride.of(parameters)
+
+
+def test_files_are_written_with_the_folders_above_them(tmp_path: Path) -> None:
+    ModelOverride("", {"file:1/model.py": b"a", "file:/labels.txt": b"b"}).write(tmp_path)
+    assert (tmp_path / "1" / "model.py").read_bytes() == b"a"
+    assert (tmp_path / "labels.txt").read_bytes() == b"b"
+
+
+@pytest.mark.contract("X-18")
+@pytest.mark.parametrize(
+    "name", ["file:", "file:.", "file:..", "file:../x", "file:1/../../x", "file:1/\0"]
+)
+def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with pytest.raises(ModelLoadError, match="must stay within model directory"):
+        ModelOverride("", {name: b"evil"}).write(folder)
+    assert list(tmp_path.iterdir()) == [folder]

@@ -1,0 +1,136 @@
+"""A loaded version admits requests, and says what is with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from fakes import FakeInstance, make_model, make_request, marks, model_config, turns
+from models.serving.loaded_model.schedulers import Full
+from penstock.core.config import ModelInput
+from penstock.core.errors import InvalidRequestError, RejectedError, UnavailableError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import DataType
+from penstock.inflight.statistics import FailureReason, Statistics
+from penstock.models.serving.loaded_model import Model
+from penstock.scheduling import Scheduler
+from penstock.scheduling.batcher import DynamicBatcher
+from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.direct import DirectScheduler
+from penstock.scheduling.queue import BatchPolicy
+from penstock.server.answers import Gauge, TensorMetadata
+
+# -- inference -------------------------------------------------------------------------------------
+
+
+async def test_an_admitted_request_is_answered_by_the_version() -> None:
+    stream = make_model(FakeInstance()).infer(make_request("a"))
+    assert stream.model_version == "1"
+    assert await marks(stream) == ["a"]
+
+
+async def test_a_request_that_is_not_fit_is_refused_before_it_counts() -> None:
+    instance = FakeInstance()
+    model = make_model(instance)
+    with pytest.raises(InvalidRequestError):
+        model.infer(InferenceRequest("m"))
+    assert model.statistics == Statistics()
+    assert instance.batches == []
+
+
+async def test_a_request_that_the_queue_refuses_is_raised_and_counted_as_rejected() -> None:
+    model = Model(model_config(), 1, [FakeInstance()], Full(), Statistics())
+    with pytest.raises(RejectedError, match="Exceeds maximum queue size"):
+        model.infer(make_request())
+    assert model.statistics.failures == {FailureReason.REJECTED: 1}
+    assert model.statistics.pending == model.statistics.in_flight == 0
+
+
+async def test_no_more_requests_wait_than_the_server_lets() -> None:
+    """Whatever the scheduler; who is executed does not wait, and who leaves makes room."""
+    instance, statistics = FakeInstance(held=True), Statistics()
+    config, scheduler = model_config(), DirectScheduler([instance])
+    model = Model(config, 1, [instance], scheduler, statistics, max_pending=2)
+    streams = [model.infer(make_request(id)) for id in "abc"]
+    with pytest.raises(RejectedError, match=r"^\[request id: d\] Exceeds maximum queue size$"):
+        model.infer(make_request("d"))
+    assert statistics.failures == {FailureReason.REJECTED: 1}
+    streams[1].close()
+    streams.append(model.infer(make_request("e")))
+    instance.release()
+    await turns(20)
+    assert instance.batches == [["a"], ["c"], ["e"]]
+
+
+async def test_a_model_without_an_instance_that_works_says_why() -> None:
+    instances = FakeInstance("m_0"), FakeInstance("m_1")
+    for instance in instances:
+        instance.go_away()
+    with pytest.raises(UnavailableError, match=r"^model 'm', instance 'm_0': it is away$"):
+        make_model(*instances).infer(make_request())
+
+
+async def test_one_instance_that_works_is_enough() -> None:
+    away, here = FakeInstance("m_0"), FakeInstance("m_1")
+    away.go_away()
+    assert await marks(make_model(away, here).infer(make_request("a"))) == ["a"]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bool) -> None:
+    instances = first, second = FakeInstance("m_0", held=True), FakeInstance("m_1", held=True)
+    scheduler: Scheduler = DirectScheduler(instances)
+    if batched:
+        scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8)), instances)
+    model = Model(model_config(), 1, instances, scheduler, Statistics())
+    *_, waiting = [model.infer(make_request(id, rows=8)) for id in "abc"]
+    await turns()
+    first.give_up()
+    assert not waiting.ended
+    second.give_up()
+    with pytest.raises(UnavailableError, match=r"^model 'm', instance 'm_0': it is away$"):
+        await marks(waiting)
+    assert (first.batches, second.batches, model.statistics.pending) == ([["a"]], [["b"]], 0)
+    first.release()
+    second.release()
+    await asyncio.wait_for(model.stop(), 20)
+
+
+# -- readiness and numbers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("healths", "ready"), [((True, True), True), ((True, False), False), ((False,), False)]
+)
+async def test_a_model_is_ready_when_all_its_instances_are(
+    healths: Sequence[bool], ready: bool
+) -> None:
+    instances = [FakeInstance(f"m_{n}") for n in range(len(healths))]
+    for instance, health in zip(instances, healths, strict=True):
+        instance.health = health
+    assert await make_model(*instances).ready() is ready
+
+
+async def test_numbers_of_equal_names_are_summed_over_the_instances() -> None:
+    first, second = FakeInstance("m_0"), FakeInstance("m_1")
+    first.numbers, second.numbers = {"load": 1.5, "free": 3.0}, {"load": 2.0}
+    gauges = sorted(make_model(first, second).gauges(), key=lambda gauge: gauge.name)
+    assert gauges == [Gauge("free", "m", "1", 3.0), Gauge("load", "m", "1", 3.5)]
+
+
+@pytest.mark.parametrize(("max_batch_size", "shape"), [(8, (-1, 4)), (0, (4,))])
+async def test_clients_see_the_batch_dimension_where_the_model_batches(
+    max_batch_size: int, shape: tuple[int, ...]
+) -> None:
+    tensor = ModelInput(name="IN", data_type=DataType.FP32, dims=(4,))
+    config = model_config(input=(tensor,), max_batch_size=max_batch_size)
+    model = make_model(FakeInstance(), config=config)
+    assert model.tensors(config.input) == (TensorMetadata("IN", "FP32", shape),)
+
+
+async def test_clients_see_a_tensor_without_a_datatype_as_invalid() -> None:
+    config = model_config(input=(ModelInput(name="IN"),), max_batch_size=0)
+    model = make_model(FakeInstance(), config=config)
+    assert model.tensors(config.input) == (TensorMetadata("IN", "<invalid>", ()),)

@@ -1,0 +1,139 @@
+"""Instances that share resources, under their schedulers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fakes import FakeInstance, execute, in_virtual_time, make_inference, marks, turns
+from penstock.core.config import RateLimiter as RateLimiterConfig
+from penstock.core.config import RateLimiterResource
+from penstock.core.errors import ModelLoadError
+from penstock.models.serving.limited_instance import LimitedInstance, turn_of
+from penstock.scheduling.direct import DirectScheduler
+from penstock.scheduling.rate_limiter import Limit, RateLimiter
+
+ONE = RateLimiterConfig(resources=(RateLimiterResource("R", count=1),))
+
+
+def _limited(
+    instance: FakeInstance, limiter: RateLimiter, config: RateLimiterConfig = ONE
+) -> LimitedInstance:
+    return LimitedInstance(instance, limiter, turn_of(config, 0))
+
+
+async def _started(instance: FakeInstance, limiter: RateLimiter) -> LimitedInstance:
+    limited = _limited(instance, limiter)
+    await limited.start()
+    return limited
+
+
+@pytest.mark.contract("I-13", "I-17")
+@in_virtual_time
+async def test_models_that_share_a_resource_take_turns() -> None:
+    limiter = RateLimiter()
+    fakes = FakeInstance("a", seconds=1.0), FakeInstance("b", seconds=1.0)
+    schedulers = [DirectScheduler([await _started(fake, limiter)]) for fake in fakes]
+    asked = [make_inference(id) for id in "abcdef"]
+    for at, inference in enumerate(asked):
+        schedulers[at % 2].schedule(inference)
+    for inference in asked:
+        await marks(inference.stream)
+    assert sorted(fakes[0].began + fakes[1].began) == [0, 1, 2, 3, 4, 5]
+    assert len(fakes[0].began) == len(fakes[1].began) == 3
+
+
+@in_virtual_time
+async def test_models_with_resources_of_their_own_run_together() -> None:
+    limiter = RateLimiter()
+    fakes = FakeInstance("a", seconds=1.0), FakeInstance("b", seconds=1.0)
+    for fake, name in zip(fakes, "RS", strict=True):
+        config = RateLimiterConfig(resources=(RateLimiterResource(name, count=1),))
+        limited = _limited(fake, limiter, config)
+        await limited.start()
+        DirectScheduler([limited]).schedule(make_inference(name))
+    await asyncio.sleep(2)
+    assert [fake.began for fake in fakes] == [[0], [0]]
+
+
+async def test_a_request_that_left_while_it_waited_for_resources_passes_the_turn_on() -> None:
+    limiter = RateLimiter()
+    fakes = [FakeInstance(name, held=name == "a") for name in "abc"]
+    schedulers = [DirectScheduler([await _started(fake, limiter)]) for fake in fakes]
+    busy, leaving, staying = (make_inference(id) for id in "abc")
+    for scheduler, inference in zip(schedulers, (busy, leaving, staying), strict=True):
+        scheduler.schedule(inference)
+    leaving.stream.close()
+    fakes[0].release()
+    assert await marks(staying.stream) == ["c"]
+    assert fakes[1].batches == []
+
+
+async def test_an_instance_that_cannot_work_is_not_available_and_holds_nothing() -> None:
+    limiter = RateLimiter()
+    dead, other = FakeInstance("a"), FakeInstance("b")
+    dead.go_away()
+    limited = await _started(dead, limiter)
+    assert not limited.available
+    assert not limited.alive
+    assert (await _started(other, limiter)).available
+
+
+@pytest.mark.contract("I-16")
+async def test_what_could_never_run_fails_before_it_is_loaded() -> None:
+    limiter = RateLimiter([Limit("other", 1)])
+    with pytest.raises(ModelLoadError, match='Resource count for "R" is limited to 0'):
+        await _started(FakeInstance(), limiter)
+
+
+async def test_a_model_that_fails_to_load_leaves_the_limits() -> None:
+    class Broken(FakeInstance):
+        async def start(self) -> None:
+            raise ValueError("broken")
+
+    limiter = RateLimiter()
+    both = RateLimiterConfig(resources=(RateLimiterResource("R", global_=True, count=1),))
+    with pytest.raises(ValueError, match="broken"):
+        await _limited(Broken(), limiter, both).start()
+    await _started(FakeInstance(), limiter)  # of its device only, which would be a contradiction
+
+
+async def test_a_model_that_is_unloaded_gives_its_place_to_others() -> None:
+    limiter = RateLimiter()
+    first, second = FakeInstance("a", held=True), FakeInstance("b")
+    limited = await _started(first, limiter)
+    other = await _started(second, limiter)
+    running = asyncio.ensure_future(execute(limited, [make_inference()]))
+    await turns()
+    waiting = make_inference("w")
+    DirectScheduler([other]).schedule(waiting)
+    assert second.batches == []
+    first.release()
+    await running
+    await limited.stop()
+    assert await marks(waiting.stream) == ["w"]
+    assert first.stopped == 1
+
+
+def test_of_a_resource_named_twice_the_larger_count_is_needed() -> None:
+    resources = tuple(RateLimiterResource("R", count=count) for count in (2, 3, 1))
+    assert turn_of(RateLimiterConfig(resources), 4).needs == {("R", 4): 3}
+
+
+@pytest.mark.contract("I-14")
+def test_no_priority_is_priority_one() -> None:
+    assert turn_of(ONE, 0).priority == 1
+
+
+async def test_the_rest_is_the_instance_itself() -> None:
+    fake = FakeInstance()
+    fake.numbers = {"x": 1.0}
+    limited = await _started(fake, RateLimiter())
+    assert await limited.healthy()
+    assert limited.metrics() == {"x": 1.0}
+    assert limited.why_unavailable == "it is away"
+    lost: list[bool] = []
+    limited.on_lost = lambda: lost.append(True)
+    fake.give_up()
+    assert (lost, limited.lost) == ([True], True)

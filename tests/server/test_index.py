@@ -1,0 +1,26 @@
+"""The index of the repository: one line a version, sorted, and models that are there twice."""
+
+from __future__ import annotations
+
+from penstock.models.serving.version_state import State, VersionStatus
+from penstock.server.answers import ModelIndexEntry
+from penstock.server.index import model_index
+
+
+def test_versions_are_listed_by_model() -> None:
+    known = [("b", 1, VersionStatus(State.READY)), ("a", 2, VersionStatus(State.UNAVAILABLE, "no"))]
+    lines = model_index({"a", "b"}, set(), known)
+    assert lines == [
+        ModelIndexEntry("a", "2", "UNAVAILABLE", "no"),
+        ModelIndexEntry("b", "1", "READY", ""),
+    ]
+
+
+def test_a_model_in_two_repositories_has_one_line_whatever_was_loaded() -> None:
+    lines = model_index({"a"}, {"a"}, [("a", 1, VersionStatus(State.READY))])
+    text = "model appears in two or more repositories"
+    assert lines == [ModelIndexEntry("a", "", "UNAVAILABLE", text)]
+
+
+def test_what_is_served_from_other_files_is_not_listed() -> None:
+    assert model_index(set(), set(), [("gone", 1, VersionStatus(State.READY))]) == []

@@ -1,0 +1,62 @@
+"""What models in processes may ask of their server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import FakeLoader, make_request, marks, write_model
+from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.metrics.custom import CustomMetrics
+from penstock.models.loading.lifecycle import ModelLifecycle
+from penstock.models.repository.repository import ModelRepository
+from penstock.server.model_services import LocalServices
+from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.telemetry.metrics import OwnNames
+
+
+class House:
+    """A server with the model `m` on disk, and what it does for processes."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        write_model(path)
+        repository = ModelRepository([path])
+        self.lifecycle = ModelLifecycle(repository, FakeLoader())
+        self.server = InferenceServer(
+            ServerIdentity("penstock", "1"), repository, self.lifecycle, **options
+        )
+        self.services = LocalServices(self.server, self.lifecycle, CustomMetrics(OwnNames()))
+
+
+async def test_a_model_loads_another_with_a_configuration_and_files(tmp_path: Path) -> None:
+    house = House(tmp_path, explicit_control=True)
+    files = {"file:2/model": b"x"}
+    await house.services.control("load", ["made", '{"backend": "fake"}', files])
+    assert await house.services.control("ready", ["made", "2"])
+    await house.services.control("unload", ["made", False])
+    assert not await house.services.control("ready", ["made", ""])
+    await house.lifecycle.close()
+
+
+@pytest.mark.contract("X-20", "M-01")
+@pytest.mark.parametrize("verb", [["load", "m", "", {}], ["unload", "m", False]])
+async def test_rules_of_the_server_hold_for_models_too(tmp_path: Path, verb: list[Any]) -> None:
+    services = House(tmp_path).services
+    with pytest.raises(UnavailableError, match="load / unload is not allowed"):
+        await services.control(verb[0], verb[1:])
+
+
+async def test_an_exiting_server_loads_nothing_but_answers_its_models(tmp_path: Path) -> None:
+    house = House(tmp_path, explicit_control=True)
+    await house.server.start(["m"])
+    house.server.refuse()
+    with pytest.raises(UnavailableError, match=r"^Server exiting$"):
+        await house.services.control("load", ["m", "", {}])
+    assert await marks(house.services.infer(make_request("a"))) == ["a"]
+
+
+async def test_other_verbs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="asked for 'dance'"):
+        await House(tmp_path).services.control("dance", [])
