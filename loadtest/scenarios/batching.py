@@ -16,7 +16,7 @@ from loadtest.scenarios.unary import measured
 from penstock.core.tensor import Tensor
 from penstock.demo import write_demo
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.scheduling.gathering import GATHER
+from penstock.scheduling.batching.gathering import GATHER
 
 _SENTENCE = "The quick brown fox jumps over the lazy dog near the quiet river bank"
 

@@ -33,8 +33,8 @@ from penstock.models.repository.repository import ModelFiles
 from penstock.models.repository.version import ModelVersion
 from penstock.models.serving.loaded_model import Model, ModelInstance
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batcher import DynamicBatcher
-from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter

@@ -10,8 +10,8 @@ from penstock.core.request import ANY_VERSION
 from penstock.inflight.inference import Inference
 from penstock.models.config.validation.composition import Parts
 from penstock.models.serving.loaded_model import Model
-from penstock.scheduling.ensemble import EnsembleScheduler
-from penstock.scheduling.ensemble_plan import EnsemblePlan, Link, Rebatch, Step
+from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, Rebatch, Step
+from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 
 FindModel = Callable[[str, int], Model]
 

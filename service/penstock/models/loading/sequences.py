@@ -8,9 +8,9 @@ from pathlib import Path
 
 from penstock.core.config import ModelConfig, SequenceBatching, StrategyDirect, StrategyOldest
 from penstock.models.repository.implicit_state_files import read_states
-from penstock.scheduling.batcher_settings import BatcherSettings
-from penstock.scheduling.compatibility import Signature, signature_for
-from penstock.scheduling.forming import BatchPolicy
+from penstock.scheduling.batching.compatibility import Signature, signature_for
+from penstock.scheduling.batching.forming import BatchPolicy
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.sequences import SequenceBatcher
 from penstock.scheduling.sequences.batcher import SequencePolicy
 from penstock.scheduling.sequences.controls import Controls

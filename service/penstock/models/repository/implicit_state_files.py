@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.core.config import InitialState, ModelConfig, State
 from penstock.core.errors import ConfigError, InternalError
 from penstock.core.tensor import DataType, Tensor
-from penstock.scheduling.sequences.states import States, StateTensor
+from penstock.scheduling.sequences.implicit_state import States, StateTensor
 
 _DIRECTORY = "initial_state"
 

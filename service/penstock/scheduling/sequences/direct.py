@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import inf
 
 from penstock.core.errors import InferenceError
-from penstock.scheduling.compatibility import Signature
+from penstock.scheduling.batching.compatibility import Signature
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.sequences.instance import RowedInstance
 from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot

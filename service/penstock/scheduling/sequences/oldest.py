@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.core.errors import InferenceError
-from penstock.scheduling.batcher import DynamicBatcher
-from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.sequences.instance import WatchedInstance
 from penstock.scheduling.sequences.live_sequence import LiveSequence
 from penstock.scheduling.sequences.strategy import Source, Step

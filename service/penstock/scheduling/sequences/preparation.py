@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls
+from penstock.scheduling.sequences.implicit_state import States
 from penstock.scheduling.sequences.live_sequence import LiveSequence
-from penstock.scheduling.sequences.states import States
 from penstock.scheduling.sequences.strategy import Step
 
 

@@ -30,10 +30,10 @@ from penstock.inflight.statistics import Duration, Statistics
 from penstock.models.serving.loaded_model import Model
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batcher import DynamicBatcher
-from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.batching.batch_queue import BatchPolicy
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
-from penstock.scheduling.queue import BatchPolicy
 
 KINDS = ("response", "error", "nonsense", "tokens", "broken tokens", "endless", "raise", "short")
 

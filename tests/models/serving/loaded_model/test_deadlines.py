@@ -21,10 +21,10 @@ from models.serving.loaded_model.schedulers import Refusing
 from penstock.core.errors import DeadlineExceededError, InvalidRequestError
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 from penstock.models.serving.loaded_model import Model
-from penstock.scheduling.batcher import DynamicBatcher
-from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.batching.batch_queue import BatchPolicy
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
-from penstock.scheduling.queue import BatchPolicy
 
 
 def _batched(instance: FakeInstance, statistics: Statistics) -> Model:

@@ -16,10 +16,10 @@ from penstock.core.tensor import DataType
 from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.models.serving.loaded_model import Model
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batcher import DynamicBatcher
-from penstock.scheduling.batcher_settings import BatcherSettings
+from penstock.scheduling.batching.batch_queue import BatchPolicy
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
-from penstock.scheduling.queue import BatchPolicy
 from penstock.server.answers import Gauge, TensorMetadata
 
 # -- inference -------------------------------------------------------------------------------------

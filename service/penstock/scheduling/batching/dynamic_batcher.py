@@ -1,0 +1,155 @@
+"""Dynamic batching: the waiting around `BatchQueue` (contract area M)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from functools import partial
+from math import inf
+
+from penstock.core.errors import InferenceError, RejectedError, queue_full
+from penstock.inflight.inference import Inference
+from penstock.scheduling import Instance
+from penstock.scheduling.batching.batch_queue import BatchQueue, Entry
+from penstock.scheduling.batching.compatibility import length
+from penstock.scheduling.batching.gathering import Gathering
+from penstock.scheduling.batching.response_order import ResponseOrder
+from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.pool import InstancePool
+from penstock.scheduling.timing import LoopClock, Waiting
+
+logger = logging.getLogger(__name__)
+
+_HOLD = "TRITONSERVER_DELAY_SCHEDULER"
+"""How many requests must wait before the first batch is formed: for tests (contract D-20)."""
+
+
+class DynamicBatcher:
+    """Batches requests of one model for all its instances.
+
+    Decisions are made once per loop turn, so whatever one read of a socket brought is batched
+    together even without a queue delay; and only when an instance is idle, so that batches grow
+    while all are busy.
+    """
+
+    def __init__(self, settings: BatcherSettings, instances: Sequence[Instance]) -> None:
+        self._queue: BatchQueue[Inference] = BatchQueue(settings.policy, settings.levels)
+        self._signature = settings.signature
+        self._counts_lengths = settings.policy.max_elements > 0 or bool(settings.policy.buckets)
+        self._order = ResponseOrder() if settings.preserve_ordering else None
+        self._gathering = Gathering(settings.gather) if settings.gather else None
+        self._pool = InstancePool(instances, self._dispatch)
+        self._loop = asyncio.get_running_loop()
+        self._clock = LoopClock(self._loop)
+        self.forming = False
+        self._wake: Waiting | None = None
+        self._wake_at = inf
+        held = os.environ.get(_HOLD, "")
+        self._held_below = int(held) if held.isdecimal() else 0
+
+    def schedule(self, inference: Inference) -> None:
+        entry = self._push(inference)
+        if entry is None:
+            raise RejectedError(queue_full(inference.request.id))
+        inference.on_end, inference.former = partial(self._queue.leave, entry), self
+        self._wake_by(-inf)
+
+    def abandon(self, error: InferenceError) -> None:
+        for inference in self._queue.clear():
+            inference.fail(error)
+
+    async def drain(self) -> None:
+        await self._pool.drain()
+
+    def resize(self, instances: Sequence[Instance]) -> None:
+        self._pool.replace(instances)
+
+    def _push(self, inference: Inference) -> Entry[Inference] | None:
+        request = inference.request
+        return self._queue.push(
+            inference,
+            inference.rows,
+            self._signature(request),
+            self._clock.now(),
+            length=length(request) if self._counts_lengths else 0,
+            priority=request.priority,
+            timeout=request.timeout / 1e6,
+        )
+
+    def _wake_by(self, when: float) -> None:
+        """Dispatch at `when` by the clock, or earlier if that is already planned."""
+        if when >= self._wake_at:
+            return
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake_at = when
+        if when == -inf:
+            self._wake = self._loop.call_soon(self._woken)
+        else:
+            self._wake = self._clock.call_at(when, self._woken)
+
+    def _woken(self) -> None:
+        self._wake, self._wake_at = None, inf
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        now = self._clock.now()
+        for inference in self._queue.expire(now):
+            inference.fail(RejectedError("Request timeout expired"))
+        self._wake_by(min(self._serve(now), self._queue.next_expiry()))
+
+    def _serve(self, now: float) -> float:
+        """Give batches to idle instances; when the next one is due, `inf` if nobody is idle."""
+        self.forming = False
+        if self._held_below and self._holds():
+            return inf
+        while len(self._queue) and (instance := self._pool.idle()) is not None:
+            due = self._due(now)
+            if due > now:
+                self.forming = True
+                return due
+            self._run(instance, now)
+        return inf
+
+    def _due(self, now: float) -> float:
+        """When the next batch leaves."""
+        due = self._queue.due()
+        if self._gathering is None or due == -inf:  # it is complete
+            return due
+        return max(due, self._gathering.due(now, len(self._queue)))
+
+    def _run(self, instance: Instance, now: float) -> None:
+        batch = self._taken(now)
+        done = None
+        if self._gathering is not None:
+            done = partial(self._executed, self._gathering, now, len(batch))
+        self._pool.run(instance, batch, done)
+
+    def _executed(self, gathering: Gathering, begun: float, requests: int) -> None:
+        gathering.executed(begun, self._clock.now(), requests, len(self._queue))
+
+    def _taken(self, now: float) -> list[Inference]:
+        batch = self._queue.pop(now)
+        if self._order is not None:
+            self._order.add(batch)
+        else:
+            for inference in batch:
+                inference.on_end = None
+        if logger.isEnabledFor(logging.DEBUG):
+            model, rows = batch[0].request.model_name, sum(i.rows for i in batch)
+            logger.debug(
+                "model '%s': batch of %d requests, %d rows; %d wait",
+                model,
+                len(batch),
+                rows,
+                len(self._queue),
+            )
+        return batch
+
+    def _holds(self) -> bool:
+        if len(self._queue) < self._held_below:
+            return True
+        self._held_below = 0
+        return False

@@ -1,0 +1,1 @@
+"""The ensemble scheduler: a graph of models behind the interface of one."""

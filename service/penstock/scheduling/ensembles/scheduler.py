@@ -1,0 +1,39 @@
+"""Ensembles: a graph of models behind the face of one (contract area O)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from penstock.core.errors import InferenceError
+from penstock.inflight.inference import Inference
+from penstock.scheduling.ensembles.limit import StepLimit
+from penstock.scheduling.ensembles.plan import EnsemblePlan
+from penstock.scheduling.ensembles.run import EnsembleRun
+from penstock.scheduling.ensembles.steps import Ensemble, StepModel
+
+
+class EnsembleScheduler:
+    """Starts each request at once; what waits are the requests to the models of the steps.
+
+    `models` are those of the plan's steps. `max_inflight` bounds how many calls of one step run
+    for all requests together; 0 is no bound (E-11).
+    """
+
+    def __init__(
+        self, plan: EnsemblePlan, models: Sequence[StepModel], max_inflight: int = 0
+    ) -> None:
+        limits = [StepLimit(max_inflight) for _ in models] if max_inflight else []
+        self._ensemble = Ensemble(plan, models, limits)
+
+    def schedule(self, inference: Inference) -> None:
+        inference.started(time.monotonic_ns())
+        EnsembleRun(self._ensemble, inference).begin()
+
+    def abandon(self, error: InferenceError) -> None:
+        """Fail every request that is on its way."""
+        for run in list(self._ensemble.runs):
+            run.fail(error)
+
+    async def drain(self) -> None:
+        """Nothing executes here: executions are waited for by the models of the steps."""

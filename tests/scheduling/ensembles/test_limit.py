@@ -1,0 +1,42 @@
+"""How many calls of a step run at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.scheduling.ensembles.limit import StepLimit
+
+pytestmark = pytest.mark.contract("E-11")
+
+
+def test_calls_beyond_the_limit_wait_in_order() -> None:
+    limit, started = StepLimit(1), list[str]()
+    assert limit.enter(lambda: started.append("a"))
+    assert not limit.enter(lambda: started.append("b"))
+    assert not limit.enter(lambda: started.append("c"))
+    limit.leave()
+    assert (started, limit.waiting) == (["b"], 1)
+    limit.leave()
+    assert (started, limit.waiting) == (["b", "c"], 0)
+
+
+def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> None:
+    limit, started = StepLimit(1), list[str]()
+
+    def gone() -> None:
+        started.append("gone")
+
+    limit.enter(lambda: None)
+    limit.enter(gone)
+    limit.enter(lambda: started.append("next"))
+    limit.forget(gone)
+    assert limit.waiting == 1
+    limit.leave()
+    assert started == ["next"]
+
+
+def test_a_place_that_nobody_waits_for_is_free_again() -> None:
+    limit = StepLimit(1)
+    limit.enter(lambda: None)
+    limit.leave()
+    assert limit.enter(lambda: None)
