@@ -11,7 +11,7 @@ from penstock.http2.header_encoding import encode
 from penstock.http2.hpack import Field
 from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
-from penstock.http2.requests import Request, read_request
+from penstock.http2.request_headers import Request, read_request
 from penstock.http2.stream import Stream
 
 HEAD: tuple[Field, ...] = (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.http2 import huffman
 from penstock.http2.errors import ErrorCode, ProtocolError
-from penstock.http2.header_blocks import HeaderBlocks
+from penstock.http2.header_cache import HeaderBlocks
 from penstock.http2.header_encoding import encode
 from penstock.http2.hpack import Decoder, Field
 

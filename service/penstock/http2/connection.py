@@ -17,16 +17,16 @@ from penstock.http2.frames import (
     PRIORITY,
     FrameType,
 )
-from penstock.http2.header_blocks import HeaderBlocks
+from penstock.http2.header_cache import HeaderBlocks
 from penstock.http2.hpack import Decoder, Field
 from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
-from penstock.http2.outbox import Outbox
-from penstock.http2.patience import Patience
 from penstock.http2.receive_windows import ReceiveWindows
-from penstock.http2.requests import MalformedError, check_trailers
+from penstock.http2.request_headers import MalformedError, check_trailers
+from penstock.http2.send_buffer import Outbox
 from penstock.http2.stream import Stream
 from penstock.http2.stream_ids import StreamIds
+from penstock.http2.token_bucket import Patience
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from penstock.http2.compression import IDENTITY
 from penstock.http2.grpc_metadata import Metadata, read_metadata, read_timeout
 from penstock.http2.hpack import Field
-from penstock.http2.requests import Request, read_request
+from penstock.http2.request_headers import Request, read_request
 
 _TYPE = b"application/grpc"
 

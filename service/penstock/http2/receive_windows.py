@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.limits import Limits
-from penstock.http2.outbox import Outbox
+from penstock.http2.send_buffer import Outbox
 from penstock.http2.stream import Stream
 
 
