@@ -7,8 +7,8 @@ import pytest
 from http2.fuzzing.services import Methods
 from http2.honest.visit import Visit
 from penstock.http2.limits import Limits
-from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.routes import Routes
+from penstock.rpc.native.server_state import Endpoint
 from penstock.settings import KeepaliveSettings
 
 SMALL = Limits(

@@ -9,8 +9,8 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Reply, serialized
-from penstock.rpc.open_answers import OpenAnswers
 from penstock.rpc.stream_answer import StreamAnswer
+from penstock.rpc.stream_writer import OpenAnswers
 from penstock.shared_memory.registry import Regions
 from rpc.manual import Call, ManualServer, received
 

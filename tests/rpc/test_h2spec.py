@@ -13,7 +13,7 @@ import pytest
 
 from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, TlsSettings
 from rpc.certificates import tls, write_certificates
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.request_form import LARGE, RequestForm
+from penstock.rpc.request_template import LARGE, RequestForm
 from penstock.shared_memory.message_memory import WORTH, MessageMemory
 
 _RAW = 0x3A  # field 7, raw_input_contents, length-delimited

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from penstock.core.exit_deadline import Countdown
 from penstock.header_forward import header_forward
-from penstock.rpc.channelz import ChannelzServicer
-from penstock.rpc.connections import Directory
+from penstock.rpc.channelz.servicer import ChannelzServicer
+from penstock.rpc.channelz.source import Directory
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.reflection import reflection_services
@@ -60,9 +60,9 @@ async def open_grpc(
 def transport(name: str) -> Open:
     """How to open a transport. Each is imported only where it serves."""
     if name == "grpcio":
-        from penstock.rpc.transport_grpcio import open_grpcio
+        from penstock.rpc.grpcio.transport import open_grpcio
 
         return open_grpcio
-    from penstock.rpc.transport_native import open_native
+    from penstock.rpc.native.transport import open_native
 
     return open_native

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, the_only
 from penstock.rpc.context import Answering
-from penstock.rpc.response_parts import ResponseEncoder
+from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.shared_memory.registry import Regions
 
 

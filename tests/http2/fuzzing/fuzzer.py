@@ -9,8 +9,8 @@ from http2.fuzzing.judge import Attack
 from http2.fuzzing.mutations import POISON, Generator
 from http2.fuzzing.services import Methods
 from penstock.http2.limits import Limits
-from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.routes import Routes
+from penstock.rpc.native.server_state import Endpoint
 from penstock.settings import KeepaliveSettings
 
 _SMALL = Limits(

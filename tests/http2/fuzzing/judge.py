@@ -9,8 +9,8 @@ from http2.fuzzing.services import Produced
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
-from penstock.rpc.native.endpoint import Endpoint
-from penstock.rpc.native.shell import Shell
+from penstock.rpc.native.connection import Shell
+from penstock.rpc.native.server_state import Endpoint
 
 _PER_BYTE = 24
 """Bytes we may answer to a byte: the most is a header block of a few bytes, refused with words."""

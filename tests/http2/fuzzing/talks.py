@@ -13,7 +13,7 @@ from http2.fuzzing.services import NAME, Methods
 from penstock.core.exit_deadline import Countdown
 from penstock.http2.frames import HEADER, HEADER_SIZE, PREFACE
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings
 
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from http2.honest.client import Client
 from penstock.http2.frames import LARGEST_ID
-from penstock.rpc.native.endpoint import Endpoint
-from penstock.rpc.native.shell import Shell
+from penstock.rpc.native.connection import Shell
+from penstock.rpc.native.server_state import Endpoint
 
 
 class _Socket:

@@ -16,7 +16,7 @@ from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.protocol import channelz_pb2 as pb
-from penstock.rpc.channelz import NAME
+from penstock.rpc.channelz.servicer import NAME
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
 from rpc.manual import PATIENCE, ManualServer

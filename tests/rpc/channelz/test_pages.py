@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from penstock.rpc.channelz import page
+from penstock.rpc.channelz.servicer import page
 from penstock.rpc.context import StatusError
 from penstock.rpc.status import StatusCode
 from rpc.channelz.endpoint import Server, other_client

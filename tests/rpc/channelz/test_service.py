@@ -8,7 +8,7 @@ import grpc
 
 from penstock.core.exit_deadline import Countdown
 from penstock.protocol import reflection_pb2
-from penstock.rpc.channelz import NAME
+from penstock.rpc.channelz.servicer import NAME
 from penstock.rpc.server import open_grpc
 from penstock.settings import Feature, GrpcSettings, Restriction
 from rpc.channelz.endpoint import Alive, Server, served

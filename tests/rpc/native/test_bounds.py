@@ -13,7 +13,7 @@ import pytest
 from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native.transport import open_native
 from rpc.native.wire import LOCAL, PATIENCE, Handlers, call, exchange, head, wire
 from standstill import standstill
 

@@ -13,7 +13,7 @@ import pytest
 from fakes import until
 from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings
 from rpc.native.wire import PATIENCE, Handlers, call, echo
 

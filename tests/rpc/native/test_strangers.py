@@ -17,9 +17,9 @@ from penstock.core.exit_deadline import Countdown
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.keepalive import Ages
-from penstock.rpc.native import endpoint
-from penstock.rpc.native.requests import UnaryCall
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native import server_state
+from penstock.rpc.native.calls import UnaryCall
+from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, KeepaliveSettings
 from rpc.certificates import tls, write_certificates
 from rpc.native.wire import LOCAL, PATIENCE, Handlers, head, until
@@ -51,7 +51,7 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever connects and says nothing is not waited for, with TLS as without."""
-    monkeypatch.setattr(endpoint, "_ages", lambda _: Ages(opening=0.1))
+    monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
     async with open_native([], settings, Countdown(0)) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
@@ -62,7 +62,7 @@ async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])
 async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is the frame that holds it that does not come to its end."""
-    monkeypatch.setattr(endpoint, "_ages", lambda _: Ages(opening=0.1))
+    monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
     block = frames.frame(frames.FrameType.HEADERS, 0, 1, bytes(30_000))
     async with open_native([], LOCAL, Countdown(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.http2 import grpc_responses as responses
 from penstock.rpc.context import StatusError
-from penstock.rpc.native.call import Call
 from penstock.rpc.native.route import NO_METHOD
+from penstock.rpc.native.rpc_call import Call
 from penstock.rpc.status import StatusCode
 
 

@@ -13,8 +13,8 @@ from penstock.rpc.context import Method, RpcContext, StatusError
 from penstock.rpc.status import StatusCode
 
 if TYPE_CHECKING:
-    from penstock.rpc.native.call import Call
-    from penstock.rpc.native.shell import Shell
+    from penstock.rpc.native.connection import Shell
+    from penstock.rpc.native.rpc_call import Call
 
 
 async def _unimplemented(_: Any, __: RpcContext) -> None:

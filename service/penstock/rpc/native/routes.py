@@ -8,10 +8,10 @@ from penstock.http2.compression import ENCODINGS
 from penstock.http2.grpc_requests import CallHead, read_call
 from penstock.http2.hpack import Field
 from penstock.rpc.context import Method, Service
-from penstock.rpc.native.call import Call
+from penstock.rpc.native.calls import StreamCall, UnaryCall
 from penstock.rpc.native.refusals import NotGrpc, Refused
-from penstock.rpc.native.requests import StreamCall, UnaryCall
 from penstock.rpc.native.route import NO_METHOD, Route
+from penstock.rpc.native.rpc_call import Call
 
 _READABLE = frozenset(ENCODINGS)
 

@@ -22,10 +22,10 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.exit_deadline import Countdown
-from penstock.rpc.connections import Directory
+from penstock.rpc.channelz.grpcio import GrpcioConnections
+from penstock.rpc.channelz.source import Directory
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
-from penstock.rpc.grpcio_connections import GrpcioConnections
-from penstock.rpc.grpcio_listening import listen, options
+from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel, GrpcSettings
 

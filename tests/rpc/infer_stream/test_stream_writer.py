@@ -10,7 +10,7 @@ from penstock.core.errors import DeadlineExceededError, InferenceError, Internal
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc import open_answers
+from penstock.rpc import stream_writer
 from rpc.answering import Answering
 from rpc.manual import ask, number
 
@@ -92,7 +92,7 @@ def test_a_transport_that_is_written_to_by_a_task_is_never_blocked() -> None:
 def test_many_requests_crowd_a_stream_until_one_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(open_answers, "MOST_OPEN", 3)
+    monkeypatch.setattr(stream_writer, "MOST_OPEN", 3)
     call = Answering(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
     assert not _crowded(call)
@@ -105,7 +105,7 @@ def test_many_requests_crowd_a_stream_until_one_is_answered(
 def test_large_requests_crowd_a_stream_until_they_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(open_answers, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stream_writer, "MOST_BYTES", 1000)
     call = Answering(at_once=True)
     call.ask(_large("a", 600), _large("b", 399))
     assert not _crowded(call)

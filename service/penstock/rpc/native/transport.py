@@ -12,14 +12,14 @@ from functools import partial
 
 from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
-from penstock.rpc.connections import Directory
+from penstock.rpc.channelz.native import NativeConnections
+from penstock.rpc.channelz.source import Directory
 from penstock.rpc.context import Service
 from penstock.rpc.local_socket import LocalSocket
-from penstock.rpc.native.connections import NativeConnections
-from penstock.rpc.native.endpoint import Endpoint
+from penstock.rpc.native.channelz_counters import ServerTally, TalliedShell
+from penstock.rpc.native.connection import Shell
 from penstock.rpc.native.routes import Routes
-from penstock.rpc.native.shell import Shell
-from penstock.rpc.native.tally import ServerTally, TalliedShell
+from penstock.rpc.native.server_state import Endpoint
 from penstock.settings import GrpcSettings, TlsSettings
 
 _BACKLOG = 1024

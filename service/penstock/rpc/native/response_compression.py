@@ -13,7 +13,7 @@ from penstock.rpc.context import Reply, serialized
 from penstock.settings import CompressionLevel
 
 if TYPE_CHECKING:
-    from penstock.rpc.native.endpoint import Endpoint
+    from penstock.rpc.native.server_state import Endpoint
 
 LARGEST = 2**31 - 1
 """No client of gRPC takes a message that is larger."""

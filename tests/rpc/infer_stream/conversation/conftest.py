@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-
-from rpc.conversation.talk import Talk
+from rpc.infer_stream.talk import Talk
 
 
 @pytest.fixture(params=[False, True], ids=["by_task", "at_once"])

@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.conversation import Conversation
+from penstock.rpc.infer_stream import Conversation
 from rpc.manual import PATIENCE, Call, ManualServer, turns
 
 

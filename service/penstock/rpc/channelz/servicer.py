@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 from google.protobuf.message import Message
 
 from penstock.protocol import channelz_pb2 as pb
-from penstock.rpc.connections import Directory
+from penstock.rpc.channelz.source import Directory
 from penstock.rpc.context import Method, RpcContext, Service, StatusError, method_name
 from penstock.rpc.status import StatusCode
 

@@ -13,8 +13,8 @@ from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.fd_reserve import DescriptorReserve
 
 if TYPE_CHECKING:
+    from penstock.rpc.native.connection import Shell
     from penstock.rpc.native.routes import Routes
-    from penstock.rpc.native.shell import Shell
 
 _SCRATCH = 256 << 10
 _LAST_WORDS = 0.3

@@ -17,14 +17,14 @@ from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.inflight.eager_start import begin
 from penstock.rpc.context import Metadata, Reply, Starter, StatusError, serialized
-from penstock.rpc.native.packing import LARGEST, Packing, choose_encoding
+from penstock.rpc.native.response_compression import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route
 from penstock.rpc.status import StatusCode, sendable, status_code
 from penstock.settings import CompressionLevel
 
 if TYPE_CHECKING:
-    from penstock.rpc.native.shell import Shell
-    from penstock.rpc.native.tally import CallTally
+    from penstock.rpc.native.channelz_counters import CallTally
+    from penstock.rpc.native.connection import Shell
 
 logger = logging.getLogger(__name__)
 

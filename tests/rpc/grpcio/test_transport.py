@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.rpc.transport_grpcio import GrpcioContext
+from penstock.rpc.grpcio.transport import GrpcioContext
 
 
 class Servicer:

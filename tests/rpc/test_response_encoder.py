@@ -13,7 +13,7 @@ from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import serialized
-from penstock.rpc.response_parts import ResponseEncoder
+from penstock.rpc.response_encoder import ResponseEncoder
 
 ENCODER = ResponseEncoder()
 

@@ -9,7 +9,7 @@ from penstock.core.tensor import Buffer, Tensor, octets
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply
-from penstock.rpc.wire import field, varint
+from penstock.rpc.protobuf_wire import field, varint
 
 _ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
 _CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited

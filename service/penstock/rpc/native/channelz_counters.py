@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from time import time_ns
 
-from penstock.rpc.native.call import Call
-from penstock.rpc.native.endpoint import Endpoint
+from penstock.rpc.native.connection import Shell
 from penstock.rpc.native.refusals import NotGrpc
 from penstock.rpc.native.route import Route
-from penstock.rpc.native.shell import Shell
+from penstock.rpc.native.rpc_call import Call
+from penstock.rpc.native.server_state import Endpoint
 
 
 @dataclass(slots=True)

@@ -10,13 +10,13 @@ from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.frames import HEADER_SIZE
 from penstock.http2.keepalive import Lifetime, Step
-from penstock.rpc.native.endpoint import Endpoint
 from penstock.rpc.native.peer import peer_name
 from penstock.rpc.native.route import Route
+from penstock.rpc.native.server_state import Endpoint
 
 if TYPE_CHECKING:
-    from penstock.rpc.native.call import Call
-    from penstock.rpc.native.requests import UnaryCall
+    from penstock.rpc.native.calls import UnaryCall
+    from penstock.rpc.native.rpc_call import Call
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a peer to read the last of what we send

@@ -21,12 +21,12 @@ from penstock.http2.grpc_messages import (
 )
 from penstock.http2.stream import Buffer
 from penstock.rpc.context import StatusError
-from penstock.rpc.native.call import Call
+from penstock.rpc.native.rpc_call import Call
 from penstock.rpc.status import StatusCode
 
 if TYPE_CHECKING:
+    from penstock.rpc.native.connection import Shell
     from penstock.rpc.native.route import Route
-    from penstock.rpc.native.shell import Shell
 
 
 class ReadingCall(Call):

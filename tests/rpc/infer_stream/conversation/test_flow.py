@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from rpc.infer_stream.talk import Talk
 
-from penstock.rpc import open_answers
-from rpc.conversation.talk import Talk
+from penstock.rpc import stream_writer
 from rpc.manual import ask, number, numbers, turns
 
 # -- back-pressure ---------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ async def test_flood_of_one_model_delays_no_other(talk: Talk) -> None:
 async def test_reading_stops_while_too_much_is_being_answered(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_answers, "MOST_OPEN", 3)
+    monkeypatch.setattr(stream_writer, "MOST_OPEN", 3)
     await talk.say(*(ask("once", str(n)) for n in range(5)))
     assert len(talk.server.requests) == 3
     await talk.answer("0", number(0, final=True))
@@ -85,7 +85,7 @@ async def test_reading_stops_while_too_much_is_being_answered(
 async def test_reading_stops_while_large_requests_are_being_answered(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_answers, "MOST_BYTES", 1000)
+    monkeypatch.setattr(stream_writer, "MOST_BYTES", 1000)
     large = ask("once", "large")
     large.inputs.add(name="IN", datatype="UINT8", shape=[1000])
     large.raw_input_contents.append(bytes(1000))

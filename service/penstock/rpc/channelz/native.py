@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.protocol import channelz_pb2 as pb
-from penstock.rpc.native.tally import ServerTally, TalliedShell
+from penstock.rpc.native.channelz_counters import ServerTally, TalliedShell
 
 _END = "-----END CERTIFICATE-----"
 

@@ -10,9 +10,9 @@ from penstock.core.errors import UnavailableError
 from penstock.header_forward import HeaderForward
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage
-from penstock.rpc.open_answers import OpenAnswers
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
+from penstock.rpc.stream_writer import OpenAnswers
 from penstock.server.server import InferenceServer
 
 

@@ -20,7 +20,7 @@ from hosting.puppets import eventually
 from penstock.core.exit_deadline import Countdown
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
-from penstock.rpc.transport_native import open_native
+from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings
 from penstock.shared_memory.message_memory import MessageMemory
 

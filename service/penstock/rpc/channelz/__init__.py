@@ -1,0 +1,1 @@
+"""`grpc.channelz.v1`: the server and its connections, as each transport counts them."""
