@@ -12,7 +12,7 @@ import pytest
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.gateway.codec import OutputForm, read_request
-from penstock.gateway.json_text import LARGE
+from penstock.gateway.json.text import LARGE
 from penstock.shared_memory.registry import Regions
 
 _COUNT = LARGE // 4

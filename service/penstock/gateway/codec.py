@@ -12,7 +12,7 @@ from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer, Tensor
 from penstock.gateway.inputs import InputReader
-from penstock.gateway.json_fields import (
+from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
     as_list,
@@ -22,8 +22,8 @@ from penstock.gateway.json_fields import (
     required,
     unable,
 )
-from penstock.gateway.json_tensors import tensor_to_text
-from penstock.gateway.json_text import LARGE, dump, parse
+from penstock.gateway.json.tensors import tensor_to_text
+from penstock.gateway.json.text import LARGE, dump, parse
 from penstock.gateway.parameters import read_parameters
 from penstock.gateway.shared_memory import shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions

@@ -16,8 +16,8 @@ from penstock.gateway.deadline import timed
 from penstock.gateway.disconnect import closing
 from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.generate_request import decode_generate
-from penstock.gateway.json_tensors import tensor_to_json
-from penstock.gateway.json_text import dump_sorted
+from penstock.gateway.json.tensors import tensor_to_json
+from penstock.gateway.json.text import dump_sorted
 from penstock.gateway.replies import reply
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer

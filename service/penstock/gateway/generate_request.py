@@ -10,9 +10,9 @@ from penstock.core.request import InferenceRequest, ParameterValue
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.codec import read_id
 from penstock.gateway.inputs import refuse_duplicate
-from penstock.gateway.json_fields import as_object, as_parameter, members_of
-from penstock.gateway.json_tensors import tensor_from_json
-from penstock.gateway.json_text import parse
+from penstock.gateway.json.fields import as_object, as_parameter, members_of
+from penstock.gateway.json.tensors import tensor_from_json
+from penstock.gateway.json.text import parse
 from penstock.server.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.tensor import DataType, Tensor
-from penstock.gateway.json_fields import (
+from penstock.gateway.json.fields import (
     ABSENT,
     as_list,
     as_string,
@@ -17,7 +17,7 @@ from penstock.gateway.json_fields import (
     required,
     unable,
 )
-from penstock.gateway.json_tensors import tensor_from_json
+from penstock.gateway.json.tensors import tensor_from_json
 from penstock.gateway.shared_memory import shared_slice
 from penstock.shared_memory.registry import Regions
 from penstock.shared_memory.tensors import tensor_in

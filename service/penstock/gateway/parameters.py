@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import ParameterValue, text_correlation_id
-from penstock.gateway.json_fields import (
+from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
     as_parameter,

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.core.errors import InferenceError
 from penstock.core.tensor import Buffer
-from penstock.gateway.json_text import dump
+from penstock.gateway.json.text import dump
 from penstock.gateway.status import http_status
 
 JSON = "application/json"

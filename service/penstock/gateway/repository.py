@@ -16,8 +16,8 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.gateway.body import read_body
-from penstock.gateway.json_fields import ABSENT, as_bool, as_string, member, members_of
-from penstock.gateway.json_text import parse
+from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
+from penstock.gateway.json.text import parse
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from penstock.gateway.body import read_body
-from penstock.gateway.json_fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
-from penstock.gateway.json_text import parse
+from penstock.gateway.json.fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
+from penstock.gateway.json.text import parse
 from penstock.gateway.replies import json_reply
 from penstock.gateway.router import Target
 from penstock.server.log_control import LogValues

@@ -12,15 +12,8 @@ from starlette.types import ASGIApp
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.gateway.body import read_body
-from penstock.gateway.json_fields import (
-    ABSENT,
-    as_string,
-    as_unsigned,
-    member,
-    required,
-    unable,
-)
-from penstock.gateway.json_text import parse
+from penstock.gateway.json.fields import ABSENT, as_string, as_unsigned, member, required, unable
+from penstock.gateway.json.text import parse
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion

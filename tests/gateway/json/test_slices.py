@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError
-from penstock.gateway.json_slices import decode_in_slices
-from penstock.gateway.json_text import LARGE, parse
+from penstock.gateway.json.slices import decode_in_slices
+from penstock.gateway.json.text import LARGE, parse
 
 _MANY = 300_000  # characters, which is more than one slice
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import ParameterValue
-from penstock.gateway.json_errors import number_too_big
+from penstock.gateway.json.errors import number_too_big
 
 ABSENT: Any = object()
 """Stands for a member that is not there; `null` is one that is."""

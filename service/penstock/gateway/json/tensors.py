@@ -11,9 +11,9 @@ import numpy as np
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
-from penstock.gateway.json_errors import number_too_big
-from penstock.gateway.json_fields import unable, wrong_type
-from penstock.gateway.json_text import dump, slices
+from penstock.gateway.json.errors import number_too_big
+from penstock.gateway.json.fields import unable, wrong_type
+from penstock.gateway.json.text import dump, slices
 
 _STEP = 2048
 """Elements that are written at a time."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.gateway.json_errors import (
+from penstock.gateway.json.errors import (
     explain,
     number_too_big,
     overflow_error,
@@ -19,7 +19,7 @@ from penstock.gateway.json_errors import (
     surrogate_error,
     trailing_error,
 )
-from penstock.gateway.json_slices import decode_in_slices
+from penstock.gateway.json.slices import decode_in_slices
 
 MAX_DEPTH = 100
 """How deep arrays and objects may be nested (contract H-38)."""

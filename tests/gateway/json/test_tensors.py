@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.tensor import DataType, Tensor
-from penstock.gateway.json_tensors import tensor_from_json, tensor_to_json, tensor_to_text
+from penstock.gateway.json.tensors import tensor_from_json, tensor_to_json, tensor_to_text
 
 
 def _tensor(datatype: DataType, data: list[Any], count: int | None = None) -> Tensor:
