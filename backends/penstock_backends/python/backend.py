@@ -12,21 +12,21 @@ from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest
-from penstock_backends.python.asking import ask
-from penstock_backends.python.environment import interpreter
-from penstock_backends.python.memory_limit import memory_limit
+from penstock_backends.python.environment.environment import interpreter
+from penstock_backends.python.environment.one_shot import ask
 from penstock_backends.python.model_code import shared_code
+from penstock_backends.python.process.memory_limit import memory_limit
 
 _SAYS_MORE = ("auto_complete_config", "penstock.model")
 
-_COMPLETION = "penstock_backends.python.completion:run"
+_COMPLETION = "penstock_backends.python.environment.completion:run"
 
 
 class PythonBackend(Backend):
     """Models with a `model.py`; each instance is a process that `stub` serves."""
 
     host: ClassVar[Host] = "process"
-    process_main: ClassVar[str] = "penstock_backends.python.process:run"
+    process_main: ClassVar[str] = "penstock_backends.python.process.process:run"
 
     @classmethod
     async def interpreter(

@@ -13,7 +13,7 @@ from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
 from penstock.hosting.link.tensor_codec import Exchange
-from penstock_backends.python.stub import Stub
+from penstock_backends.python.process.model_link import Stub
 
 SIZE = 1 << 20
 

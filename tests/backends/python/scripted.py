@@ -10,8 +10,8 @@ from typing import Any
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.metrics.custom import CustomMetrics
-from penstock_backends.python.exception import TritonModelException
-from penstock_backends.python.values import InferenceResponse
+from penstock_backends.python.pb_utils.exception import TritonModelException
+from penstock_backends.python.pb_utils.responses import InferenceResponse
 
 
 class FakeReply:

@@ -16,8 +16,13 @@ from backends.python.scripted import FakeReply
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock.model import Model, Request
-from penstock_backends.python.api import MODULES, InferenceRequest, ModelConfig, install_module
-from penstock_backends.python.native_config import completed_config, find_model
+from penstock_backends.python.pb_utils.api import (
+    MODULES,
+    InferenceRequest,
+    ModelConfig,
+    install_module,
+)
+from penstock_backends.python.process.asyncio_config import completed_config, find_model
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-models.md"
 

@@ -1,0 +1,1 @@
+"""Environments that models bring: interpreters, archives, requirements, one-shot processes."""

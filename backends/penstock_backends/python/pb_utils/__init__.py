@@ -1,0 +1,1 @@
+"""`triton_python_backend_utils` as models see it."""

@@ -1,0 +1,76 @@
+"""`Logger`: lines of a model's own in the server's log, with the place they come from (L-09)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from enum import IntEnum
+
+from penstock_backends.python.pb_utils.exception import TritonModelException
+from penstock_backends.python.process import runtime
+
+
+class Logger:
+    """Writes to the server's log, or to standard error before the server listens."""
+
+    class LogLevel(IntEnum):
+        """How much a line matters; VERBOSE ones show from `--log-verbose=1` on."""
+
+        INFO = 0
+        WARNING = 1
+        ERROR = 2
+        VERBOSE = 3
+
+    INFO = LogLevel.INFO
+    WARNING = LogLevel.WARNING
+    ERROR = LogLevel.ERROR
+    VERBOSE = LogLevel.VERBOSE
+
+    @staticmethod
+    def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
+        _log(Logger.LogLevel(level), message)
+
+    @staticmethod
+    def log_info(message: str) -> None:
+        _log(Logger.INFO, message)
+
+    @staticmethod
+    def log_warn(message: str) -> None:
+        _log(Logger.WARNING, message)
+
+    @staticmethod
+    def log_error(message: str) -> None:
+        _log(Logger.ERROR, message)
+
+    @staticmethod
+    def log_verbose(message: str) -> None:
+        _log(Logger.VERBOSE, message)
+
+
+_LEVELS = {
+    Logger.INFO: logging.INFO,
+    Logger.WARNING: logging.WARNING,
+    Logger.ERROR: logging.ERROR,
+    Logger.VERBOSE: logging.DEBUG,
+}
+
+
+def _log(level: Logger.LogLevel, message: str) -> None:
+    """Called by the methods above, and they by the model: two frames up is the place."""
+    caller = sys._getframe(2)
+    file, line = caller.f_code.co_filename, caller.f_lineno
+    try:
+        log = runtime.current().log
+    except TritonModelException:
+        sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {message}\n")
+    else:
+        log(_LEVELS[level], str(message), file, line)
+
+
+class ServerHandler(logging.Handler):
+    """Takes the records of Python's own logging to the server's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        runtime.current().log(record.levelno, text, record.pathname, record.lineno)

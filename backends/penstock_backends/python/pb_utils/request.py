@@ -1,0 +1,247 @@
+"""`InferenceRequest`: what `execute` gets, and what a model makes to call another (BLS)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock_backends.python.pb_utils.exception import TritonModelException
+from penstock_backends.python.pb_utils.response_iterators import (
+    AsyncResponseIterator,
+    ResponseIterator,
+    begin,
+    only,
+)
+from penstock_backends.python.pb_utils.responses import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceResponse,
+    PreferredMemory,
+    checked_parameters,
+    parameters_json,
+)
+from penstock_backends.python.pb_utils.sender import InferenceResponseSender
+from penstock_backends.python.pb_utils.tensor import Tensor
+from penstock_backends.python.process import runtime
+
+
+class InferenceTrace:
+    """The trace that a request belongs to; its context is empty unless the server traces."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: str | None = None) -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context
+
+
+class InferenceRequest:
+    """One request (contract PY-11 and PY-12).
+
+    Made by a model, it asks another model: `exec` and `async_exec` give its response, or with
+    `decoupled=True` an iterator of responses.
+    """
+
+    __slots__ = (
+        "_core",
+        "_flags",
+        "_preferred",
+        "_reply",
+        "_tensors",
+        "_trace",
+        "has_sender",
+        "rescheduled",
+    )
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        inputs: Sequence[Tensor] = (),
+        requested_output_names: Sequence[str] = (),
+        model_name: str = "",
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        for tensor in inputs:
+            _check_input(tensor, request_id, model_name)
+        if not isinstance(correlation_id, int | str):
+            raise TritonModelException("Correlation ID must be integer or string")
+        self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
+        self._core = CoreRequest(
+            model_name=model_name,
+            model_version="" if model_version < 0 else str(model_version),
+            id=request_id,
+            inputs={tensor.name(): tensor.core for tensor in inputs},
+            requested_outputs=tuple(requested_output_names),
+            parameters=checked_parameters(parameters),
+            timeout=timeout,
+            correlation_id=correlation_id,
+        )
+        self._flags = flags
+        self._preferred = preferred_memory
+        self._reply: runtime.Reply | None = None
+        self._trace = trace or InferenceTrace()
+        self.rescheduled = False
+        self.has_sender = False
+
+    @classmethod
+    def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
+        """A request that the server sent to this model."""
+        request = cls.__new__(cls)
+        request._core = core
+        request._tensors = None
+        request._flags = (
+            core.sequence_start * TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+            | core.sequence_end * TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+        )
+        request._preferred = None
+        request._reply = reply
+        request._trace = InferenceTrace()
+        request.rescheduled = False
+        request.has_sender = False
+        return request
+
+    @property
+    def core(self) -> CoreRequest:
+        """The request as the server sees it."""
+        return self._core
+
+    # -- what is in it ------------------------------------------------------------------------
+
+    def inputs(self) -> list[Tensor]:
+        return list(self.tensors.values())
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The inputs by name."""
+        if self._tensors is None:
+            self._tensors = {n: Tensor.over(n, t) for n, t in self._core.inputs.items()}
+        return self._tensors
+
+    def model_name(self) -> str:
+        return self._core.model_name
+
+    def model_version(self) -> int:
+        return int(self._core.model_version or -1)
+
+    def request_id(self) -> str:
+        return self._core.id
+
+    def correlation_id(self) -> int | str:
+        return self._core.correlation_id
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """In microseconds; 0 for none."""
+        return self._core.timeout
+
+    def priority(self) -> int:
+        return self._core.priority
+
+    def parameters(self) -> str:
+        """The request's parameters as JSON."""
+        return parameters_json(self._core.parameters)
+
+    def requested_output_names(self) -> list[str]:
+        """The outputs asked for; all of the model's when the client named none."""
+        if not self._core.requested_outputs and self._reply is not None:
+            return list(self._reply.outputs)
+        return list(self._core.requested_outputs)
+
+    def preferred_memory(self) -> PreferredMemory | None:
+        return self._preferred
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
+
+    # -- answering it -------------------------------------------------------------------------
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        if self._reply is None:
+            raise TritonModelException("a request that the model made itself has no sender")
+        self.has_sender = True
+        return InferenceResponseSender(self._reply)
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has left; a good model then stops working on it."""
+        return self._reply is not None and self._reply.is_cancelled()
+
+    def set_release_flags(self, flags: int) -> None:
+        """Say what becomes of the request after `execute` (contract PY-28).
+
+        It is released, or comes again in a later batch: for iterative sequences only.
+        """
+        reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+        if not reschedules and flags != TRITONSERVER_REQUEST_RELEASE_ALL:
+            raise TritonModelException(f"unknown request release flags {flags}")
+        if reschedules and not (self._reply is not None and self._reply.iterative):
+            raise TritonModelException(
+                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE needs iterative sequences: set"
+                " 'sequence_batching.iterative_sequence' in the model's configuration"
+            )
+        self.rescheduled = reschedules
+
+    # -- asking another model -----------------------------------------------------------------
+
+    def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
+        """Ask, and wait for the response; with `decoupled`, for an iterator of responses."""
+        core = self._outgoing()
+        call = runtime.current().call(core, decoupled=decoupled, blocks=not decoupled)
+        if decoupled:
+            return ResponseIterator(call)
+        return only(call)
+
+    def async_exec(
+        self, decoupled: bool = False
+    ) -> asyncio.Future[InferenceResponse] | asyncio.Future[AsyncIterator[InferenceResponse]]:
+        """As `exec`, begun at once; whoever awaits it lets other coroutines of the model go on."""
+        loop = asyncio.get_running_loop()  # raises where there is none, before anything is asked
+        call = runtime.current().call(self._outgoing(), decoupled=decoupled)
+        if not decoupled:
+            return begin(call)
+        future = loop.create_future()
+        future.set_result(AsyncResponseIterator(call))
+        return future
+
+    def _outgoing(self) -> CoreRequest:
+        """The request with the flags that were set since it was made."""
+        core = self._core
+        return CoreRequest(
+            model_name=core.model_name,
+            model_version=core.model_version,
+            id=core.id,
+            inputs=core.inputs,
+            requested_outputs=core.requested_outputs,
+            parameters=core.parameters,
+            priority=core.priority,
+            timeout=core.timeout,
+            correlation_id=core.correlation_id,
+            sequence_start=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START),
+            sequence_end=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END),
+        )
+
+
+def _check_input(tensor: object, request_id: str, model_name: str) -> None:
+    if tensor is None:
+        raise TritonModelException(
+            f"Input tensor for request with id '{request_id}' and model name '{model_name}'"
+            " should not be empty."
+        )
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"expected a Tensor in inputs, got {type(tensor)}")

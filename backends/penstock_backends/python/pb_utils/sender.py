@@ -1,0 +1,56 @@
+"""`InferenceResponseSender`: responses of one request, from any thread, also after `execute`."""
+
+from __future__ import annotations
+
+from penstock_backends.python.pb_utils.exception import TritonModelException
+from penstock_backends.python.pb_utils.responses import (
+    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+    InferenceResponse,
+)
+from penstock_backends.python.process.runtime import Reply
+
+
+class InferenceResponseSender:
+    """Sends responses until the final flag (contract PY-23 to PY-25)."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Send a response, the final flag, or both.
+
+        Waits while the client has not taken enough of what was sent before, so that a slow
+        reader holds back the model instead of filling memory.
+        """
+        self._check(response, flags)
+        self._reply.send(response, final=flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has left."""
+        return self._reply.is_cancelled()
+
+    def _check(self, response: InferenceResponse | None, flags: int) -> None:
+        if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and not flags:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TypeError(f"expected an InferenceResponse, got {type(response)}")
+        if self._reply.closed:
+            raise TritonModelException("Unable to send response. Response sender has been closed.")
+        if not self._reply.decoupled:
+            self._check_single(response)
+
+    def _check_single(self, response: InferenceResponse | None) -> None:
+        """A model that is not decoupled answers once."""
+        if response is not None and self._reply.sent:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send more than one response."
+            )
+        if response is None and not self._reply.sent:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send complete final before"
+                " sending a response."
+            )

@@ -1,0 +1,111 @@
+"""The tensor that models see and make (contract PY-21)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core import dlpack
+from penstock.core.tensor import Array, DataType
+from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python.pb_utils.exception import TritonModelException
+
+
+class Tensor:
+    """A named tensor over a numpy array, or over anything that speaks DLPack.
+
+    `Tensor(name, array)` keeps the array, without a copy where it is contiguous.
+    """
+
+    __slots__ = ("_core", "_name")
+
+    def __init__(self, name: str, numpy_array: Array) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
+        if not isinstance(numpy_array, np.ndarray):
+            raise TypeError(f"Tensor '{name}' needs a numpy array, got {type(numpy_array)}")
+        self._name = name
+        if not numpy_array.flags.c_contiguous:
+            numpy_array = np.ascontiguousarray(numpy_array)
+        try:
+            self._core = CoreTensor.from_numpy(numpy_array)
+        except ValueError as error:
+            raise TritonModelException("NumPy dtype is not supported.") from error
+
+    @classmethod
+    def over(cls, name: str, core: CoreTensor) -> Tensor:
+        """A tensor over one of the server's, without a copy."""
+        tensor = cls.__new__(cls)
+        tensor._name = name
+        tensor._core = core
+        return tensor
+
+    @property
+    def core(self) -> CoreTensor:
+        """The tensor as the server sees it."""
+        return self._core
+
+    def name(self) -> str:
+        return self._name
+
+    def shape(self) -> list[int]:
+        return list(self._core.shape)
+
+    def triton_dtype(self) -> int:
+        """The datatype's number, as `triton_to_numpy_type` takes it."""
+        return NUMBERS[self._core.datatype]
+
+    def as_numpy(self) -> Array:
+        """The elements; BYTES as `bytes` objects. The memory is the request's, without a copy."""
+        if self._core.datatype is DataType.BF16:
+            raise TypeError("a BF16 tensor has no numpy form; use DLPack")
+        return self._core.numpy()
+
+    def is_cpu(self) -> bool:
+        return True
+
+    def to_dlpack(self) -> Any:
+        """A capsule over the same memory."""
+        return self.__dlpack__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        if self._core.datatype is DataType.BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        return dlpack.exported(self._core, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CPU
+
+    @classmethod
+    def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
+        """A tensor over whatever speaks DLPack, or a capsule; on the CPU without a copy."""
+        if type(tensor).__name__ != "PyCapsule" and not _speaks_dlpack(tensor):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule or have"
+                " `__dlpack__` and `__dlpack_device__` attributes"
+            )
+        return cls.over(name, dlpack.imported(tensor))
+
+
+def _speaks_dlpack(tensor: object) -> bool:
+    return hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__")
+
+
+NUMBERS = {
+    DataType.BOOL: 1,
+    DataType.UINT8: 2,
+    DataType.UINT16: 3,
+    DataType.UINT32: 4,
+    DataType.UINT64: 5,
+    DataType.INT8: 6,
+    DataType.INT16: 7,
+    DataType.INT32: 8,
+    DataType.INT64: 9,
+    DataType.FP16: 10,
+    DataType.FP32: 11,
+    DataType.FP64: 12,
+    DataType.BYTES: 13,
+    DataType.BF16: 14,
+}
+"""Datatypes by the numbers that `inference.DataType` gives them."""

@@ -1,0 +1,1 @@
+"""The model process of Python models: link, runtime, worker, execution, replies."""

@@ -1,0 +1,193 @@
+"""Models written as a `penstock.model.Model`: how the model process calls them.
+
+The process keeps an event loop, on which it awaits `NativeModel.load`, then `execute` for every
+batch, each in a task of its own, and `unload` in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol, cast
+
+from penstock.core.config import ModelConfig, ModelOutput
+from penstock.core.errors import InferenceError, InternalError, ModelLoadError, as_inference_error
+from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.core.request import InferenceResponse as CoreResponse
+from penstock.core.tensor import Tensor as CoreTensor
+from penstock.model import Context, Model, Request, Response, Value, as_tensor
+from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
+from penstock_backends.python.pb_utils.tensor import Tensor
+from penstock_backends.python.process import runtime
+from penstock_backends.python.process.asyncio_config import is_stream
+from penstock_backends.python.process.traceback_text import describe
+
+
+class AsyncReply(runtime.Reply, Protocol):
+    """A reply for code on an event loop, which must not block."""
+
+    async def room(self) -> None:
+        """Wait until one more response may be sent."""
+
+    def on_cancel(self, callback: Callable[[], object]) -> None:
+        """Call `callback` on the event loop when the client leaves, at once if it has left."""
+
+
+Batch = Sequence[tuple[AsyncReply, CoreRequest]]
+
+
+class NativeModel:
+    """One object of the model's class, and the answers it owes."""
+
+    def __init__(self, cls: type[Model], config: ModelConfig) -> None:
+        self._model = cls()
+        self._outputs = _Outputs(config)
+        self._stream = is_stream(cls)
+        self._together = cls.infer_batch is not Model.infer_batch
+        if not self._together and cls.infer is Model.infer:
+            raise ModelLoadError(f"'{cls.__name__}' has neither 'infer' nor 'infer_batch'")
+
+    async def load(self, context: Context) -> None:
+        await self._model.load(context)
+
+    async def ready(self) -> bool:
+        return bool(await self._model.ready())
+
+    async def unload(self) -> None:
+        await self._model.unload()
+
+    async def execute(self, batch: Batch) -> None:
+        """Answer every request of the batch; returns when all have their answers."""
+        if self._together:
+            await self._answer_together(batch)
+            return
+        async with asyncio.TaskGroup() as answers:
+            for reply, request in batch:
+                answers.create_task(self._answer(reply, request))
+
+    async def _answer(self, reply: AsyncReply, request: CoreRequest) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        # From here and no earlier: a task that is cancelled before it begins answers nothing.
+        reply.on_cancel(task.cancel)
+        try:
+            if self._stream:
+                await self._send_stream(reply, request)
+            else:
+                response = await cast(Any, self._model.infer(Request(request)))
+                reply.send(self._outputs.answer(response, reply), final=True)
+        except asyncio.CancelledError as error:
+            reply.send(None if reply.is_cancelled() else _failure(error), final=True)
+            raise
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
+            reply.send(_failure(error), final=True)
+
+    async def _send_stream(self, reply: AsyncReply, request: CoreRequest) -> None:
+        stream = cast(AsyncGenerator[Response, None], self._model.infer(Request(request)))
+        async with aclosing(stream) as responses:
+            async for response in responses:
+                await reply.room()
+                reply.send(self._outputs.answer(response, reply), final=False)
+        reply.send(None, final=True)
+
+    async def _answer_together(self, batch: Batch) -> None:
+        try:
+            answers = await self._model.infer_batch([Request(core) for _, core in batch])
+            if len(answers) != len(batch):
+                count = f"{len(answers)} responses for {len(batch)} requests"
+                raise InternalError(f"'infer_batch' returned {count}")
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
+            failure = _failure(error)
+            for reply, _ in batch:
+                reply.send(failure, final=True)
+            return
+        for (reply, _), response in zip(batch, answers, strict=True):
+            reply.send(self._outputs.answer(response, reply), final=True)
+
+
+class _Outputs:
+    """Makes tensors of what a model answers, as its configuration declares them."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._declared = config.outputs_by_name
+        self._batched = config.max_batch_size > 0
+
+    def answer(self, response: object, reply: runtime.Reply) -> InferenceResponse:
+        """A response with the outputs that were asked for, or with what is wrong with it."""
+        try:
+            if not isinstance(response, Response):
+                kind = type(response).__name__
+                raise InternalError(f"the model answered with {kind}, not a Response")
+            for name in response.outputs:
+                self._declaration(name)
+            tensors = [
+                Tensor.over(name, self._tensor(name, value))
+                for name, value in response.outputs.items()
+                if name in reply.outputs
+            ]
+            return InferenceResponse(tensors, parameters=response.parameters)
+        except Exception as error:  # what a model makes may be anything
+            return _failure(error)
+
+    def _tensor(self, name: str, value: Value) -> CoreTensor:
+        declared = self._declaration(name)
+        rank = len(declared.dims) + self._batched
+        tensor = as_tensor(value, declared.data_type, rank)
+        if tensor.datatype is not declared.data_type:
+            wanted = declared.data_type.value if declared.data_type else "a datatype"
+            raise InternalError(f"output '{name}' is {tensor.datatype.value}, not {wanted}")
+        return tensor
+
+    def _declaration(self, name: str) -> ModelOutput:
+        found = self._declared.get(name)
+        if found is None:
+            raise InternalError(f"the model has no output '{name}'")
+        return found
+
+
+def _failure(error: BaseException) -> InferenceResponse:
+    """The answer that tells of an error; one that nobody has foreseen is logged."""
+    if not isinstance(error, InferenceError | asyncio.CancelledError):
+        runtime.current().log(logging.ERROR, describe(error), *_place(error))
+    seen = as_inference_error(error)
+    return InferenceResponse(error=TritonError.from_name(seen.code, seen.message))
+
+
+def _place(error: BaseException) -> tuple[str, int]:
+    """File and line where it was raised."""
+    trace = error.__traceback__
+    if trace is None:
+        return "model.py", 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
+
+
+# -- other models --------------------------------------------------------------------------------
+
+
+async def call_model(request: CoreRequest, decoupled: bool) -> AsyncGenerator[CoreResponse, None]:
+    """The way of a `Context` to other models: through the server, as `pb_utils` goes."""
+    call = runtime.current().call(request, decoupled=decoupled)
+    ended = False
+    try:
+        while (response := await call.next_async()) is not None:
+            yield _core_response(response)
+        ended = True
+    finally:
+        if not ended:
+            call.cancel()
+
+
+def _core_response(response: InferenceResponse) -> CoreResponse:
+    error = response.error()
+    if error is not None:
+        raise error.core
+    tensors = {tensor.name(): tensor.core for tensor in response.output_tensors()}
+    return CoreResponse(tensors, response.core_parameters)

@@ -1,0 +1,80 @@
+"""Loads `model.py`, makes the model, and calls it as Triton's Python backend does."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from penstock.core.errors import InternalError
+from penstock_backends.python.model_code import ModelCode
+from penstock_backends.python.process.asyncio_config import find_model
+
+_CLASS = "TritonPythonModel"
+
+
+def load_class(code: ModelCode) -> type[Any]:
+    """The model's class, of either form; what lies beside it becomes importable."""
+    module = _import(code)
+    found = getattr(module, _CLASS, None) or find_model(module)
+    if found is None:
+        raise InternalError(
+            f"AttributeError: module '{module.__name__}' has no attribute '{_CLASS}'"
+        )
+    if not isinstance(found, type):
+        raise InternalError(f"'{_CLASS}' in '{code.path}' is no class")
+    return found
+
+
+def _import(code: ModelCode) -> ModuleType:
+    """Run the file as a module of a package, so that relative imports work."""
+    path, package = code.path, code.package
+    if not path.is_file():
+        raise InternalError(f"model file '{path}' does not exist")
+    name = f"{package}.{path.stem}"
+    code.make_importable()
+    parent = ModuleType(package)
+    parent.__path__ = [str(path.parent)]
+    sys.modules[package] = parent
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class PythonModel:
+    """One object of the model's class; callbacks that the model lacks do nothing."""
+
+    def __init__(self, cls: type[Any]) -> None:
+        self._model = cls()
+        execute = getattr(self._model, "execute", None)
+        self.asynchronous = inspect.iscoroutinefunction(execute)
+
+    def initialize(self, arguments: Mapping[str, str]) -> None:
+        """Call the model's `initialize`, which may be missing."""
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(dict(arguments))
+
+    def execute(self, requests: Sequence[Any]) -> Any:
+        """Call the model's `execute`; a coroutine when the model is asynchronous."""
+        return self._model.execute(list(requests))  # its own, which it may empty
+
+    def finalize(self) -> None:
+        """Call the model's `finalize`, which may be missing."""
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+    @property
+    def tells_readiness(self) -> bool:
+        """Whether the model has an opinion on being ready (contract PY-06)."""
+        return hasattr(self._model, "is_ready")
+
+    def is_ready(self) -> Any:
+        """The model's opinion; a coroutine when it is asynchronous there."""
+        return self._model.is_ready()

@@ -1,0 +1,249 @@
+"""What the server can ask of the model process, done one thing after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.config import config_from_json
+from penstock.core.errors import InternalError
+from penstock.core.placement import Placement
+from penstock.hosting.link.messages import Kind
+from penstock.model import Model
+from penstock.system import event_loop
+from penstock_backends.python.model_code import ModelCode, code_of_version, shared_code
+from penstock_backends.python.pb_utils.api import install_module
+from penstock_backends.python.pb_utils.config import ModelConfig
+from penstock_backends.python.pb_utils.request import InferenceRequest
+from penstock_backends.python.process.asyncio_config import completed_config
+from penstock_backends.python.process.asyncio_worker import NativeWorker
+from penstock_backends.python.process.author_code import PythonModel, load_class
+from penstock_backends.python.process.execution import Execution
+from penstock_backends.python.process.memory_limit import limit_memory
+from penstock_backends.python.process.reentry import Reentry
+from penstock_backends.python.process.replies import Terms, printable
+from penstock_backends.python.process.traceback_text import describe, failure
+
+if TYPE_CHECKING:
+    from penstock_backends.python.process.model_link import Stub
+
+
+class Worker:
+    """Loads the model, runs its batches, and ends it."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._stub = stub
+        self._model: PythonModel
+        self._name = ""
+        self._terms = Terms()
+        self._running = 0
+        self._requests: Sequence[InferenceRequest] = ()
+        self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
+            Kind.INITIALIZE: self._initialize,
+            Kind.EXECUTE: self._execute,
+            Kind.PROBE: self._probe,
+            Kind.FINALIZE: self._finalize,
+            Kind.REGION: lambda offer, _: self._borrow(Kind.REGION, offer),
+            Kind.REGION_GONE: lambda number, _: self._borrow(Kind.REGION_GONE, number),
+        }
+
+    def handle(self, kind: int, header: Any, payload: memoryview) -> bool:
+        """Do one thing; false when it was the last."""
+        return self._handlers[kind](header, payload)
+
+    # -- begin and end ------------------------------------------------------------------------
+
+    def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
+        install_module()
+        try:
+            Placement(**header["placement"]).apply()
+            limit_memory(config_from_json(header["config"]))
+            cls = self._load_class(header)
+            native = NativeWorker(self._stub, header, cls) if issubclass(cls, Model) else None
+            if native is None:
+                self._load(header, cls)
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
+            code, text = failure(error)
+            self._stub.end_fork()
+            self._stub.send(Kind.FAILED, (code, printable(text)))
+            return True
+        self._stub.end_fork()
+        if native is not None:
+            event_loop.run(native.serve())
+            return False
+        self._stub.send(Kind.READY, None)
+        if self._model.asynchronous:
+            event_loop.run(self._serve_coroutines())
+            return False
+        return True
+
+    def _load_class(self, header: Mapping[str, Any]) -> type[Any]:
+        code = _code(header)
+        self._name = header["name"]
+        directory = header["version_path"] if code.shared else code.path.parent
+        self._stub.runtime.model_directory = str(directory)
+        return load_class(code)
+
+    def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
+        self._terms = Terms.of(header)
+        version, running = header["version"], self._is_running
+        self._stub.runtime.reentry = Reentry(header["config"], version, self._name, running)
+        self._model = PythonModel(cls)
+        self._model.initialize(_arguments(header))
+        self._stub.runtime.executing = True
+
+    def _finalize(self, _: Any, __: memoryview) -> bool:
+        self._stub.runtime.executing = False
+        try:
+            self._model.finalize()
+        except BaseException as error:  # the model is gone all the same
+            self._stub.runtime.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+        self._stub.end_fork()
+        return False
+
+    def _probe(self, _: Any, __: memoryview) -> bool:
+        ready = self._readiness()
+        if not isinstance(ready, bool):
+            ready = asyncio.run(self._awaited(ready))
+        self._stub.end_fork()
+        self._stub.send(Kind.HEALTH, ready)
+        return True
+
+    def _readiness(self) -> bool | Coroutine[Any, Any, Any]:
+        """What the model says of itself, if anything; a coroutine when it needs a loop for it."""
+        if not self._model.tells_readiness:
+            return True
+        try:
+            ready = self._model.is_ready()
+        except BaseException as error:  # a model may raise anything
+            return self._not_ready(error)
+        return ready if asyncio.iscoroutine(ready) else bool(ready)
+
+    async def _awaited(self, ready: Coroutine[Any, Any, Any]) -> bool:
+        try:
+            return bool(await ready)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
+            return self._not_ready(error)
+
+    def _not_ready(self, error: BaseException) -> bool:
+        """A model that cannot even say whether it is ready is not."""
+        self._stub.runtime.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+        return False
+
+    def _borrow(self, kind: Kind, header: Any) -> bool:
+        self._stub.borrow(kind, header)
+        return True
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def _execute(self, header: Any, payload: memoryview) -> bool:
+        execution = Execution(self._stub, self._name, self._terms, header, payload)
+        self._requests = execution.requests
+        self._running += 1
+        try:
+            if execution.requests:
+                execution.take(self._model.execute(execution.requests))
+        except BaseException as error:  # a model may raise anything: exits, panics of Rust
+            execution.fail(error)
+        self._stub.end_fork()
+        self._running -= 1
+        self._requests = ()
+        parts = execution.finish()
+        self._stub.send_parts(parts, hurry=not execution.quick)
+        return True
+
+    def _is_running(self) -> bool:
+        """Whether nothing is answered before the execution returns, and no other batch comes."""
+        return self._running > 0 and not any(request.has_sender for request in self._requests)
+
+    # -- coroutines ---------------------------------------------------------------------------
+
+    async def _serve_coroutines(self) -> None:
+        """As the loop of `Stub.serve`, while executions overlap."""
+        loop = asyncio.get_running_loop()
+        work = asyncio.Event()
+        self._stub.watch(loop, work.set)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await work.wait()
+                work.clear()
+                while (message := self._stub.take_work()) is not None:
+                    kind, header, payload = message
+                    if kind == Kind.EXECUTE:
+                        tasks.create_task(self._execute_coroutine(header, payload))
+                    elif kind == Kind.PROBE:
+                        tasks.create_task(self._probe_coroutine())
+                    elif not self.handle(kind, header, payload):
+                        return
+
+    async def _probe_coroutine(self) -> None:
+        ready = self._readiness()
+        if not isinstance(ready, bool):
+            ready = await self._awaited(ready)
+        self._stub.send(Kind.HEALTH, ready)
+
+    async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
+        execution = Execution(self._stub, self._name, self._terms, header, payload)
+        # The next batch may come while this one runs, unless it may hold the same requests.
+        ahead = self._terms.decoupled and not self._terms.iterative
+        if ahead:
+            self._stub.send(Kind.DONE, execution.under_way())
+        self._requests = () if ahead else execution.requests
+        self._running += not ahead
+        try:
+            if execution.requests:
+                execution.take(await self._model.execute(execution.requests))
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # a model may raise anything
+            execution.fail(error)
+        self._stub.end_fork()
+        self._running -= not ahead
+        self._requests = ()
+        self._stub.send_parts(execution.failures() if ahead else execution.finish())
+        self._stub.tell_let_go()
+
+
+def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with what the model's `auto_complete_config` says (contract AC-09)."""
+    config: dict[str, Any] = header["config"]
+    cls = load_class(_code(header))
+    if issubclass(cls, Model):
+        return completed_config(cls, config)
+    if not hasattr(cls, "auto_complete_config"):
+        return config
+    completed = cls.auto_complete_config(ModelConfig(json.dumps(config)))
+    if not isinstance(completed, ModelConfig):
+        raise InternalError(
+            f"auto_complete_config function in model '{config['name']}' must return a valid"
+            " pb.ModelConfig object."
+        )
+    result: dict[str, Any] = completed.as_dict()
+    return result
+
+
+def _code(header: Mapping[str, Any]) -> ModelCode:
+    """Where the model's code is."""
+    config = header["config"]
+    shared = shared_code(config.get("backend", ""), config.get("runtime", ""), header["settings"])
+    filename = config.get("default_model_filename", "")
+    return shared or code_of_version(Path(header["version_path"]), filename)
+
+
+def _arguments(header: Mapping[str, Any]) -> dict[str, str]:
+    """What `initialize` is given: strings all of them (contract PY-03)."""
+    version_path = Path(header["version_path"])
+    return {
+        "model_config": json.dumps(header["config"]),
+        "model_instance_kind": header["kind"].removeprefix("KIND_"),
+        "model_instance_name": header["name"],
+        "model_instance_device_id": str(header["device_id"]),
+        "model_repository": str(version_path.parent),
+        "model_version": str(header["version"]),
+        "model_name": header["config"]["name"],
+    }
