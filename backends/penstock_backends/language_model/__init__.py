@@ -2,9 +2,9 @@
 
 from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
 from penstock_backends.language_model.backend import LanguageModelBackend
+from penstock_backends.language_model.declared_tensors import check_face, complete_face
 from penstock_backends.language_model.delivery import Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
-from penstock_backends.language_model.face import check_face, complete_face
 from penstock_backends.language_model.parameters import (
     Reader,
     read_parameters,

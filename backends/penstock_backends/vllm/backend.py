@@ -23,7 +23,7 @@ from penstock_backends.language_model import (
     complete_face,
     read_request,
 )
-from penstock_backends.language_model.face import IMAGE
+from penstock_backends.language_model.declared_tensors import IMAGE
 from penstock_backends.vllm.engine import Engine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
