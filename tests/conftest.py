@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes import InstallBackend
+from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
-from posix_memory import PosixMemory, posix_memory
 
 # Examples take, and are made in, as long as a busy machine needs; pytest ends tests that hang.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])

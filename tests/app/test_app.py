@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from serving import Served, serving, wait_until
+from harness.serving import Served, serving, wait_until
 
 _BACKEND = '''
 import threading

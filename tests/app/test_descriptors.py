@@ -14,8 +14,8 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
+from harness.serving import Served, serving, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
-from serving import Served, serving, wait_until
 
 FLOOD = 300
 

@@ -20,8 +20,8 @@ if __name__ == "__main__":
 
 from conformance.golden import Case, Peer
 from conformance.golden_row import row_differences
-from recorded import MISSING, answers, write_models
-from serving import serving
+from harness.recorded import MISSING, answers, write_models
+from harness.serving import serving
 
 Agreement = tuple[int, dict[str, str]]
 """How many cases there are, and how those that differ do."""

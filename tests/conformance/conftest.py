@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import Served, serving
 from penstock.demo import write_demo
-from serving import Served, serving
 
 
 @pytest.fixture(scope="session")

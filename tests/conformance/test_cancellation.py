@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from leaks import LeakChecker
-from serving import Served
+from harness.leaks import LeakChecker
+from harness.serving import Served
 
 _PROGRAM = Path(__file__).parents[1] / "cancelling.py"
 _COUNT, _IN_FLIGHT = 700, 48

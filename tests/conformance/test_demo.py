@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serving import Served
+from harness.serving import Served
 
 _CHAT = Path(__file__).with_name("chat.py")
 _GREEDY = {"max_tokens": 32, "temperature": 0, "ignore_eos": True}
@@ -90,7 +90,7 @@ def test_a_cancelled_generation_leaves_nothing_in_the_engine(server: Served) -> 
 
 def engine_is_idle(server: Served) -> None:
     """No sequence runs or waits, and no block of the KV cache is held, by the engine's count."""
-    from serving import wait_until
+    from harness.serving import wait_until
 
     def idle() -> bool:
         page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serving import Served, alive, serving, start, wait_until
+from harness.serving import Served, alive, serving, start, wait_until
 
 _CHAT = Path(__file__).with_name("chat.py")
 _LONG = {"max_tokens": 900, "temperature": 0, "ignore_eos": True}

@@ -26,8 +26,8 @@ from conformance.agreement import (
     agreement,
 )
 from conformance.golden import FOREIGN_FRAMES, Peer
-from recorded import answers, needs_answers, write_models
-from serving import Served, serving
+from harness.recorded import answers, needs_answers, write_models
+from harness.serving import Served, serving
 
 pytestmark = needs_answers
 

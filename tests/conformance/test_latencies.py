@@ -13,7 +13,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from prometheus_client.parser import text_string_to_metric_families
 
-from serving import Served, serving
+from harness.serving import Served, serving
 
 _REPEAT = """\
 backend: "repeat"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc as grpcclient
 
-from serving import Served, serving
+from harness.serving import Served, serving
 
 _PROGRAM = os.environ.get("PERF_ANALYZER") or shutil.which("perf_analyzer")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serving import Served, serving, wait_until
+from harness.serving import Served, serving, wait_until
 
 pytestmark = pytest.mark.contract("E-22")
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from recorded import answers, needs_answers, write_models
-from serving import Served, serving, wait_until
+from harness.recorded import answers, needs_answers, write_models
+from harness.serving import Served, serving, wait_until
 
 pytestmark = [needs_answers, pytest.mark.contract("M-03", "X-20")]
 

@@ -20,9 +20,9 @@ from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 from tritonclient.utils import shared_memory as shm
 
 from conformance.golden import Case, Peer
-from posix_memory import posix_memory
-from recorded import answers, needs_answers
-from serving import Served, serving, wait_until
+from harness.posix_memory import posix_memory
+from harness.recorded import answers, needs_answers
+from harness.serving import Served, serving, wait_until
 
 _ADD = """\
 import time

@@ -14,7 +14,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from serving import Served, serving, wait_until
+from harness.serving import Served, serving, wait_until
 
 _MODEL = """\
 import os

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from configs import model_configs
+from harness.configs import model_configs
 from penstock.core.config import (
     DynamicBatching,
     InstanceGroup,

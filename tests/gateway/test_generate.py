@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from gateway.serving import AnsweringServer, FakeServer, SilentServer, connected
+from harness.standstill import standstill
 from penstock.core.errors import InternalError
 from penstock.core.exit_deadline import Countdown
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -20,7 +21,6 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.gateway.server import open_gateway
 from penstock.settings import HttpSettings
-from standstill import standstill
 
 _ONE = "/v2/models/numbers/generate"
 _STREAM = "/v2/models/numbers/generate_stream"

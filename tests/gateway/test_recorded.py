@@ -15,8 +15,8 @@ import pytest_asyncio
 
 from gateway.recorded_models import RecordedModels
 from gateway.serving import connected, serving
+from harness.recorded import answers, needs_answers, write_models
 from penstock.models.loading import backends
-from recorded import answers, needs_answers, write_models
 
 _FILES = ("http_routes", "http_infer_ok", "http_infer_errors", "http_generate", "model_configs")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from gateway.serving import FakeServer, connected
+from harness.posix_memory import PosixMemory, posix_memory
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.codec import decode_request, encode_response
 from penstock.shared_memory.registry import Regions
-from posix_memory import PosixMemory, posix_memory
 
 SYSTEM = "/v2/systemsharedmemory"
 CUDA = "/v2/cudasharedmemory"

@@ -14,11 +14,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from gateway.recorded_models import RecordedModels
 from gateway.serving import serving
+from harness.recorded import answers, needs_answers, write_models
 from penstock.core.backend import Backend, find_backend
 from penstock.models.loading import backends
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.settings import GrpcSettings
-from recorded import answers, needs_answers, write_models
 from rpc.serving import Client, connected
 
 _FILES = ("grpc_metadata", "grpc_infer_ok", "grpc_infer_errors", "grpc_streams")

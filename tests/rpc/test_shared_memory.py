@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.posix_memory import PosixMemory
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response
 from penstock.shared_memory.registry import Regions
-from posix_memory import PosixMemory
 from rpc.manual import received
 
 IN_REGION = {"region": "r", "offset": 0, "byte_size": 8}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from posix_memory import PosixMemory, posix_memory
+from harness.posix_memory import PosixMemory, posix_memory
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.posix_memory import PosixMemory, posix_memory
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,
@@ -22,7 +23,6 @@ from penstock.shared_memory.cuda import CudaRegion
 from penstock.shared_memory.registry import Regions
 from penstock.shared_memory.system import SystemRegion
 from penstock.shared_memory.tensors import tensor_in
-from posix_memory import PosixMemory, posix_memory
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.posix_memory import PosixMemory
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.shared_memory.system import SystemRegion, open_system_region
-from posix_memory import PosixMemory
 
 
 def opened(memory: PosixMemory, offset: int = 0, byte_size: int = 256) -> SystemRegion:

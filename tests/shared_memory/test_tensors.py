@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from harness.posix_memory import PosixMemory
 from penstock.core.errors import InternalError
 from penstock.core.tensor import DataType, Tensor
 from penstock.shared_memory.system import open_system_region
 from penstock.shared_memory.tensors import put, tensor_in
-from posix_memory import PosixMemory
 
 
 @pytest.mark.contract("GP-11")

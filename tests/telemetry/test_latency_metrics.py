@@ -7,13 +7,13 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.recorded import log, needs_answers
 from penstock.inflight.latencies import SummarizedStatistics
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement, Quantile
 from penstock.server.answers import ModelStatistics
 from penstock.telemetry.metrics import MetricsPage
-from recorded import log, needs_answers
 
 
 def _page(statistics: Statistics, measurement: Measurement | None = None) -> str:

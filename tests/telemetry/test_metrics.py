@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.recorded import answers, log, needs_answers
 from penstock.caching.local import LocalCache
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
 from penstock.server.answers import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
-from recorded import answers, log, needs_answers
 
 
 def _page(

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Client
 from conformance.python_models.repository import write_models
-from serving import Served, serving
+from harness.serving import Served, serving
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serving import Served
+from harness.serving import Served
 
 
 def shared_memory(server: Served) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Client, RefusedError, floats, ints, strings
 from conformance.python_models.repository import PythonModel, parameter
-from serving import Served
+from harness.serving import Served
 
 _ADD_SUB = """
     import triton_python_backend_utils as pb_utils

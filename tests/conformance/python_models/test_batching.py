@@ -15,7 +15,7 @@ import pytest
 
 from conformance.python_models.client import Answer, Client, Order
 from conformance.python_models.repository import PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 _COUNTING = """
     import itertools, os, time

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Client, RefusedError, floats
 from conformance.python_models.repository import PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 ARGUMENTS = ("--model-control-mode=explicit", "--load-model=control", "--load-model=echo")
 

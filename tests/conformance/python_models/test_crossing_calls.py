@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Answer, Client, Order, RefusedError, floats
 from conformance.python_models.repository import PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 # Calls the first of the models that the parameter `path` names, with the rest of it as the path of
 # that request, and what follows `@` as its id. A request with an id waits for a file of that name

@@ -17,7 +17,7 @@ import pytest
 from conformance.python_models.client import Answer, Client, floats
 from conformance.python_models.repeat import REPEAT
 from conformance.python_models.repository import DECOUPLED, PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 _DOUBLE = """
     import os

@@ -17,7 +17,7 @@ import pytest
 
 from conformance.python_models.client import Client
 from conformance.python_models.repository import PythonModel, parameter, write_models
-from serving import alive, serving, start, wait_until
+from harness.serving import alive, serving, start, wait_until
 
 # Tells which interpreter it runs in, and what a package that only its environment has says.
 _TELLER = """

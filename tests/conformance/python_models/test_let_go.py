@@ -11,7 +11,7 @@ import pytest
 
 from conformance.python_models.client import Client
 from conformance.python_models.repository import PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 # Answers at once, and keeps the input until there is a file `go`.
 _THREAD = """

@@ -15,7 +15,7 @@ import pytest
 
 from conformance.python_models.client import Client, RefusedError
 from conformance.python_models.repository import write_models
-from serving import Served, alive, serving, wait_until
+from harness.serving import Served, alive, serving, wait_until
 
 pytestmark = pytest.mark.contract("PY-43", "CL-48")
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Client, floats, ints
 from conformance.python_models.repository import DECOUPLED, PythonModel
-from serving import wait_until
+from harness.serving import wait_until
 
 # Sends the number as often as it says, from a thread; a response is only sent once `execute` has
 # returned from the request after it.

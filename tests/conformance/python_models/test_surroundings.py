@@ -10,7 +10,7 @@ import pytest
 
 from conformance.python_models.client import Client, floats
 from conformance.python_models.repository import PythonModel
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 # Each instance waits until the other one executes too; files are how they know.
 _PARALLEL = """

@@ -8,7 +8,7 @@ import pytest
 from conformance.python_models.client import Array, Client, strings
 from conformance.python_models.repository import DECOUPLED, PythonModel
 from conformance.python_models.shared_memory import shared_memory
-from serving import Served
+from harness.serving import Served
 
 _DATATYPES = "BOOL UINT8 UINT16 UINT32 UINT64 INT8 INT16 INT32 INT64 FP16 FP32 FP64 STRING".split()
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.posix_memory import PosixMemory, posix_memory
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM
@@ -24,7 +25,6 @@ from penstock.hosting.link.region_sharing import Borrower, Lender
 from penstock.hosting.link.tensor_codec import Exchange
 from penstock.shared_memory.system import SystemRegion, open_system_region
 from penstock.shared_memory.tensors import put, tensor_in
-from posix_memory import PosixMemory, posix_memory
 
 SIZE = 4 * SHARE_FROM
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
+from harness.recorded import answers, needs_answers, write_models
 from penstock.core.config import (
     DynamicBatching,
     EnsembleScheduling,
@@ -31,7 +32,6 @@ from penstock.models.config.pbtxt import config_from_message
 from penstock.models.config.validation import validate
 from penstock.models.repository.repository import ModelRepository
 from penstock.protocol import model_config_pb2
-from recorded import answers, needs_answers, write_models
 
 # -- backend -------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from google.protobuf import json_format, text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import model_configs
+from harness.configs import model_configs
 from penstock.core.config import (
     DynamicBatching,
     InstanceGroup,

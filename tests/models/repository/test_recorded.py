@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.recorded import log, needs_answers, write_models
 from models.repository.files import poll_failure
 from penstock.models.repository.repository import ModelRepository
-from recorded import log, needs_answers, write_models
 
 _POLL_FAILURE = re.compile(r"\"(Poll failed for model directory '(\w+)': .*)\"$", re.MULTILINE)
 

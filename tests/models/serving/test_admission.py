@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import model_config
+from harness.recorded import answers, needs_answers, write_models
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.admission import Admission
-from recorded import answers, needs_answers, write_models
 
 VALID = [t for t in DataType if t is not DataType.INVALID]
 

@@ -10,12 +10,12 @@ import h2.connection
 import h2.events
 import pytest
 
+from harness.standstill import standstill
 from penstock.core.exit_deadline import Countdown
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.native.transport import open_native
 from rpc.native.wire import LOCAL, PATIENCE, Handlers, call, exchange, head, wire
-from standstill import standstill
 
 
 async def test_slow_reader_holds_no_more_than_its_bounds() -> None:

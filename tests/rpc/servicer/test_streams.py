@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 
+from harness.standstill import standstill
 from hosting.puppets import eventually
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
@@ -24,7 +25,6 @@ from rpc.serving import (
     repeat_request,
     write_models,
 )
-from standstill import standstill
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,10 +8,10 @@ import logging
 import grpc
 import pytest
 
+from harness.standstill import standstill
 from penstock.protocol import grpc_service_pb2 as pb
 from rpc.serving import Client
 from rpc.transports.handlers import EOF, NAME, PATIENCE, Handlers, stream
-from standstill import standstill
 
 
 async def test_stream_goes_both_ways(client: Client) -> None:

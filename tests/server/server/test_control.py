@@ -10,11 +10,11 @@ import pytest
 from server.house import House, index
 
 from fakes import FakeLoader, make_request, marks, write_model
+from harness.recorded import answers, needs_answers
 from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.server import InferenceServer, ServerIdentity
-from recorded import answers, needs_answers
 
 
 @pytest.mark.contract("M-02")

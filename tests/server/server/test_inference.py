@@ -9,13 +9,13 @@ import pytest
 from server.house import House, later
 
 from fakes import make_request, marks, turns, write_model
+from harness.recorded import answers, needs_answers
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
     NotFoundError,
     UnavailableError,
 )
-from recorded import answers, needs_answers
 
 
 @pytest.mark.contract("R-07")

@@ -6,6 +6,7 @@ import pytest
 from server.house import House, index
 
 from fakes import make_request, marks, model_config, write_model
+from harness.recorded import answers, needs_answers
 from penstock.core.errors import InvalidRequestError
 from penstock.server.answers import (
     Gauge,
@@ -14,7 +15,6 @@ from penstock.server.answers import (
     ServerMetadata,
     TensorMetadata,
 )
-from recorded import answers, needs_answers
 
 # -- metadata -------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from harness.serving import alive, wait_until
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError
 from penstock_backends.python.backend import PythonBackend
-from serving import alive, wait_until
 
 # Tells a program of its own, in a session of its own; then it ends as the test says.
 _PARENT = """

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.recorded import answers, needs_answers
 from penstock.core.config import ModelConfig as CoreConfig
 from penstock.core.config import config_from_json, config_to_json
 from penstock_backends.python.pb_utils.config import ModelConfig
-from recorded import answers, needs_answers
 
 X = {"name": "X", "data_type": "TYPE_FP32", "dims": [4]}
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.python_models.client import Client, floats, strings
 from conformance.python_models.shared_memory import shared_memory
-from serving import Served, wait_until
+from harness.serving import Served, wait_until
 
 # -- one answer -----------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conformance.python_models.client import Client
 from conformance.python_models.repository import DECOUPLED, PythonModel, parameter
-from serving import wait_until
+from harness.serving import wait_until
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=witness")
 _WITNESS = """

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.python_models.client import Client, Order, RefusedError, floats
 from conformance.python_models.faults.models import EXPLICIT, Victim, faulty
-from serving import alive, wait_until
+from harness.serving import alive, wait_until
 
 MODELS = faulty("victim", "hurried", "pair", "streamer", "caller")
 ARGUMENTS = EXPLICIT

@@ -13,7 +13,7 @@ import pytest
 from conformance.python_models.client import Client, floats
 from conformance.python_models.faults.models import EXPLICIT, FAULTY, Victim, faulty
 from conformance.python_models.repository import PythonModel, write_models
-from serving import Served, alive, serving, wait_until
+from harness.serving import Served, alive, serving, wait_until
 
 MODELS = faulty("victim")
 ARGUMENTS = EXPLICIT

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.python_models.client import Client
 from conformance.python_models.sequences.models import row, sequential
-from serving import wait_until
+from harness.serving import wait_until
 
 MODELS = sequential("passes", "numbers")
 

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.python_models.client import Client, RefusedError, ints
 from conformance.python_models.sequences.models import BOTH, options, row, sequential, sums
-from serving import Served, alive, wait_until
+from harness.serving import Served, alive, wait_until
 
 MODELS = sequential(
     "simple_sequence",

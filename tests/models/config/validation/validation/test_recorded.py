@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.recorded import answers, needs_answers, write_models
 from penstock.core.errors import ConfigError
 from penstock.models.config.defaults import normalized
 from penstock.models.config.validation import validate
 from penstock.models.repository.repository import ModelRepository
-from recorded import answers, needs_answers, write_models
 
 REFUSED_ELSEWHERE = ("py_", "auto_", "bad_backend", "warmup_bad")
 """Models with problems that their backend finds, or a request."""
