@@ -24,7 +24,8 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
-COMPILED_TESTS := $(addprefix tests/,packaging core http2 scheduling hosting models rpc) \
+COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http2 scheduling hosting \
+	models server rpc) \
 	$(addprefix tests/backends/,language_model openvino_genai python)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.

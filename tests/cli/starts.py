@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import recorded
+from harness import recorded
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import recorded
 from cli.reading import SERVED
+from harness import recorded
 from penstock import __version__, cli
 from penstock.cli.flags import FLAGS
 from penstock.cli.missing import MISSING

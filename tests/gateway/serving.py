@@ -20,14 +20,9 @@ from penstock.gateway.server import open_gateway
 from penstock.models.loading.build_version import ModelLoader
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.serving.answers import ModelMetadata, ModelStatistics, TensorMetadata
 from penstock.models.serving.served_model import ServedModel
-from penstock.server.answers import (
-    ModelIndexEntry,
-    ModelMetadata,
-    ModelStatistics,
-    ServerMetadata,
-    TensorMetadata,
-)
+from penstock.server.answers import ModelIndexEntry, ServerMetadata
 from penstock.server.server import InferenceServer, ServerIdentity
 from penstock.settings import HttpSettings
 from penstock.system.reaper import Reaper

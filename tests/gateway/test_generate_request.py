@@ -10,7 +10,7 @@ import pytest
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.gateway.generate_request import decode_generate
-from penstock.server.answers import ModelMetadata, TensorMetadata
+from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _INPUTS = (
     TensorMetadata("text", "BYTES", (1,)),

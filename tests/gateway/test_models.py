@@ -8,7 +8,7 @@ import pytest
 from gateway.serving import FakeServer
 from penstock.core.errors import UnavailableError
 from penstock.inflight.statistics import Duration, ResponseStatistics, Statistics
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 
 _HEALTH = ["/v2/health/live", "/v2/health/ready", "/v2/models/numbers/ready"]
 

@@ -17,7 +17,8 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
 from penstock.inflight.statistics import Statistics
-from penstock.server.answers import ModelIndexEntry, ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
+from penstock.server.answers import ModelIndexEntry
 
 http = pytest.importorskip("tritonclient.http", exc_type=ImportError)
 

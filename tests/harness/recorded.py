@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-_SHARED = Path(__file__).resolve().parents[2] / "shared"
+_SHARED = Path(__file__).resolve().parents[3] / "shared"
 _ANSWERS = _SHARED / "golden"
 _MODELS = _SHARED / "tools" / "real_triton_models.py"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.inflight.statistics import ResponseStatistics, Statistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.statistics import encode_statistics
-from penstock.server.answers import ModelStatistics
 
 
 @pytest.mark.contract("ST-01", "ST-02", "ST-05")

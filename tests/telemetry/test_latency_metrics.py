@@ -12,7 +12,7 @@ from penstock.inflight.latencies import SummarizedStatistics
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.measurement import Measurement, Quantile
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.metrics import MetricsPage
 
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from harness.recorded import answers, log, needs_answers
 from penstock.caching.local import LocalCache
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
-from penstock.server.answers import Gauge, ModelStatistics
+from penstock.models.serving.answers import Gauge, ModelStatistics
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.inflight.statistics import QUEUE_BOUNDS, Statistics
 from penstock.metrics.exposition import render
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.queue_metrics import queue_families
 
 pytestmark = pytest.mark.contract("ME-38")

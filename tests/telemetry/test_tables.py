@@ -2,7 +2,7 @@
 
 import re
 
-import recorded
+from harness import recorded
 from penstock.telemetry.tables import table
 
 

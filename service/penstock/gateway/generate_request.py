@@ -13,7 +13,7 @@ from penstock.gateway.inputs import refuse_duplicate
 from penstock.gateway.json.fields import as_object, as_parameter, members_of
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.gateway.json.text import parse
-from penstock.server.answers import ModelMetadata, TensorMetadata
+from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"
 

@@ -12,7 +12,7 @@ from penstock.core.config import config_to_json
 from penstock.gateway.replies import PLAIN, error_reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.inflight.statistics import Duration
-from penstock.server.answers import ModelStatistics, TensorMetadata
+from penstock.models.serving.answers import ModelStatistics, TensorMetadata
 from penstock.server.server import InferenceServer
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from penstock.core.errors import UnsupportedError
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message
+from penstock.models.serving.answers import TensorMetadata
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import (
@@ -30,7 +31,6 @@ from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import clean
 from penstock.rpc.unary_answer import UnaryAnswer
-from penstock.server.answers import TensorMetadata
 from penstock.server.server import InferenceServer
 
 NAME = "inference.GRPCInferenceService"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.inflight.statistics import Duration
+from penstock.models.serving.answers import ModelStatistics
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.server.answers import ModelStatistics
 
 
 def encode_statistics(model: ModelStatistics) -> pb.ModelStatistics:

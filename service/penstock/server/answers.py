@@ -1,11 +1,13 @@
-"""The plain frozen values that the facade answers with."""
+"""What the facade answers about the server and its model repository, as frozen values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
 
-from penstock.inflight.statistics import Statistics
+from penstock.models.serving.version_state import State, VersionStatus
+
+_TWICE = "model appears in two or more repositories"
 
 EXTENSIONS = (
     "classification",
@@ -35,26 +37,6 @@ class ServerMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorMetadata:
-    """A tensor as clients see it: with the batch dimension, as -1, where the model batches."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """A served model version, and which versions are served beside it (G-06)."""
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[TensorMetadata, ...]
-    outputs: tuple[TensorMetadata, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ModelIndexEntry:
     """One line of the repository index (X-16); empty version and state: never loaded."""
 
@@ -64,26 +46,21 @@ class ModelIndexEntry:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatistics:
-    """Name, version and counters of a served model version.
+def model_index(
+    names: Set[str], twice: Set[str], statuses: Iterable[tuple[str, int, VersionStatus]]
+) -> list[ModelIndexEntry]:
+    """The lines of every version that was loaded or tried, sorted by the names of models.
 
-    `tags` are the configuration's labels for its metrics (C-31), `load_seconds` what it took to
-    load (M-19).
+    `names` are the models of the repositories, `twice` those of them that are there twice. As the
+    real server has it, what is served from other files is not in the index.
     """
-
-    name: str
-    version: str
-    statistics: Statistics
-    tags: Mapping[str, str] = field(default_factory=dict)
-    load_seconds: float = 0.0
+    entries = [_entry(*known) for known in statuses if known[0] in names - twice]
+    entries += [ModelIndexEntry(n, "", State.UNAVAILABLE.value, _TWICE) for n in twice]
+    return sorted(entries, key=lambda entry: entry.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
-    """A number that an engine reports about itself, for the metrics page."""
-
-    name: str
-    model: str
-    version: str
-    value: float
+def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
+    """The line of a version: one whose processes stay down is not ready, whatever was loaded."""
+    if status.model is not None and (loss := status.model.loss):
+        return ModelIndexEntry(name, str(version), State.UNAVAILABLE.value, loss)
+    return ModelIndexEntry(name, str(version), status.state.value, status.reason)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from penstock.inflight.statistics import Phase
 from penstock.metrics.exposition import Family, MetricKind, Series
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 

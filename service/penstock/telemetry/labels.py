@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 
 Label = tuple[str, str]
 

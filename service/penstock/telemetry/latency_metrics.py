@@ -10,7 +10,7 @@ from penstock.inflight.statistics import Duration, Statistics
 from penstock.metrics.exposition import Family, MetricKind, Series
 from penstock.metrics.measurement import Quantile
 from penstock.models.loading.statistics_of import FIRST_RESPONSE
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 

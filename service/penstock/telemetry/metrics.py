@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from penstock.caching import CacheStatistics, ResponseCache
 from penstock.metrics.exposition import Family, MetricKind, Series, render
 from penstock.metrics.measurement import Measurement
-from penstock.server.answers import Gauge, ModelStatistics
+from penstock.models.serving.answers import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
 from penstock.telemetry.latency_metrics import latency_families
 from penstock.telemetry.machine import MachineUsage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.metrics.exposition import Family, MetricKind, Series
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 

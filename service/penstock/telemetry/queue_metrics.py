@@ -11,7 +11,7 @@ from math import inf
 
 from penstock.inflight.statistics import QUEUE_BOUNDS
 from penstock.metrics.exposition import Family, MetricKind, Series
-from penstock.server.answers import ModelStatistics
+from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -1,1 +1,1 @@
-"""JSON of the inference protocol: text, typed fields, tensors, and errors in the words that clients know."""
+"""JSON of the inference protocol: text, typed fields, tensors, errors in Triton's words."""

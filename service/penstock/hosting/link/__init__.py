@@ -1,1 +1,1 @@
-"""The link between server and model process: frames, messages, shared-memory arenas, flow control."""
+"""The link between server and model process: frames, messages, shared arenas, flow control."""

@@ -1,1 +1,1 @@
-"""The server's side of model processes: start, watch, restart, and what is in flight on each link."""
+"""The server side of model processes: start, watch, restart, and requests in flight."""

@@ -23,11 +23,11 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.repository.origin import Origin
 from penstock.models.repository.scratch import ScratchFolder
 from penstock.models.serving.admission import Admission
+from penstock.models.serving.answers import Gauge, ModelStatistics, TensorMetadata
 from penstock.models.serving.call_cycles import Calls
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
-from penstock.server.answers import Gauge, ModelStatistics, TensorMetadata
 
 NO_NEW_REQUESTS = (
     "Server is stopping, scheduler for model has stopped accepting new inference requests"

@@ -147,7 +147,7 @@ def test_what_has_no_strings_is_not_written() -> None:
 
 def test_type_stubs_hold_the_same_module() -> None:
     """Type checkers read the stub package, which must say no more and no less."""
-    stubs = Path(api.__file__).parents[2] / "triton_python_backend_utils-stubs" / "__init__.pyi"
+    stubs = Path(api.__file__).parents[3] / "triton_python_backend_utils-stubs" / "__init__.pyi"
     lines = [line for line in stubs.read_text().splitlines() if line and line[0] != "#"]
     assert lines == [f"from {api.__name__} import *  # noqa: F403"]
 

@@ -14,13 +14,13 @@ from penstock.core.errors import InvalidRequestError, RejectedError, Unavailable
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType
 from penstock.inflight.statistics import FailureReason, Statistics
+from penstock.models.serving.answers import Gauge, TensorMetadata
 from penstock.models.serving.loaded_model import Model
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
-from penstock.server.answers import Gauge, TensorMetadata
 
 # -- inference -------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from server.house import House
 
 from fakes import write_model
+from server.house import House
 
 ALL = "version_policy { all { } }"
 

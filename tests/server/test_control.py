@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from server.house import House, index
 
 from fakes import FakeLoader, make_request, marks, write_model
 from harness.recorded import answers, needs_answers
@@ -15,6 +14,7 @@ from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.server import InferenceServer, ServerIdentity
+from server.house import House, index
 
 
 @pytest.mark.contract("M-02")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from rpc.infer_stream.talk import Talk
 
 from penstock.protocol import grpc_service_pb2 as pb
+from rpc.infer_stream.talk import Talk
 from rpc.manual import ask, finals, number, numbers, turns
 
 # -- order -----------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from rpc.infer_stream.talk import Talk
 
 from penstock.core.errors import DeadlineExceededError, UnavailableError
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.infer_stream import Conversation
+from rpc.infer_stream.talk import Talk
 from rpc.manual import PATIENCE, Call, ManualServer, ask, number, numbers, received, turns
 
 # -- the end ---------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rpc.infer_stream.talk import Talk
 
 from penstock.rpc import stream_writer
+from rpc.infer_stream.talk import Talk
 from rpc.manual import ask, number, numbers, turns
 
 # -- back-pressure ---------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from server.house import House
 
 from fakes import write_model
 from penstock.core.errors import InvalidRequestError
+from server.house import House
 
 
 @pytest.mark.contract("W-02")

@@ -6,11 +6,11 @@ import asyncio
 import logging
 
 import pytest
-from server.house import House, later
 
 from fakes import make_request, marks, turns, until
 from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
 from penstock.core.exit_deadline import Countdown
+from server.house import House, later
 
 EXITING = "^Server exiting$"
 
@@ -90,7 +90,7 @@ async def test_stopping_tells_every_second_what_it_waits_for(
     house.loader.held = True
     server = await house.started("m")
     server.infer(make_request("a"))
-    with caplog.at_level(logging.INFO, "penstock.models"):
+    with caplog.at_level(logging.INFO, "penstock"):
         await server.stop(Countdown(1.1))
     house.loader.instances[0].release()
     assert _told(caplog) == [
@@ -106,7 +106,7 @@ async def test_stopping_tells_which_models_are_still_there(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = await house.started("m")
-    with caplog.at_level(logging.INFO, "penstock.models"):
+    with caplog.at_level(logging.INFO, "penstock"):
         await server.stop(Countdown(30))
     assert _told(caplog) == [
         "Waiting for in-flight requests to complete.",

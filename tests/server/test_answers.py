@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.models.serving.version_state import State, VersionStatus
-from penstock.server.answers import ModelIndexEntry
-from penstock.server.index import model_index
+from penstock.server.answers import ModelIndexEntry, model_index
 
 
 def test_versions_are_listed_by_model() -> None:

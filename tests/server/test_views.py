@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from server.house import House, index
 
 from fakes import make_request, marks, model_config, write_model
 from harness.recorded import answers, needs_answers
 from penstock.core.errors import InvalidRequestError
-from penstock.server.answers import (
-    Gauge,
-    ModelIndexEntry,
-    ModelMetadata,
-    ServerMetadata,
-    TensorMetadata,
-)
+from penstock.models.serving.answers import Gauge, ModelMetadata, TensorMetadata
+from penstock.server.answers import ModelIndexEntry, ServerMetadata
+from server.house import House, index
 
 # -- metadata -------------------------------------------------------------------------------------
 

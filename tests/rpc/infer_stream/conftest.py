@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+
 from rpc.infer_stream.talk import Talk
 
 

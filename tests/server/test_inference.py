@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from server.house import House, later
 
 from fakes import make_request, marks, turns, write_model
 from harness.recorded import answers, needs_answers
@@ -16,6 +15,7 @@ from penstock.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from server.house import House, later
 
 
 @pytest.mark.contract("R-07")

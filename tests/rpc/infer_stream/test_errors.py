@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from rpc.infer_stream.talk import Talk
 
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
+from rpc.infer_stream.talk import Talk
 from rpc.manual import PATIENCE, ask, finals, number, numbers, turns
 
 # -- errors ----------------------------------------------------------------------------------------
