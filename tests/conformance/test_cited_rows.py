@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from conformance.contract import ROOT, areas
 
 _PAGE = ROOT / "docs" / "contract.md"
@@ -50,3 +52,11 @@ def test_page_names_the_area_of_each_prefix() -> None:
     prefixes = [next(iter(area.rows)).rpartition("-")[0] for area in areas()]
     names = re.findall(r"^\| `(\w+)` \| \[?([^\]|]+?)\]?(?:\(#.*\))? \|$", _PAGE.read_text(), re.M)
     assert names == list(zip(prefixes, _AREA_NAMES, strict=True))
+
+
+@pytest.mark.parametrize("room", ["service", "backends", "tests"])
+def test_areas_are_called_by_name(room: str) -> None:
+    """A letter for an area would be read as the prefix of a row."""
+    lettered = re.compile(r"\bareas? [A-Z]{1,2}\d?\b")
+    sources = (ROOT / room).rglob("*.py")
+    assert [path for path in sources if lettered.search(path.read_text())] == []

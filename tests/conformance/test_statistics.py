@@ -1,4 +1,4 @@
-"""The counters of models, as they are after work whose outcome is known (contract area T2)."""
+"""The counters of models, as they are after work whose outcome is known."""
 
 from __future__ import annotations
 

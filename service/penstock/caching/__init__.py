@@ -1,4 +1,4 @@
-"""Response caches: what a server remembers of equal requests (contract area Q)."""
+"""Response caches: what a server remembers of equal requests."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Backend(ABC):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        """Fill in what the model itself knows (area L of the contract). Runs in the server.
+        """Fill in what the model itself knows. Runs in the server.
 
         The setting `python` is then what `interpreter` has said, if anything.
         """

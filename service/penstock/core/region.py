@@ -1,4 +1,4 @@
-"""Memory that a client shares with the server (contract area G): tensors in it are not sent."""
+"""Memory that a client shares with the server: tensors in it are not sent."""
 
 from __future__ import annotations
 

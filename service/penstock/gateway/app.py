@@ -1,4 +1,4 @@
-"""The routes of the HTTP protocol: KServe v2 and its extensions (area D)."""
+"""The routes of the HTTP protocol: KServe v2 and its extensions."""
 
 from __future__ import annotations
 

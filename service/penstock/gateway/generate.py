@@ -1,4 +1,4 @@
-"""The generate endpoints: tensors as plain members, one answer or a stream of events (area F)."""
+"""The generate endpoints: tensors as plain members, one answer or a stream of events."""
 
 from __future__ import annotations
 

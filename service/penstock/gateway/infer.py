@@ -1,4 +1,4 @@
-"""The inference endpoint (contract H-08, area E)."""
+"""The inference endpoint (contract H-08): tensors in JSON, or as bytes behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one model version has done, in plain numbers (contract areas T2 and S).
+"""What one model version has done, in plain numbers.
 
 `Model` and the instances write here; the statistics RPC and the metrics page read the same
 numbers when asked. Times are nanoseconds.

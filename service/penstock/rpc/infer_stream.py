@@ -1,4 +1,4 @@
-"""One `ModelStreamInfer` call: many requests, and their responses as they come (area B)."""
+"""One `ModelStreamInfer` call: many requests, and their responses as they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request parameters of gRPC: which are the server's own, and which go to the model (area B)."""
+"""Request parameters of gRPC: which are the server's own, and which go to the model."""
 
 from __future__ import annotations
 

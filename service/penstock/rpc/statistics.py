@@ -1,4 +1,4 @@
-"""Counters of models as messages of the statistics extension (area T2)."""
+"""Counters of models as messages of the statistics extension."""
 
 from __future__ import annotations
 

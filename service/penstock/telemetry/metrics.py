@@ -1,4 +1,4 @@
-"""The metrics page: counters of models, gauges of engines and of the machine (area S).
+"""The metrics page: counters of models, gauges of engines and of the machine.
 
 It reads the numbers when it is asked for and keeps none. The text is Prometheus' format 0.0.4,
 with names, help and order as dashboards made for Triton expect them.

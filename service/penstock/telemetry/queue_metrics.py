@@ -1,4 +1,4 @@
-"""Histograms that tell how well batching works: batch sizes, and times in the queue (area S).
+"""Histograms that tell how well batching works: batch sizes, and times in the queue.
 
 Both come from counters that are kept anyway; the names are ours.
 """

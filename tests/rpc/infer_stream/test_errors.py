@@ -1,4 +1,4 @@
-"""Errors amid one `ModelStreamInfer` call, and those that end it (contract area B)."""
+"""Errors amid one `ModelStreamInfer` call, and those that end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order and final flags of the responses in one `ModelStreamInfer` call (contract area B)."""
+"""Order and final flags of the responses in one `ModelStreamInfer` call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request must be like for its model (contract area H): checked once, before scheduling.
+"""What a request must be like for its model: checked once, before scheduling.
 
 Texts and order are those of the real server; inputs are looked at last to first, as there.
 """

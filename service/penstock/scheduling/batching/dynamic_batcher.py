@@ -1,4 +1,4 @@
-"""Dynamic batching: the waiting around `BatchQueue` (contract area M)."""
+"""Dynamic batching: the waiting around `BatchQueue`."""
 
 from __future__ import annotations
 

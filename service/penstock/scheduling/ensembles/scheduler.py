@@ -1,4 +1,4 @@
-"""Ensembles: a graph of models behind the face of one (contract area O)."""
+"""Ensembles: a graph of models behind the face of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences: requests with one correlation id reach one instance, in order (contract area N)."""
+"""Sequences: requests with one correlation id reach one instance, in order."""
 
 from __future__ import annotations
 

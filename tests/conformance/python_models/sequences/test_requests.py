@@ -1,4 +1,4 @@
-"""Sequences of Python models, asked for by the stock clients (contract area N)."""
+"""Sequences of Python models, asked for by the stock clients."""
 
 from __future__ import annotations
 
