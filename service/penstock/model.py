@@ -25,9 +25,14 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from penstock.core import dlpack
-from penstock.core.config import DynamicBatching, InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.config import ModelInput as Input
-from penstock.core.config import ModelOutput as Output
+from penstock.core.config import (
+    DynamicBatching,
+    Input,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    Output,
+)
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from harness.configs import model_configs
 from penstock.core.config import (
     DynamicBatching,
+    Input,
     InstanceGroup,
     InstanceKind,
     ModelConfig,
     ModelInput,
     ModelOutput,
+    Output,
     Parameter,
     QueuePolicy,
     RateLimiter,
@@ -53,6 +55,57 @@ def test_config_survives_the_way_to_another_process() -> None:
     copy = pickle.loads(pickle.dumps(config))
     assert copy == config
     assert copy.inputs_by_name == config.inputs_by_name
+
+
+# -- types ---------------------------------------------------------------------------------------
+
+
+def _refusal(cls: Any, *values: Any, **fields: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        cls(*values, **fields)
+    return refused.value.message
+
+
+@pytest.mark.parametrize("cls", [Input, Output])
+def test_dimensions_of_a_tensor_are_named(cls: Any) -> None:
+    """A third value by place would be the format of an input, and the dimensions of an output."""
+    with pytest.raises(TypeError, match=rf"{cls.__name__}.__init__\(\) takes from 1 to 3"):
+        cls("a", DataType.FP32, (-1,))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("dims", [-1], "a tuple of int, not [-1]"),
+        ("dims", (1.5,), "a tuple of int, not (1.5,)"),
+        ("data_type", "TYPE_FP32", "a DataType, such as DataType.BOOL, not 'TYPE_FP32'"),
+        ("reshape", (1,), "a TensorReshape, not (1,)"),
+        ("optional", 1, "a bool, not 1"),
+    ],
+)
+def test_field_of_another_type_is_refused(field: str, value: Any, expected: str) -> None:
+    assert _refusal(Input, "a", **{field: value}) == f"Input 'a': {field} must be {expected}"
+
+
+def test_boolean_is_not_a_number() -> None:
+    assert _refusal(ModelConfig, max_batch_size=True) == (
+        "ModelConfig: max_batch_size must be an int, not True"
+    )
+
+
+def test_one_tensor_is_not_a_tuple_of_tensors() -> None:
+    text = _refusal(ModelConfig, "m", input=Input("a"))
+    assert text.startswith("ModelConfig 'm': input must be a tuple of Input, not Input(name='a'")
+
+
+def test_parameters_map_names_to_parameters() -> None:
+    assert _refusal(ModelConfig, "m", parameters={"a": "1"}) == (
+        "ModelConfig 'm': parameters must be a mapping of str to Parameter, not {'a': '1'}"
+    )
+
+
+def test_whole_number_may_stand_for_one_with_a_fraction() -> None:
+    assert StrategyDirect(minimum_slot_utilization=1).minimum_slot_utilization == 1.0
 
 
 @pytest.mark.contract("C-35")

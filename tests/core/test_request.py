@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import make_response
+from fakes import make_request, make_response
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.core.request import ANY_VERSION, InferenceResponse, parse_version
+from penstock.core.request import (
+    ANY_VERSION,
+    InferenceRequest,
+    InferenceResponse,
+    parse_version,
+    rows_of,
+)
+from penstock.core.tensor import Tensor
 
 HUGE = 1 << 63
 
@@ -70,3 +78,19 @@ def test_a_response_becomes_final_with_all_that_it_holds() -> None:
 def test_a_final_response_stays_itself() -> None:
     response = make_response(final=True)
     assert response.as_final() is response
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+
+def test_a_request_has_the_rows_of_its_inputs_when_the_model_batches() -> None:
+    assert rows_of(make_request(rows=3), max_batch_size=8) == 3
+
+
+def test_a_request_counts_as_one_when_the_model_does_not_batch() -> None:
+    assert rows_of(make_request(rows=3), max_batch_size=0) == 1
+
+
+@pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.array(1))}])
+def test_a_request_without_a_first_dimension_counts_as_one(inputs: dict[str, Tensor]) -> None:
+    assert rows_of(InferenceRequest("m", inputs=inputs), max_batch_size=8) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from fakes import make_inference, make_request, make_response, marks
+from fakes import make_inference, make_response, marks
 from penstock.core.errors import (
     InferenceError,
     InternalError,
@@ -26,30 +25,13 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Tensor
-from penstock.inflight.inference import Inference, rows_of
+from penstock.core.request import InferenceResponse
+from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Duration, FailureReason, Statistics
 
 
 def _answer(inference: Inference) -> None:
     inference.stream.send(make_response(final=True))
-
-
-# -- rows ----------------------------------------------------------------------------------------
-
-
-def test_a_request_has_the_rows_of_its_inputs_when_the_model_batches() -> None:
-    assert rows_of(make_request(rows=3), max_batch_size=8) == 3
-
-
-def test_a_request_counts_as_one_when_the_model_does_not_batch() -> None:
-    assert rows_of(make_request(rows=3), max_batch_size=0) == 1
-
-
-@pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.array(1))}])
-def test_a_request_without_a_first_dimension_counts_as_one(inputs: dict[str, Tensor]) -> None:
-    assert rows_of(InferenceRequest("m", inputs=inputs), max_batch_size=8) == 1
 
 
 # -- the way -------------------------------------------------------------------------------------

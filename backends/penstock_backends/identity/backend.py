@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.backend import (
+    Backend,
+    ConfigError,
+    InferenceRequest,
+    InferenceResponse,
+    InstanceContext,
+    ModelConfig,
+    Outcome,
+)
 
 
 class IdentityBackend(Backend):

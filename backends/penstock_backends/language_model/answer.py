@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.request import InferenceResponse
-from penstock.core.tensor import DataType, Tensor, encode_elements
+from penstock.backend import DataType, InferenceResponse, Tensor, encode_elements
 from penstock_backends.language_model.request import GenerationRequest, WantedOutputs
 
 _LENGTH = Struct("<I")

@@ -6,10 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from penstock.core.backend import Backend, Host, Outcome
-from penstock.core.errors import InferenceError
-from penstock.core.flow_control import Window
-from penstock.core.request import InferenceRequest
+from penstock.backend import Backend, Host, InferenceError, InferenceRequest, Outcome, Window
 from penstock_backends.language_model.delivery import WINDOW
 
 

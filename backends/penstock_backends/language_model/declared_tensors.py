@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput, TransactionPolicy
-from penstock.core.errors import ConfigError
-from penstock.core.tensor import DataType
+from penstock.backend import ConfigError, DataType, Input, ModelConfig, Output, TransactionPolicy
 
-Declared = TypeVar("Declared", ModelInput, ModelOutput)
+Declared = TypeVar("Declared", Input, Output)
 
 SWITCHES = (
     "return_finish_reason",
@@ -22,16 +20,16 @@ SWITCHES = (
 """Inputs that ask for an output besides the text; each output's name is what follows `return_`."""
 
 
-def _optional(name: str, datatype: DataType, dim: int = 1) -> ModelInput:
-    return ModelInput(name=name, data_type=datatype, dims=(dim,), optional=True)
+def _optional(name: str, datatype: DataType, dim: int = 1) -> Input:
+    return Input(name=name, data_type=datatype, dims=(dim,), optional=True)
 
 
-def _output(name: str, datatype: DataType, dim: int = -1) -> ModelOutput:
-    return ModelOutput(name=name, data_type=datatype, dims=(dim,))
+def _output(name: str, datatype: DataType, dim: int = -1) -> Output:
+    return Output(name=name, data_type=datatype, dims=(dim,))
 
 
 INPUTS = (
-    ModelInput(name="text_input", data_type=DataType.BYTES, dims=(1,)),
+    Input(name="text_input", data_type=DataType.BYTES, dims=(1,)),
     _optional("stream", DataType.BOOL),
     _optional("sampling_parameters", DataType.BYTES),
     _optional("exclude_input_in_output", DataType.BOOL),
@@ -48,7 +46,7 @@ OUTPUTS = (
 )
 
 
-def complete_face(config: ModelConfig, *more_inputs: ModelInput) -> ModelConfig:
+def complete_face(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
     """`config` with the tensors it does not name itself, and made decoupled (VL-10, VL-02)."""
     return replace(
         config,

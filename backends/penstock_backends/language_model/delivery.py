@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.core.errors import InferenceError
-from penstock.core.flow_control import Window
-from penstock.core.stream import ResponseStream
+from penstock.backend import InferenceError, ResponseStream, Window
 from penstock_backends.language_model.answer import Answer
 
 WINDOW = Window(responses=2)

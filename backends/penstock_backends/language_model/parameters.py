@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from penstock.core.errors import InvalidRequestError
+from penstock.backend import InvalidRequestError
 
 _RESERVED = ("triton_", "penstock_")
 """Request parameters with these prefixes are none of the engine's (GP-07)."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError
-from penstock.core.request import InferenceRequest
+from penstock.backend import InferenceRequest, InvalidRequestError
 from penstock_backends.language_model.parameters import read_parameters
 
 MERGE = "penstock_coalesce"

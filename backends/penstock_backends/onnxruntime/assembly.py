@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import InternalError
-from penstock.core.tensor import Array
+from penstock.backend import Array, InternalError, ModelConfig
 from penstock_backends.onnxruntime.batch import by_rows
 from penstock_backends.onnxruntime.batch_inputs import computed
 from penstock_backends.onnxruntime.padding import Padding

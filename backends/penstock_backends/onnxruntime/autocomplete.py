@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from penstock.core.config import (
+from penstock.backend import (
+    ConfigError,
+    DataType,
     DynamicBatching,
+    Input,
     ModelConfig,
-    ModelInput,
-    ModelOutput,
+    ModelLoadError,
+    Output,
     TensorReshape,
 )
-from penstock.core.errors import ConfigError, ModelLoadError
-from penstock.core.tensor import DataType
 from penstock_backends.onnxruntime.graph import Graph, GraphTensor
 from penstock_backends.onnxruntime.tokenizer import TOKENIZER
 
@@ -59,7 +60,7 @@ def _tensors(graph: Graph) -> list[GraphTensor]:
 
 def _whole(config: ModelConfig, graph: Graph) -> bool:
     """Whether a declared tensor has all dimensions of the graph's, so that none is the batch."""
-    declared: list[ModelInput | ModelOutput] = [*config.input, *config.output]
+    declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
     return any(len(tensor.backend_dims) == ranks.get(tensor.name) for tensor in declared)
 
@@ -73,22 +74,20 @@ def _default(settings: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[ModelInput, ...]:
+def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
     if config.parameter(TOKENIZER) is not None:
-        return (ModelInput("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
+        return (Input("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
     computed = {name for tensor in config.batch_input for name in tensor.target_name}
     tensors = _unclaimed(graph.inputs.values(), controls(config) | computed)
     return tuple(
-        ModelInput(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows))
-        for t in tensors
+        Input(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
     )
 
 
-def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[ModelOutput, ...]:
+def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Output, ...]:
     tensors = _unclaimed(graph.outputs.values(), states(config))
     return tuple(
-        ModelOutput(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows))
-        for t in tensors
+        Output(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors
     )
 
 

@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.config import InstanceKind, ModelConfig
-from penstock.core.request import InferenceRequest
+from penstock.backend import (
+    Backend,
+    InferenceRequest,
+    InstanceContext,
+    InstanceKind,
+    ModelConfig,
+    Outcome,
+)
 from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
 from penstock_backends.onnxruntime.check import check_declared, check_supported
 from penstock_backends.onnxruntime.model_file import model_file

@@ -7,10 +7,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from penstock.core.backend import Outcome
-from penstock.core.errors import InferenceError, InternalError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Array, DataType, Tensor
+from penstock.backend import (
+    Array,
+    DataType,
+    InferenceError,
+    InferenceRequest,
+    InferenceResponse,
+    InternalError,
+    Outcome,
+    Tensor,
+)
 
 Prepared = TypeVar("Prepared")
 

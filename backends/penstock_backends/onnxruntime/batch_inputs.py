@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from penstock.core.config import BatchInput, BatchInputKind
-from penstock.core.errors import InternalError
-from penstock.core.tensor import Array
+from penstock.backend import Array, BatchInput, BatchInputKind, InternalError
 
 Shapes = Sequence[tuple[int, ...]]
 """Shapes of one input in the requests of a batch, each with its rows."""

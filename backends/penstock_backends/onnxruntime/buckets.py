@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.core.tensor import Array
+from penstock.backend import Array
 
 
 def buckets(lengths: Array, run_cost: int) -> list[Array]:

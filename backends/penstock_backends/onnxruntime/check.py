@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.core.config import BatchInput, BatchOutput, ModelConfig, ModelInput, ModelOutput
-from penstock.core.errors import ConfigError, ModelLoadError
-from penstock.core.tensor import DataType
+from penstock.backend import (
+    BatchInput,
+    BatchOutput,
+    ConfigError,
+    DataType,
+    Input,
+    ModelConfig,
+    ModelLoadError,
+    Output,
+)
 from penstock_backends.onnxruntime.autocomplete import controls, states
 from penstock_backends.onnxruntime.graph import Graph, GraphTensor
 from penstock_backends.onnxruntime.padding import Padding
@@ -68,7 +75,7 @@ def _targets(config: ModelConfig) -> dict[str, BatchInput]:
     return {name: tensor for tensor in config.batch_input for name in tensor.target_name}
 
 
-def _check_input(config: ModelConfig, tensor: ModelInput, found: GraphTensor) -> None:
+def _check_input(config: ModelConfig, tensor: Input, found: GraphTensor) -> None:
     _check_type(config, "input", tensor.data_type, found)
     joined = tensor.allow_ragged_batch and config.max_batch_size > 0
     if not joined or tensor.name in Padding.of(config).values:
@@ -103,9 +110,7 @@ def _check_type(
         )
 
 
-def _check_shape(
-    config: ModelConfig, declared: ModelInput | ModelOutput, found: GraphTensor
-) -> None:
+def _check_shape(config: ModelConfig, declared: Input | Output, found: GraphTensor) -> None:
     if found.dims or config.max_batch_size:
         _check_dims(config, declared.backend_dims, found)
 

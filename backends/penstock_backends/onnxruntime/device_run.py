@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from penstock.core.backend import Outcome
-from penstock.core.config import ModelConfig
-from penstock.core.device_tensor import DeviceTensor
-from penstock.core.errors import InferenceError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import DataType, Tensor
+from penstock.backend import (
+    DataType,
+    DeviceTensor,
+    InferenceError,
+    InferenceRequest,
+    InferenceResponse,
+    ModelConfig,
+    Outcome,
+    Tensor,
+)
 from penstock_backends.onnxruntime.graph import Graph
 from penstock_backends.onnxruntime.padding import Padding
 from penstock_backends.onnxruntime.shapes import scalar_inputs, scalar_outputs

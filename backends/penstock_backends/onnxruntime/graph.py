@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.errors import InternalError, ModelLoadError
-from penstock.core.tensor import Array, DataType
+from penstock.backend import Array, DataType, InternalError, ModelLoadError
 
 _DATATYPES = {
     "tensor(bool)": DataType.BOOL,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ModelLoadError
+from penstock.backend import ModelConfig, ModelLoadError
 
 _DEFAULT = "model.onnx"
 

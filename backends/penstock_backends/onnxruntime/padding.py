@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError
-from penstock.core.tensor import Array, DataType
+from penstock.backend import Array, ConfigError, DataType, ModelConfig
 
 PADDING = "penstock.padding"
 PADDED_OUTPUTS = "penstock.padded_outputs"

@@ -6,8 +6,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.core.config import Accelerator, ExecutionAccelerators, InstanceKind, ModelConfig
-from penstock.core.errors import ModelLoadError
+from penstock.backend import (
+    Accelerator,
+    ExecutionAccelerators,
+    InstanceKind,
+    ModelConfig,
+    ModelLoadError,
+)
 
 logger = logging.getLogger(__name__)
 

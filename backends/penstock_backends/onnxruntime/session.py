@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import BackendNotInstalledError, ModelLoadError
+from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
 from penstock_backends.onnxruntime.graph import Graph, reason
 from penstock_backends.onnxruntime.model_file import model_file
 from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers

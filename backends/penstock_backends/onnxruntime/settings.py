@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError
-from penstock.system.cpu_share import share_of_cores
+from penstock.backend import ConfigError, ModelConfig, share_of_cores
 
 # Threads that spin between two operators take the cores from the event loop and from each other:
 # measured on two busy cores, runs took twice as long with them.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.core.config import ModelConfig
-from penstock.core.tensor import Array
+from penstock.backend import Array, ModelConfig
 from penstock_backends.onnxruntime.graph import GraphTensor
 
 

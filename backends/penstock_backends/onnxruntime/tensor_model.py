@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from penstock.core.backend import Outcome
-from penstock.core.config import ModelConfig
-from penstock.core.errors import InvalidRequestError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Array, DataType, Tensor
-from penstock.inflight.inference import rows_of
+from penstock.backend import (
+    Array,
+    DataType,
+    InferenceRequest,
+    InferenceResponse,
+    InvalidRequestError,
+    ModelConfig,
+    Outcome,
+    Tensor,
+    rows_of,
+)
 from penstock_backends.onnxruntime.assembly import Assembly
 from penstock_backends.onnxruntime.autocomplete import states
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted

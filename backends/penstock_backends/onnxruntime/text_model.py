@@ -7,11 +7,17 @@ from itertools import chain
 
 import numpy as np
 
-from penstock.core.backend import Outcome
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ConfigError, InvalidRequestError, ModelLoadError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Array, DataType
+from penstock.backend import (
+    Array,
+    ConfigError,
+    DataType,
+    InferenceRequest,
+    InferenceResponse,
+    InvalidRequestError,
+    ModelConfig,
+    ModelLoadError,
+    Outcome,
+)
 from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs

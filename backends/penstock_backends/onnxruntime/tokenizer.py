@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import BackendNotInstalledError, ConfigError, ModelLoadError
-from penstock.core.tensor import Array
+from penstock.backend import (
+    Array,
+    BackendNotInstalledError,
+    ConfigError,
+    ModelConfig,
+    ModelLoadError,
+)
 
 TOKENIZER = "penstock.tokenizer"
 MAX_TOKENS = "penstock.max_tokens"

@@ -8,10 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.core.backend import InstanceContext, Outcome
-from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
-from penstock.core.errors import BackendNotInstalledError, ModelLoadError
-from penstock.core.request import InferenceRequest
+from penstock.backend import (
+    BackendNotInstalledError,
+    InferenceRequest,
+    InstanceContext,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    ModelLoadError,
+    Outcome,
+)
 from penstock_backends.language_model import (
     Answer,
     Delivery,

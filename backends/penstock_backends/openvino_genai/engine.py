@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.core.errors import InferenceError, InternalError, RejectedError, UnavailableError
+from penstock.backend import InferenceError, InternalError, RejectedError, UnavailableError
 from penstock_backends.language_model import Delivery, EngineStatistics
 from penstock_backends.openvino_genai.pipeline import Output, Pipeline, reason
 from penstock_backends.openvino_genai.sequence import TokenSequence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import InvalidRequestError
+from penstock.backend import InvalidRequestError
 from penstock_backends.openvino_genai.settings import BLOCK_TOKENS, EngineSettings
 
 

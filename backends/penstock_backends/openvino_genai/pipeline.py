@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.core.errors import BackendNotInstalledError, ModelLoadError
+from penstock.backend import BackendNotInstalledError, ModelLoadError
 from penstock_backends.openvino_genai.sampling import Sampling
 from penstock_backends.openvino_genai.settings import EngineSettings
 from penstock_backends.openvino_genai.writable import writable

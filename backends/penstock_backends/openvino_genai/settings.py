@@ -8,9 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.core.config import ModelConfig
-from penstock.core.errors import ModelLoadError
-from penstock.system.cpu_share import share_of_cores, sharers
+from penstock.backend import ModelConfig, ModelLoadError, share_of_cores, sharers
 from penstock_backends.openvino_genai import gguf
 
 FILE = "model.json"

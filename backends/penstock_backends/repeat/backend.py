@@ -7,11 +7,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import numpy as np
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.errors import ConfigError, InvalidRequestError
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import DataType, Tensor
+from penstock.backend import (
+    Backend,
+    ConfigError,
+    DataType,
+    InferenceRequest,
+    InferenceResponse,
+    Input,
+    InstanceContext,
+    InvalidRequestError,
+    ModelConfig,
+    Outcome,
+    Output,
+    Tensor,
+)
 
 _INPUTS = {"IN": DataType.INT32, "DELAY": DataType.UINT32, "WAIT": DataType.UINT32}
 _OUTPUTS = {"OUT": DataType.INT32, "IDX": DataType.UINT32}
@@ -94,7 +103,7 @@ def _written(shape: Sequence[int]) -> str:
 
 def _check_tensors(
     what: str,
-    declared: Sequence[ModelInput] | Sequence[ModelOutput],
+    declared: Sequence[Input] | Sequence[Output],
     expected: Mapping[str, DataType],
 ) -> None:
     found = {tensor.name: tensor.data_type for tensor in declared}

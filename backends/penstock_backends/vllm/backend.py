@@ -8,13 +8,19 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from penstock.core.backend import InstanceContext, Outcome
-from penstock.core.config import ModelConfig
-from penstock.core.delivery import deliver
-from penstock.core.errors import InferenceError, InvalidRequestError, ModelLoadError
-from penstock.core.flow_control import Window
-from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.stream import ResponseStream
+from penstock.backend import (
+    InferenceError,
+    InferenceRequest,
+    InferenceResponse,
+    InstanceContext,
+    InvalidRequestError,
+    ModelConfig,
+    ModelLoadError,
+    Outcome,
+    ResponseStream,
+    Window,
+    deliver,
+)
 from penstock_backends.language_model import (
     Answer,
     GenerationRequest,

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from penstock.core.errors import (
+from penstock.backend import (
     BackendNotInstalledError,
     InferenceError,
     InternalError,

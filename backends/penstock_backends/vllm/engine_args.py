@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.backend import SHARED_TMPDIR
-from penstock.core.errors import ModelLoadError
+from penstock.backend import SHARED_TMPDIR, ModelLoadError
 
 FILE = "model.json"
 

@@ -7,8 +7,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError
-from penstock.core.request import InferenceRequest
+from penstock.backend import InferenceRequest, InvalidRequestError
 
 
 def read_images(request: InferenceRequest) -> list[Any]:

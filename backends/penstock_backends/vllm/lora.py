@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError, ModelLoadError
+from penstock.backend import InvalidRequestError, ModelLoadError
 
 FILE = "multi_lora.json"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError
+from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import refuse
 
 BACKEND = "vllm"

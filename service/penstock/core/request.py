@@ -96,6 +96,13 @@ class InferenceResponse:
         return InferenceResponse(self.outputs, self.parameters, True, self.error)
 
 
+def rows_of(request: InferenceRequest, max_batch_size: int) -> int:
+    """Batch rows that a request adds: the first dimension of its inputs, or 1 without batching."""
+    if not max_batch_size:
+        return 1
+    return next((t.shape[0] for t in request.inputs.values() if t.shape), 1)
+
+
 def text_correlation_id(text: str) -> str:
     """A text that names a sequence; raises for one that is too long."""
     if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_CORRELATION_ID:

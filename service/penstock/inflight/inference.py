@@ -269,10 +269,3 @@ async def answered(inferences: Iterable[Inference]) -> None:
 def _settle(end: asyncio.Future[None]) -> None:
     if not end.done():
         end.set_result(None)
-
-
-def rows_of(request: InferenceRequest, max_batch_size: int) -> int:
-    """Batch rows that a request adds: the first dimension of its inputs, or 1 without batching."""
-    if not max_batch_size:
-        return 1
-    return next((t.shape[0] for t in request.inputs.values() if t.shape), 1)

@@ -73,6 +73,38 @@ class Field:
         elif value is not None:
             yield value
 
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` is of the field's type."""
+        if value is None:
+            return self.label is Label.OPTIONAL or self.element is DataType
+        if self.label is Label.REPEATED:
+            return isinstance(value, tuple) and all(map(self._fits, value))
+        if self.label is Label.MAP:
+            keys = self.key or str
+            return isinstance(value, Mapping) and all(
+                isinstance(key, keys) and self._fits(one) for key, one in value.items()
+            )
+        return self._fits(value)
+
+    @property
+    def expected(self) -> str:
+        """The field's type in words, for errors."""
+        name = self.element.__name__
+        if self.label is Label.REPEATED:
+            return f"a tuple of {name}"
+        if self.label is Label.MAP:
+            return f"a mapping of {(self.key or str).__name__} to {name}"
+        text = f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+        if issubclass(self.element, Enum):
+            text += f", such as {name}.{next(iter(self.element)).name}"
+        return text
+
+    def _fits(self, value: Any) -> bool:
+        """Whether one value is of the element's type; numbers may be written as integers."""
+        if isinstance(value, bool):
+            return self.element is bool
+        return isinstance(value, (float, int) if self.element is float else self.element)
+
 
 class ConfigPart:
     """Base of every message of a configuration; subclasses are frozen dataclasses.
@@ -87,11 +119,21 @@ class ConfigPart:
 
     def __post_init__(self) -> None:
         for field in fields_of(type(self)):
+            _check_type(field, self)
             _check_width(field, self)
         for names in self.ONEOFS:
             given = [name for name in names if getattr(self, name) is not None]
             if len(given) > 1:
                 raise ConfigError(f"{' and '.join(given)}: only one of them may be given")
+
+
+def _check_type(field: Field, part: ConfigPart) -> None:
+    value = getattr(part, field.attribute)
+    if field.accepts(value):
+        return
+    name = getattr(part, "name", "")
+    where = f"{type(part).__name__} '{name}'" if name else type(part).__name__
+    raise ConfigError(f"{where}: {field.name} must be {field.expected}, not {value!r}")
 
 
 def _check_width(field: Field, part: ConfigPart) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
 from penstock.core.config.schema import ConfigPart, Int64
@@ -25,11 +25,16 @@ class TensorReshape(ConfigPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInput(ConfigPart):
-    """An input; `dims` do not include the batch dimension, -1 is any length."""
+class Input(ConfigPart):
+    """An input; `dims` are the shape of one request's tensor, where -1 is any length.
+
+    The batch dimension is not among them: in a model with `max_batch_size` above 0 clients send,
+    and models see, one dimension more.
+    """
 
     name: str = ""
     data_type: DataType | None = None
+    _: KW_ONLY
     format: TensorFormat = TensorFormat.FORMAT_NONE
     dims: tuple[Int64, ...] = ()
     reshape: TensorReshape | None = None
@@ -45,11 +50,12 @@ class ModelInput(ConfigPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOutput(ConfigPart):
-    """An output; `dims` do not include the batch dimension, -1 is any length."""
+class Output(ConfigPart):
+    """An output; `dims` are as those of an `Input`."""
 
     name: str = ""
     data_type: DataType | None = None
+    _: KW_ONLY
     dims: tuple[Int64, ...] = ()
     reshape: TensorReshape | None = None
     label_filename: str = ""
@@ -60,6 +66,11 @@ class ModelOutput(ConfigPart):
     def backend_dims(self) -> tuple[int, ...]:
         """The dimensions as the backend produces them."""
         return self.dims if self.reshape is None else self.reshape.shape
+
+
+ModelInput = Input
+ModelOutput = Output
+"""Their names in the protocol."""
 
 
 class BatchInputKind(StrEnum):

@@ -1,0 +1,132 @@
+"""The public interface for authors of backends: everything that a backend needs, in one module.
+
+A backend is a class made from `Backend`, announced by its distribution as an entry point of the
+group `penstock.backends`; `docs/backends.md` shows a whole one. What is in `__all__` here is
+stable; the modules that these names come from are not, so import them from here.
+
+Importing this needs numpy and nothing else: it happens in model processes too, whose interpreter
+may not have what the server needs.
+"""
+
+from penstock.core.backend import (
+    SHARED_TMPDIR,
+    Backend,
+    Host,
+    InstanceContext,
+    Outcome,
+)
+from penstock.core.config import (
+    Accelerator,
+    BatchInput,
+    BatchInputKind,
+    BatchOutput,
+    BatchOutputKind,
+    Control,
+    ControlInput,
+    ControlKind,
+    DynamicBatching,
+    ExecutionAccelerators,
+    Input,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    Optimization,
+    Output,
+    Parameter,
+    SequenceBatching,
+    State,
+    TensorFormat,
+    TensorReshape,
+    TransactionPolicy,
+)
+from penstock.core.delivery import deliver
+from penstock.core.device_tensor import DeviceTensor
+from penstock.core.errors import (
+    AlreadyExistsError,
+    BackendNotInstalledError,
+    ConfigError,
+    DeadlineExceededError,
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    ModelLoadError,
+    NotFoundError,
+    RejectedError,
+    RequestCancelledError,
+    UnavailableError,
+    UnsupportedError,
+    as_inference_error,
+)
+from penstock.core.flow_control import Window
+from penstock.core.placement import Placement
+from penstock.core.request import (
+    InferenceRequest,
+    InferenceResponse,
+    Parameters,
+    ParameterValue,
+    rows_of,
+)
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Array, DataType, Tensor, decode_elements, encode_elements
+from penstock.system.cpu_share import share_of_cores, sharers
+
+__all__ = [
+    "SHARED_TMPDIR",
+    "Accelerator",
+    "AlreadyExistsError",
+    "Array",
+    "Backend",
+    "BackendNotInstalledError",
+    "BatchInput",
+    "BatchInputKind",
+    "BatchOutput",
+    "BatchOutputKind",
+    "ConfigError",
+    "Control",
+    "ControlInput",
+    "ControlKind",
+    "DataType",
+    "DeadlineExceededError",
+    "DeviceTensor",
+    "DynamicBatching",
+    "ExecutionAccelerators",
+    "Host",
+    "InferenceError",
+    "InferenceRequest",
+    "InferenceResponse",
+    "Input",
+    "InstanceContext",
+    "InstanceGroup",
+    "InstanceKind",
+    "InternalError",
+    "InvalidRequestError",
+    "ModelConfig",
+    "ModelLoadError",
+    "NotFoundError",
+    "Optimization",
+    "Outcome",
+    "Output",
+    "Parameter",
+    "ParameterValue",
+    "Parameters",
+    "Placement",
+    "RejectedError",
+    "RequestCancelledError",
+    "ResponseStream",
+    "SequenceBatching",
+    "State",
+    "Tensor",
+    "TensorFormat",
+    "TensorReshape",
+    "TransactionPolicy",
+    "UnavailableError",
+    "UnsupportedError",
+    "Window",
+    "as_inference_error",
+    "decode_elements",
+    "deliver",
+    "encode_elements",
+    "rows_of",
+    "share_of_cores",
+    "sharers",
+]
