@@ -26,7 +26,7 @@ def test_a_backend_that_is_not_installed_is_refused_with_those_that_are() -> Non
 @pytest.mark.parametrize("announced", [int, "text", FakeBackend.execute])
 def test_what_is_no_backend_is_refused(install_backend: InstallBackend, announced: object) -> None:
     install_backend("odd", announced)
-    with pytest.raises(ModelLoadError, match="backend 'odd' is no subclass of"):
+    with pytest.raises(ModelLoadError, match="backend 'odd' is not a subclass of"):
         find_backend("odd")
 
 

@@ -33,27 +33,35 @@ SHARED_TMPDIR = "PENSTOCK_SHARED_TMPDIR"
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
-    """What one instance of a model is told about itself.
-
-    `run` calls a blocking function on the instance's own single thread and awaits its result.
-    `settings` are the `--backend-config` values for this backend. A `passive` instance gets no
-    requests. `host_policy` names the `placement`, which holds for the thread behind `run`.
-    `profiles` and `secondary_devices` (kind and number) are as the instance group has them.
-    """
+    """What an instance gets at `Backend.initialize`: its configuration, its place, its thread."""
 
     name: str
+    """Unique among the model's instances, such as `resnet_0_1`."""
     config: ModelConfig
+    """As `complete_config` returned it, with the server's defaults filled in."""
     version: int
     version_path: Path
+    """The version's directory, which holds the model's files."""
     run: Callable[..., Awaitable[Any]]
+    """`await run(function, *arguments)` calls a blocking function on the instance's own thread.
+
+    There is one such thread, so calls run in order; what the function raises, `await` raises."""
     kind: str = "KIND_CPU"
+    """`KIND_CPU` or `KIND_GPU`, as the instance group says; the name of an `InstanceKind`."""
     device_id: int = 0
+    """Number of the GPU, where `kind` is `KIND_GPU`."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """The `--backend-config` values for this backend, by name."""
     passive: bool = False
+    """Whether the instance is loaded and then gets no requests."""
     host_policy: str = "cpu"
+    """Name of the host policy, whose `placement` holds for the thread behind `run`."""
     placement: Placement = field(default_factory=Placement)
+    """Cores and NUMA node of that thread; already applied."""
     profiles: tuple[str, ...] = ()
+    """The instance group's `profile`."""
     secondary_devices: tuple[tuple[str, int], ...] = ()
+    """The instance group's `secondary_devices`: kind and number of each."""
 
     @property
     def signature(self) -> Hashable:
@@ -75,38 +83,73 @@ class InstanceContext:
 
 
 class Backend(ABC):
-    """The code that runs one instance of one model version.
+    """The code that runs one instance of one model version: a subclass for each kind of model.
 
-    `host` says where instances live unless the configuration's parameter `penstock.host` says
-    otherwise: on a thread of the server (only for backends whose work releases the GIL) or in a
-    process of their own. `serial` backends get one `execute` at a time; others, such as engines
-    that batch by themselves, may be called again before the last call has returned. Only
-    `batch_tensors` backends compute `batch_input` and split by `batch_output`. `process_main` is
-    the function that serves such a process, as `module:function`. `window` is how far responses of
-    one request go ahead of their reader; a backend that merges what a slow reader leaves asks for
-    a small one. `eager` says that `execute` asks for no current task (as `asyncio.timeout` and
-    `TaskGroup` do) before it first waits: then it begins at once, without a task of its own.
-    `takes_device_tensors` says that inputs may be on a device, as one of the same process left
-    them there; those that are of no use to it are copied by `Tensor.numpy()`. With `private_tmp`
-    each process has a temporary folder of its own, which goes with it.
+    The server makes an object for each instance and awaits `initialize`, then `execute` for each
+    batch, then `finalize`, all on one event loop, which must not be blocked: `InstanceContext.run`
+    is for blocking work. Errors made from `InferenceError` reach clients with their code and
+    text; any other exception becomes an `InternalError` of its class and text.
     """
 
     host: ClassVar[Host] = "thread"
+    """Where instances live: on a `"thread"` of the server, or in a `"process"` of their own.
+
+    A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
+    overrides it."""
+
     serial: ClassVar[bool] = True
+    """Whether an instance gets its next `execute` only after the last one has returned.
+
+    `False` is for engines that batch by themselves. Streams that `execute` has returned may be
+    running in either case."""
+
     batch_tensors: ClassVar[bool] = False
+    """Whether the backend computes `batch_input` and splits by `batch_output`.
+
+    A configuration with either is refused for a backend that does not."""
+
     eager: ClassVar[bool] = False
+    """Whether `execute` may begin before it has a task, which saves making one.
+
+    Only for an `execute` that needs no current task before its first wait; `asyncio.timeout` and
+    `asyncio.TaskGroup` do. For instances on threads."""
+
     takes_device_tensors: ClassVar[bool] = False
+    """Whether inputs may be in a device's memory, as another model of the process left them there.
+
+    Such a `DeviceTensor` has a `device` that speaks DLPack; `numpy()` copies it to the host. Others
+    get every input on the host."""
+
     private_tmp: ClassVar[bool] = False
+    """Whether each process gets a temporary folder (`TMPDIR`) that is deleted when it ends.
+
+    The folder for files that are to outlast it is then named by `SHARED_TMPDIR`. For instances in
+    processes."""
+
     process_main: ClassVar[str] = "penstock.hosting.worker.host:run"
+    """The function that a process of an instance runs, as `module:function`.
+
+    It gets three file descriptors as integers: the socket to the server, and the shared memory of
+    inputs and of outputs. Not part of the stable interface: leave the default."""
+
     window: ClassVar[Window] = WINDOW
+    """Flow control: how far responses of one request go ahead of their reader.
+
+    By default 16 responses or 64 KiB of tensors, whichever is reached first; then a generator is
+    not resumed, and `ResponseStream.room` waits. A backend that merges responses for a slow reader
+    asks for a smaller window. The model's parameter `penstock.response_window` overrides it. For
+    instances in processes; on a thread the default holds."""
 
     @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        """Fill in what the model itself knows. Runs in the server.
+        """The configuration with what the model itself knows filled in.
 
-        The setting `python` is then what `interpreter` has said, if anything.
+        Called once for each load, in the server, with what `config.pbtxt` says and the
+        `--backend-config` values of this backend; the setting `python` is what `interpreter` has
+        returned, if anything. Blocking work belongs on a thread: `asyncio.to_thread`. Raise
+        `ModelLoadError` or `ConfigError` to refuse the model.
         """
         return config
 
@@ -123,22 +166,32 @@ class Backend(ABC):
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        """Refuse a complete configuration that this backend cannot serve."""
+        """Raise `ConfigError` for a complete configuration that this backend cannot serve."""
 
     @abstractmethod
     async def initialize(self, context: InstanceContext) -> None:
-        """Load the model; raise to refuse."""
+        """Load the model; raise to refuse it, best a `ModelLoadError` that names file and field."""
 
     @abstractmethod
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        """Answer every request of the batch, in order. Raising fails the whole batch."""
+        """Answer a batch: one outcome for each request, in order. Raising fails the whole batch.
+
+        Tensors of a model that batches (`max_batch_size` above 0) have the batch dimension first,
+        and a request may bring several rows: see `rows_of`. Without batching there is one request.
+        An outcome that streams (an async generator, a `ResponseStream`) may go on after `execute`
+        has returned, beside the next batch.
+        """
 
     async def healthy(self) -> bool:
-        """Whether the instance can serve; asked whenever readiness is."""
+        """Whether the instance can serve.
+
+        Asked with each readiness request of a client, and twice a second in a process, where
+        `False` ends the process and starts a new one: so it should only look at what is known.
+        """
         return True
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers of the engine to be shown as gauges, by name; empty when there are none."""
+        """The engine's numbers by name, shown as gauges on the metrics endpoint."""
         return {}
 
     async def finalize(self) -> None:
@@ -159,5 +212,5 @@ def find_backend(name: str) -> type[Backend]:
         )
     backend = next(iter(found)).load()
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
-        raise ModelLoadError(f"backend '{name}' is no subclass of penstock.core.backend.Backend")
+        raise ModelLoadError(f"backend '{name}' is not a subclass of penstock.backend.Backend")
     return backend

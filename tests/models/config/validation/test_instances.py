@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from models.config.validation.written import configured, refusal
 
+from models.config.validation.written import configured, refusal
 from penstock.core.config import ModelConfig
 from penstock.models.config.validation import validate
 

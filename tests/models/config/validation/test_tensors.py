@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from models.config.validation.written import TENSOR, configured, refusal
 
+from models.config.validation.written import TENSOR, configured, refusal
 from penstock.models.config.validation import validate
 
 RESHAPES = "has different size for dims and reshape"
