@@ -133,6 +133,14 @@ def test_single_element_gets_the_declared_rank() -> None:
     assert as_tensor(np.array(1.5)).shape == (1,)
 
 
+def test_zeros_at_the_end_of_bytes_are_kept() -> None:
+    assert as_tensor([b"a\0", b"b"]).elements() == [b"a\0", b"b"]
+
+
+def test_strings_and_bytes_may_be_mixed() -> None:
+    assert as_tensor(["a", b"b"]).elements() == [b"a", b"b"]
+
+
 def test_strings_may_be_nested() -> None:
     tensor = as_tensor([["a"], [b"b"]], DataType.BYTES)
     assert (tensor.shape, tensor.elements()) == ((2, 1), [b"a", b"b"])

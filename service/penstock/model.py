@@ -1,4 +1,4 @@
-"""Models as asyncio classes, for authors who start fresh. A `model.py` holds one of them:
+"""The public interface for authors of models: a model is an asyncio class in a `model.py`.
 
     class Double(Model):
         config = ModelConfig(
@@ -9,8 +9,9 @@
         async def infer(self, request: Request) -> Response:
             return Response({"OUT": request["IN"] * 2})
 
-A model whose `infer` is an async generator answers with a stream. No server is needed to try one:
-make the object, and requests with `Request.of`.
+A model whose `infer` is an async generator answers with a stream. `penstock serve model.py` serves
+it; no server is needed to try one: make the object, and requests with `Request.of`. What is in
+`__all__` here is stable.
 """
 
 from __future__ import annotations
@@ -20,11 +21,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-import numpy as np
-
-from penstock.core import dlpack
 from penstock.core.config import (
     DynamicBatching,
     Input,
@@ -33,6 +31,7 @@ from penstock.core.config import (
     ModelConfig,
     Output,
 )
+from penstock.core.conversion import Value, as_tensor
 from penstock.core.errors import (
     AlreadyExistsError,
     InferenceError,
@@ -68,19 +67,8 @@ __all__ = [
     "UnavailableError",
     "UnsupportedError",
     "Value",
+    "as_tensor",
 ]
-
-
-class SupportsDLPack(Protocol):
-    """A tensor of another library, such as torch."""
-
-    def __dlpack__(self) -> Any: ...
-
-    def __dlpack_device__(self) -> tuple[Any, Any]: ...
-
-
-Value = Tensor | Array | SupportsDLPack | str | bytes | bool | int | float | Sequence[Any]
-"""What may stand for a tensor: a string or number is one element, a sequence an array of them."""
 
 
 class _Tensors(ABC):
@@ -96,21 +84,25 @@ class _Tensors(ABC):
     def __contains__(self, name: object) -> bool: ...
 
     def __getitem__(self, name: str) -> Array:
-        """The tensor as an array over the same memory; BYTES as `bytes` objects."""
+        """The tensor as an array over the same memory, which must not be written to.
+
+        BYTES are `bytes` objects; BF16, which numpy does not know, is the bits of its numbers in
+        uint16. Raises `KeyError` for a name that is not there.
+        """
         return self.tensor(name).numpy()
 
     def get(self, name: str) -> Array | None:
-        """As `[name]`; `None` for one that is not there, such as an optional input."""
+        """As `[name]`, but `None` for a name that is not there, such as an optional input."""
         if name not in self:
             return None
         return self[name]
 
     def texts(self, name: str) -> list[str]:
-        """The elements of a BYTES tensor, flat, as text; makes no array."""
+        """The elements of a BYTES tensor, flat, decoded from UTF-8; makes no array."""
         return [element.decode() for element in self.tensor(name).elements()]
 
     def text(self, name: str) -> str:
-        """The only element of a BYTES tensor, as text."""
+        """The only element of a BYTES tensor, decoded; raises `InvalidRequestError` for others."""
         texts = self.texts(name)
         if len(texts) != 1:
             raise InvalidRequestError(f"'{name}' must be one string, not {len(texts)}")
@@ -119,17 +111,27 @@ class _Tensors(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request(_Tensors):
-    """One request. Its tensors are `request["NAME"]`; everything else is in `core`."""
+    """One request. Its inputs are `request["NAME"]`.
+
+    With `max_batch_size` above 0 each input has the batch dimension first, of one row or several;
+    otherwise its shape is that of `dims`.
+    """
 
     core: InferenceRequest
+    """The request as the server has it, with what few models need: `requested_outputs`,
+    `correlation_id`, `priority`, `timeout` (microseconds, 0 for none) and others."""
 
     @classmethod
     def of(cls, inputs: Mapping[str, Value], **fields: Any) -> Request:
-        """A request with these inputs, for tests; `fields` are those of `InferenceRequest`."""
+        """A request with these inputs, for tests.
+
+        `fields` are those of `InferenceRequest`, such as `id` and `parameters`.
+        """
         tensors = {name: as_tensor(value) for name, value in inputs.items()}
         return cls(InferenceRequest(fields.pop("model_name", ""), inputs=tensors, **fields))
 
     def tensor(self, name: str) -> Tensor:
+        """The input with its datatype, shape and bytes; raises `KeyError` for none."""
         return self.core.inputs[name]
 
     def __contains__(self, name: object) -> bool:
@@ -137,21 +139,31 @@ class Request(_Tensors):
 
     @property
     def id(self) -> str:
+        """The id that the client gave, empty for none; need not be unique."""
         return self.core.id
 
     @property
     def parameters(self) -> Parameters:
+        """The client's parameters: booleans, integers, floats and strings by name."""
         return self.core.parameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response(_Tensors):
-    """One response: outputs by name, and parameters for the client."""
+    """One response: outputs by name, and parameters for the client.
+
+    An output must have the datatype that the configuration declares; numbers of Python take it,
+    and a single element takes the declared number of dimensions. With `max_batch_size` above 0
+    outputs have the batch dimension first, as many rows as the request's inputs.
+    """
 
     outputs: Mapping[str, Value] = field(default_factory=dict)
+    """Outputs that the client has not asked for are left out."""
     parameters: Parameters = field(default_factory=dict)
+    """Booleans, integers, floats and strings by name."""
 
     def tensor(self, name: str) -> Tensor:
+        """The output with its datatype, shape and bytes; raises `KeyError` for none."""
         return as_tensor(self.outputs[name])
 
     def __contains__(self, name: object) -> bool:
@@ -159,28 +171,40 @@ class Response(_Tensors):
 
 
 Calls = Callable[[InferenceRequest, bool], AsyncGenerator[InferenceResponse, None]]
-"""Asks another model, which may be decoupled or not; raises the error that it answers with."""
+"""Sends a request to another model; the flag allows any number of responses (a decoupled model).
+
+Yields the responses and raises the model's error; closing the generator cancels the request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an instance is told about itself, and its way to the other models of the server.
-
-    `path` is the directory of the version, where `model.py` is.
-    """
+    """What an instance gets at `Model.load`: its place, and calls of the server's other models."""
 
     name: str
+    """The instance's name, such as `double_0_1`; unique in the server."""
     path: Path
+    """The directory of the version, where `model.py` and its other files are."""
     config: ModelConfig
+    """The class's own configuration, with those of `config.pbtxt` and the server filled in."""
     version: int = 1
     kind: str = "KIND_CPU"
+    """`KIND_CPU` or `KIND_GPU`: where the instance group places the instance."""
     device_id: int = 0
+    """Number of the GPU, where `kind` is `KIND_GPU`."""
     calls: Calls | None = None
+    """How `infer` and `stream` reach other models: the server's, or a test's stand-in.
+
+    Without it both raise `UnavailableError`."""
 
     async def infer(self, model_name: str, inputs: Mapping[str, Value], **fields: Any) -> Response:
-        """The response of another model; raises the `InferenceError` that it answers with.
+        """The response of another model.
 
-        `fields` are those of `InferenceRequest`: `model_version`, `parameters`, `timeout`, ...
+        `fields` are those of `InferenceRequest`: `model_version`, `parameters`, `timeout` (in
+        microseconds that the request may wait in a queue), ... Cancelling this cancels the request.
+        Raises the `InferenceError` that the model answers with: `NotFoundError` for a model that
+        there is not, `UnavailableError` for one that is not ready, `InvalidRequestError` for
+        wrong inputs.
         """
         async with aclosing(self._ask(model_name, inputs, fields, False)) as responses:
             async for response in responses:
@@ -190,7 +214,10 @@ class Context:
     async def stream(
         self, model_name: str, inputs: Mapping[str, Value], **fields: Any
     ) -> AsyncGenerator[Response, None]:
-        """The responses of another model, decoupled or not; closing this early cancels it."""
+        """The responses of another model, decoupled or not; closing this early cancels the request.
+
+        Arguments and errors are those of `infer`.
+        """
         async with aclosing(self._ask(model_name, inputs, fields, True)) as responses:
             async for response in responses:
                 yield response
@@ -209,56 +236,48 @@ class Context:
 class Model:
     """A model; each instance is one object, alone in a process with an event loop of its own.
 
-    `infer` answers one request: a coroutine with one response, an async generator with as many as
-    it yields. Requests overlap at every `await`; the client's leaving cancels theirs, so `finally`
-    is where work stops. Who can compute many requests in one go overrides `infer_batch` instead.
+    A subclass overrides `infer` for requests one by one, or `infer_batch` for a batch in one go.
+    Requests overlap at every `await`; when a client leaves, its request is cancelled, so `finally`
+    is where work stops. Code that blocks holds up the instance's other requests, and is best moved
+    to a thread with `asyncio.to_thread`.
 
     An `InferenceError` reaches the client with its code and text; any other exception as INTERNAL,
     with its traceback in the server's log.
     """
 
     config: ClassVar[ModelConfig] = ModelConfig()
-    """What `config.pbtxt` would say. A file adds to it or goes above it, but cannot contradict
-    the tensors."""
+    """What `config.pbtxt` would say, checked when the class is made (`ConfigError`).
+
+    A file adds to it and overrides it, but cannot contradict the tensors."""
 
     async def load(self, context: Context) -> None:
-        """Get ready to answer; raise to refuse."""
+        """Get ready to answer, before the first request; raise to refuse the load."""
 
     def infer(self, request: Request) -> Awaitable[Response] | AsyncIterator[Response]:
-        """Answer one request."""
+        """Answer one request: a coroutine with one response, or an async generator of responses.
+
+        The generator makes the model decoupled; it pauses at `yield` while the client reads slowly,
+        and is closed when the client leaves.
+        """
         raise NotImplementedError
 
     async def infer_batch(self, requests: Sequence[Request]) -> Sequence[Response]:
-        """Answer the requests of one batch, in order."""
+        """Answer the requests of one batch, in order, one response each.
+
+        The server forms batches when the configuration has `max_batch_size` above 0 and
+        `dynamic_batching`; else each is of one request. The requests are not joined: each has
+        its own inputs, batch dimension included. Raising fails the whole batch; overriding this
+        leaves `infer` unused, and a client that leaves does not cancel it.
+        """
         raise NotImplementedError
 
     async def ready(self) -> bool:
-        """Whether the model can serve now."""
+        """Whether the model can serve now.
+
+        Awaited on the model's event loop for each readiness request of a client, which gets "not
+        ready" after 5 seconds without an answer: so look at what is known, and compute nothing.
+        """
         return True
 
     async def unload(self) -> None:
-        """Release what `load` took."""
-
-
-def as_tensor(value: Value, datatype: DataType | None = None, rank: int = 1) -> Tensor:
-    """The tensor that `value` stands for; a single element gets `rank` dimensions.
-
-    `datatype` is what Python's own numbers become; a value with a datatype of its own keeps it.
-    """
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, np.ndarray) and value.ndim:
-        return Tensor.from_numpy(value, _bits(value, datatype))
-    if isinstance(value, str | bytes):
-        return Tensor.from_strings([value], (1,) * rank)
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic):
-        return dlpack.imported(value)
-    if datatype is DataType.BF16:
-        raise InternalError("BF16 numbers must come as a tensor, or as an array of their bits")
-    array = np.asarray(value, dtype=datatype and datatype.numpy)
-    return Tensor.from_numpy(array if array.ndim else array.reshape((1,) * rank))
-
-
-def _bits(array: Array, datatype: DataType | None) -> DataType | None:
-    """BF16 for the bits of such numbers, which only the one who asks for them can know."""
-    return datatype if datatype is DataType.BF16 and array.dtype == np.uint16 else None
+        """Release what `load` took; no request is under way any more."""

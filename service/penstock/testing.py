@@ -1,41 +1,48 @@
-"""For authors of backends: run one instance of a model without a server."""
+"""The public test harness for backends: one instance of a model, run without a server.
+
+    async with running(MyBackend, ModelConfig("m"), tmp_path) as instance:
+        [response] = [r async for r in instance.infer({"IN": "text"})]
+    assert response.outputs["OUT"].elements() == [b"TEXT"]
+
+What is in `__all__` here is stable.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
-
-import numpy as np
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse, Parameters
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Array, DataType, Tensor
+from penstock.model import Value, as_tensor
 
-Value = Tensor | Array | str | bytes | bool | Sequence[str | bytes]
-"""What may stand for a tensor: a string or boolean is one of shape [1], a list one of strings."""
+__all__ = ["RunningInstance", "Value", "as_tensor", "running"]
 
 
 class RunningInstance:
-    """One loaded instance; `backend` is the object itself, `config` its completed configuration."""
+    """One loaded instance, as `running` yields it."""
 
     def __init__(self, backend: Backend, config: ModelConfig) -> None:
         self.backend = backend
+        """The backend's object itself."""
         self.config = config
+        """The configuration as `complete_config` returned it."""
 
     async def infer(
         self, inputs: Mapping[str, Value], parameters: Parameters | None = None, **fields: Any
     ) -> AsyncGenerator[InferenceResponse, None]:
-        """The responses to one request; closing the generator early cancels it.
+        """Execute a batch of one request, and yield its responses; closing this early cancels it.
 
-        Raises the error that the backend answers with. `fields` are further fields of
-        `InferenceRequest`.
+        `inputs` are handed on as they are: of a model that batches, give them a batch dimension.
+        `fields` are further fields of `InferenceRequest`, such as `id`, `requested_outputs` or
+        `timeout` (microseconds). Raises the error that the backend answers with or raises.
         """
         request = InferenceRequest(
             self.config.name,
@@ -59,7 +66,15 @@ async def running(
     kind: str = "KIND_CPU",
     device_id: int = 0,
 ) -> AsyncIterator[RunningInstance]:
-    """One instance of `backend`, loaded as a server would: completed, checked, initialized."""
+    """One instance of `backend`, loaded as a server would: completed, checked, initialized.
+
+    It runs in this process, on the test's event loop, whatever `Backend.host` says; its
+    `InstanceContext.run` has a thread that ends with the block, as `finalize` is then awaited.
+    `version_path` is the directory with the model's files, which may be empty. `settings` are what
+    `--backend-config` would give (none by default); `kind` and `device_id` place the instance, and
+    another kind than `KIND_CPU` is `KIND_GPU`. Of the server's own defaults and checks none are
+    applied to `config`. Raises what the backend raises, such as `ConfigError`.
+    """
     given = settings or {}
     completed = await backend.complete_config(config, version_path, given)
     backend.check_config(completed)
@@ -81,17 +96,6 @@ async def running(
             yield RunningInstance(instance, completed)
         finally:
             await instance.finalize()
-
-
-def as_tensor(value: Value) -> Tensor:
-    """The tensor that `value` stands for."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, bool):
-        return Tensor.from_numpy(np.array([value]), DataType.BOOL)
-    if isinstance(value, np.ndarray):
-        return Tensor.from_numpy(value)
-    return Tensor.from_strings([value] if isinstance(value, str | bytes) else value)
 
 
 def _runner(thread: ThreadPoolExecutor) -> Callable[..., Awaitable[Any]]:

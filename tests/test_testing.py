@@ -129,6 +129,15 @@ async def test_blocking_work_has_a_thread_of_its_own() -> None:
     assert plain.finalized
 
 
+async def test_an_instance_is_placed_where_the_test_says() -> None:
+    plain = toy(lambda _: InferenceResponse())
+    config = ModelConfig(name="m")
+    async with running(plain, config, Path(), kind="KIND_GPU", device_id=1) as instance:
+        assert isinstance(instance.backend, Toy)
+        context = instance.backend.context
+        assert (context.kind, context.device_id) == ("KIND_GPU", 1)
+
+
 def test_values_stand_for_tensors() -> None:
     tensor = Tensor.from_strings(["a"])
     assert as_tensor(tensor) is tensor
@@ -136,3 +145,4 @@ def test_values_stand_for_tensors() -> None:
     assert as_tensor(["a", "b"]).shape == (2,)
     assert (as_tensor(True).datatype, as_tensor(True).shape) == (DataType.BOOL, (1,))
     assert as_tensor(np.zeros((2, 3), np.float32)).shape == (2, 3)
+    assert (as_tensor([1, 2]).datatype, as_tensor([1, 2]).shape) == (DataType.INT64, (2,))
