@@ -1,0 +1,48 @@
+"""Declared dependencies are those that the code imports, in versions that it is tested with."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = {
+    "grpcio": "grpc",
+    "protobuf": "google.protobuf",
+    "httptools": "uvicorn.protocols.http.httptools_impl",  # which imports it in our stead
+}
+"""The module that stands for a distribution, where it is not of the same name."""
+
+
+def _requirements() -> dict[str, str]:
+    """The versions that the package asks for, by the name of the distribution."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    parts = (re.fullmatch(r"([\w-]+)(.*)", requirement) for requirement in declared)
+    return {part[1]: part[2] for part in parts if part}
+
+
+def _imports() -> Iterator[str]:
+    for room in ("service", "backends"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    yield from (alias.name for alias in node.names)
+                elif isinstance(node, ast.ImportFrom):
+                    yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_each_dependency_is_imported() -> None:
+    imported = list(_imports())
+    modules = {MODULES.get(name, name.replace("-", "_")) for name in _requirements()}
+    used = {module for module in modules if any(f"{n}.".startswith(f"{module}.") for n in imported)}
+    assert modules - used == set()
+
+
+@pytest.mark.parametrize("name", ["uvicorn", "grpcio", "protobuf"])
+def test_packages_whose_internals_are_used_have_an_upper_bound(name: str) -> None:
+    assert re.search(r">=[\d.]+,<[\d.]+$", _requirements()[name])
