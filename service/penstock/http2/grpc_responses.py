@@ -10,11 +10,11 @@ from penstock.http2.header_encoding import encode
 from penstock.http2.hpack import Field
 
 _STATUS_200 = (b":status", b"200")
-_TYPE = (b"content-type", b"application/grpc")
+_RESPONSE_TYPE = (b"content-type", b"application/grpc")
 ACCEPT = (b"grpc-accept-encoding", ACCEPTED)
 """For who has used another."""
 
-BEGIN = encode((_STATUS_200, _TYPE))
+BEGIN = encode((_STATUS_200, _RESPONSE_TYPE))
 """What a response without metadata begins with."""
 OK = encode(((b"grpc-status", b"0"),))
 """What a response without metadata ends with if all is well."""
@@ -25,7 +25,7 @@ _TEXTS = {415: b"this is a gRPC server\n", 405: b"gRPC calls are POST requests\n
 def begin(metadata: Iterable[Field] = (), encoding: bytes = b"") -> bytes:
     """What a response begins with."""
     extra = [(b"grpc-encoding", encoding)] if encoding else []
-    return encode((_STATUS_200, _TYPE, *extra, *metadata))
+    return encode((_STATUS_200, _RESPONSE_TYPE, *extra, *metadata))
 
 
 def end(
@@ -37,7 +37,7 @@ def end(
     only: bool = False,
 ) -> bytes:
     """What a response ends with; `only` if nothing of it was sent before."""
-    fields: list[Field] = [_STATUS_200, _TYPE] if only else []
+    fields: list[Field] = [_STATUS_200, _RESPONSE_TYPE] if only else []
     fields.append((b"grpc-status", b"%d" % code))
     if message:
         fields.append((b"grpc-message", write_message(message)))

@@ -24,22 +24,22 @@ def encode(fields: Iterable[Field]) -> bytes:
     for field in fields:
         index = _FIELDS.get(field)
         if index is not None:
-            block += _integer(index, 7, 0x80)
+            block += _written_integer(index, 7, 0x80)
             continue
         name, value = field
         index = _NAMES.get(name, 0)
-        block += _integer(index, 4, 0)
+        block += _written_integer(index, 4, 0)
         if not index:
-            block += _string(name)
-        block += _string(value)
+            block += _written_string(name)
+        block += _written_string(value)
     return bytes(block)
 
 
-def _string(text: bytes) -> bytes:
-    return _integer(len(text), 7, 0) + text
+def _written_string(text: bytes) -> bytes:
+    return _written_integer(len(text), 7, 0) + text
 
 
-def _integer(value: int, prefix: int, flags: int) -> bytes:
+def _written_integer(value: int, prefix: int, flags: int) -> bytes:
     """An integer (section 5.1) behind the flags of its first byte."""
     mask = (1 << prefix) - 1
     if value < mask:
