@@ -25,7 +25,7 @@ from loadtest.report import Row, show
 from penstock.http2 import frames
 from penstock.http2.frames import FrameType
 from penstock.http2.grpc_messages import PREFIX
-from penstock.http2.header_encoding import encode
+from penstock.http2.hpack import encode
 from penstock.protocol import grpc_service_pb2 as pb
 
 _SERVICE = "/inference.GRPCInferenceService"

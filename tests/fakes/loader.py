@@ -12,8 +12,8 @@ from fakes.instances import FakeInstance
 from fakes.values import model_config
 from penstock.inflight.statistics import Statistics
 from penstock.models.loading.build_version import ModelLoader
-from penstock.models.repository.origin import origin_of
 from penstock.models.repository.repository import ModelFiles
+from penstock.models.repository.version_files import origin_of
 from penstock.models.serving.loaded_model import Model
 from penstock.scheduling.direct import DirectScheduler
 from penstock.system.reaper import Reaper

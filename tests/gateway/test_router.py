@@ -11,9 +11,8 @@ from starlette.types import ASGIApp
 
 from gateway.serving import FakeServer, connected
 from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
-from penstock.gateway.replies import PLAIN, reply
+from penstock.gateway.replies import PLAIN, http_status, reply
 from penstock.gateway.router import Route, Router, Target
-from penstock.gateway.status import http_status
 from penstock.settings import Feature, HttpSettings, Restriction
 
 

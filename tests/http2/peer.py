@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode
-from penstock.http2.header_encoding import encode
-from penstock.http2.hpack import Field
+from penstock.http2.hpack import Field, encode
 from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
 from penstock.http2.request_headers import Request, read_request

@@ -14,9 +14,7 @@ from http2.peer import Server, error_of, opened, request
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import FrameType
-from penstock.http2.header_cache import HeaderBlocks
-from penstock.http2.header_encoding import encode
-from penstock.http2.hpack import Decoder, Field
+from penstock.http2.hpack import Decoder, Field, HeaderBlocks, encode
 from penstock.http2.limits import Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")

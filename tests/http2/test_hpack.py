@@ -12,11 +12,8 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http2 import huffman
 from penstock.http2.errors import ErrorCode, ProtocolError
-from penstock.http2.header_cache import HeaderBlocks
-from penstock.http2.header_encoding import encode
-from penstock.http2.hpack import Decoder, Field
+from penstock.http2.hpack import Decoder, Field, HeaderBlocks, decode_huffman, encode
 
 NAMES = st.sampled_from([b":path", b"content-type", b"x-a", b"x-b", b"te", b"user-agent"])
 FIELDS = st.lists(st.tuples(NAMES, st.binary(max_size=60)), max_size=8)
@@ -29,14 +26,14 @@ def decoder(max_list_size: int = 1 << 16) -> Decoder:
 @given(st.binary(max_size=300))
 def test_huffman_code_is_read_as_it_was_written(data: bytes) -> None:
     encoder = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH)
-    assert huffman.decode(encoder.encode(data)) == data
+    assert decode_huffman(encoder.encode(data)) == data
 
 
 @pytest.mark.parametrize("code", [b"\xff\xff\xff\xff", b"\x00", b"\x1f\xff\xff", b"\xff"])
 def test_huffman_code_with_a_wrong_end_is_refused(code: bytes) -> None:
     """An end symbol, a code cut short, padding of more than seven bits or with zeros."""
     with pytest.raises(ProtocolError):
-        huffman.decode(code)
+        decode_huffman(code)
 
 
 @given(st.lists(FIELDS, max_size=12), st.booleans())

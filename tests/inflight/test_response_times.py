@@ -11,7 +11,7 @@ from penstock.core.errors import InternalError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import Inference
-from penstock.inflight.response_times import MOST
+from penstock.inflight.latencies import MOST
 from penstock.inflight.statistics import ResponseStatistics, Statistics
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
-from penstock.rpc.infer_message import InferMessage, InferReader, parse_infer
-from penstock.rpc.protobuf_wire import varint
-from penstock.rpc.request_template import RequestForm
+from penstock.rpc.infer_message import InferMessage, InferReader, RequestForm, parse_infer
+from penstock.rpc.response_encoder import varint
 
 LARGE = 1 << 14
 

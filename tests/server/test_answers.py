@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.models.serving.version_state import State, VersionStatus
+from penstock.models.serving.catalog import State, VersionStatus
 from penstock.server.answers import ModelIndexEntry, model_index
 
 

@@ -6,7 +6,7 @@ import errno
 import socket
 
 from penstock.core.errors import InferenceError
-from penstock.models.loading.attempt import word
+from penstock.models.loading.load_graph import word
 from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log

@@ -12,13 +12,11 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.gateway.body import read_body
 from penstock.gateway.codec import wanted_outputs
-from penstock.gateway.deadline import timed
-from penstock.gateway.disconnect import closing
-from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.generate_request import decode_generate
 from penstock.gateway.json.tensors import tensor_to_json
 from penstock.gateway.json.text import dump_sorted
 from penstock.gateway.replies import reply
+from penstock.gateway.request_scope import RequestHeaders, closing, timed
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings

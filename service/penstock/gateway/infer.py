@@ -22,11 +22,9 @@ from penstock.gateway.body import (
     read_decompressed,
 )
 from penstock.gateway.codec import EncodedResponse, OutputForm, encode_response, read_request
-from penstock.gateway.deadline import timed
-from penstock.gateway.disconnect import closing
-from penstock.gateway.forward import RequestHeaders
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
+from penstock.gateway.request_scope import RequestHeaders, closing, timed
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.core.exit_deadline import Countdown
-from penstock.gateway.forward import HEADER_NAMES
+from penstock.gateway.request_scope import HEADER_NAMES
 from penstock.system.fd_reserve import DescriptorReserve
 
 _IDLE_SECONDS = 3600

@@ -1,17 +1,24 @@
-"""What the gateway answers with; each reply is an ASGI application that sends itself."""
+"""HTTP replies as ASGI applications, and the table from error classes to status codes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import (
+    DeadlineExceededError,
+    InferenceError,
+    InternalError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
 from penstock.core.tensor import Buffer
 from penstock.gateway.json.text import dump
-from penstock.gateway.status import http_status
 
 JSON = "application/json"
 PLAIN = "text/plain"
@@ -56,3 +63,18 @@ class PartsReply:
         for part in former:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": last})
+
+
+_STATUS: dict[type[InferenceError], HTTPStatus] = {
+    InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    UnsupportedError: HTTPStatus.NOT_IMPLEMENTED,
+    DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+def http_status(error: InferenceError) -> int:
+    """The status of the nearest known class of `error` (contract H-28)."""
+    known = (_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS)
+    return next(known, HTTPStatus.BAD_REQUEST)

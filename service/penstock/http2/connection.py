@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from penstock.http2 import frames, peer_settings
+from penstock.http2 import frames, peer_limits
 from penstock.http2.control_frames import DRAINING, ControlFrames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frame_reader import FrameReader
@@ -17,16 +17,13 @@ from penstock.http2.frames import (
     PRIORITY,
     FrameType,
 )
-from penstock.http2.header_cache import HeaderBlocks
-from penstock.http2.hpack import Decoder, Field
+from penstock.http2.hpack import Decoder, Field, HeaderBlocks
 from penstock.http2.keepalive import Strikes
 from penstock.http2.limits import Limits
-from penstock.http2.receive_windows import ReceiveWindows
+from penstock.http2.peer_limits import Patience, ReceiveWindows, StreamIds
 from penstock.http2.request_headers import MalformedError, check_trailers
 from penstock.http2.send_buffer import Outbox
 from penstock.http2.stream import Stream
-from penstock.http2.stream_ids import StreamIds
-from penstock.http2.token_bucket import Patience
 
 T = TypeVar("T")
 
@@ -78,7 +75,7 @@ class Connection(Generic[T]):
             FrameType.WINDOW_UPDATE: control.window_update,
             FrameType.CONTINUATION: self._continuation,
         }
-        self.outbox.say(frames.settings(peer_settings.ours(limits)))
+        self.outbox.say(frames.settings(peer_limits.ours(limits)))
         if limits.connection_window > self.outbox.window:
             more = limits.connection_window - self.outbox.window
             self.outbox.say(frames.window_update(0, more))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.http2 import frames, peer_settings
+from penstock.http2 import frames, peer_limits
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frames import ACK, LARGEST_ID
 from penstock.http2.keepalive import Strikes
@@ -36,26 +36,26 @@ class ControlFrames:
         self._connection.reader.settings_came()
         self._connection.spend_idle()
         values = frames.read_settings(payload)
-        peer_settings.check(values)
+        peer_limits.check(values)
         last = dict(values)
         for name, value in values:
             # To widen all streams is work: done once, however often a frame asks for it.
-            if name != peer_settings.INITIAL_WINDOW_SIZE or value == last[name]:
+            if name != peer_limits.INITIAL_WINDOW_SIZE or value == last[name]:
                 self._set(name, value)
         self._outbox.control(frames.settings_ack())
 
     def _set(self, name: int, value: int) -> None:
         outbox = self._outbox
-        if name == peer_settings.INITIAL_WINDOW_SIZE:
+        if name == peer_limits.INITIAL_WINDOW_SIZE:
             more, outbox.initial_window = value - outbox.initial_window, value
             for stream in self._connection.streams.values() if more else ():
                 try:
                     outbox.widen_stream(stream, more)
                 except StreamError as error:
                     raise ProtocolError(error.code, error.reason) from error
-        elif name == peer_settings.MAX_FRAME_SIZE:
+        elif name == peer_limits.MAX_FRAME_SIZE:
             outbox.max_frame = min(value, self._limits.max_frame_size)
-        elif name == peer_settings.HEADER_TABLE_SIZE and value < self._limits.header_table_size:
+        elif name == peer_limits.HEADER_TABLE_SIZE and value < self._limits.header_table_size:
             outbox.lowered_table = True
 
     def ping(self, flags: int, stream_id: int, payload: memoryview) -> None:

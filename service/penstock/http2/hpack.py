@@ -1,10 +1,100 @@
-"""Header compression (RFC 7541): the reading side, with its dynamic table."""
+"""HPACK, the header compression of HTTP/2 (RFC 7541): decoder, encoder, and a cache of blocks.
+
+The encoder keeps no state: it indexes fields in the static table or writes them as literals without
+indexing and without Huffman code, so that the same fields are always the same bytes and blocks can
+be made beforehand.
+"""
 
 from __future__ import annotations
 
-from penstock.http2 import huffman
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
 from penstock.http2.errors import ErrorCode, ProtocolError
-from penstock.http2.static_table import STATIC
+
+_TABLE = """
+:authority | :method=GET | :method=POST | :path=/ | :path=/index.html | :scheme=http |
+:scheme=https | :status=200 | :status=204 | :status=206 | :status=304 | :status=400 |
+:status=404 | :status=500 | accept-charset | accept-encoding=gzip, deflate | accept-language
+| accept-ranges | accept | access-control-allow-origin | age | allow | authorization |
+cache-control | content-disposition | content-encoding | content-language | content-length |
+content-location | content-range | content-type | cookie | date | etag | expect | expires |
+from | host | if-match | if-modified-since | if-none-match | if-range | if-unmodified-since
+| last-modified | link | location | max-forwards | proxy-authenticate | proxy-authorization
+| range | referer | refresh | retry-after | server | set-cookie | strict-transport-security
+| transfer-encoding | user-agent | vary | via | www-authenticate
+"""
+
+
+def _field(row: str) -> tuple[bytes, bytes]:
+    name, _, value = row.strip().partition("=")
+    return name.encode(), value.encode()
+
+
+STATIC = ((b"", b""), *map(_field, _TABLE.split("|")))
+
+
+_LENGTHS = bytes.fromhex(
+    "0d171c1c1c1c1c1c1c181e1c1c1e1c1c1c1c1c1c1c1c1e1c1c1c1c1c1c1c1c1c060a0a0c0d06080b0a0a08"
+    "0b080606060505050606060606060607080f060c0a0d060707070707070707070707070707070707070707"
+    "07070807080d130d0e060f05060506050606060507070606060506070605050607070707070f0b0e0d1c14"
+    "16141416161617161717171717181718181617181717171715161716171718161514161617171517161618"
+    "15161717151516151716171714161616171616171a1a1413161716191a1a1a1b1b1a181913151a1b1b1a1b"
+    "1815151a1a1c1b1b1b14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
+)
+"""Bits in the code of each symbol; the codes count up by length, then by symbol."""
+_EOS = 256
+_ROOT = 1
+_COMPLETE = frozenset((1 << bits) - 1 for bits in range(1, 9))
+"""States that a string may end in: up to seven bits of padding, all ones."""
+
+
+def decode_huffman(data: bytes) -> bytes:
+    """The string behind a Huffman code."""
+    state = _ROOT
+    decoded = bytearray()
+    for byte in data:
+        state, symbols = _STEPS[state << 8 | byte]
+        decoded += symbols
+    if state not in _COMPLETE:
+        raise ProtocolError(ErrorCode.COMPRESSION_ERROR, "Huffman code with a wrong end")
+    return bytes(decoded)
+
+
+class _Steps(dict[int, tuple[int, bytes]]):
+    """By state and byte: the state after that byte, and the symbols that it completes.
+
+    A state is the bits read so far of a symbol, behind a leading one. What a step does is found
+    out when it is first taken; there are at most 65,536.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._symbols: dict[int, int] = {}
+        code = length = 0
+        for symbol in sorted(range(len(_LENGTHS)), key=lambda symbol: _LENGTHS[symbol]):
+            code <<= _LENGTHS[symbol] - length
+            length = _LENGTHS[symbol]
+            self._symbols[1 << length | code] = symbol
+            code += 1
+
+    def __missing__(self, key: int) -> tuple[int, bytes]:
+        state, byte = key >> 8, key & 0xFF
+        symbols = bytearray()
+        for bit in range(7, -1, -1):
+            state = state << 1 | byte >> bit & 1
+            symbol = self._symbols.get(state)
+            if symbol == _EOS:
+                raise ProtocolError(ErrorCode.COMPRESSION_ERROR, "Huffman code with an end symbol")
+            if symbol is not None:
+                symbols.append(symbol)
+                state = _ROOT
+        self[key] = state, bytes(symbols)
+        return self[key]
+
+
+_STEPS = _Steps()
+
 
 Field = tuple[bytes, bytes]
 """Name and value."""
@@ -126,8 +216,103 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise _error("string is cut short")
     text = block[at:end]
-    return huffman.decode(text) if coded else text, end
+    return decode_huffman(text) if coded else text, end
 
 
 def _error(reason: str) -> ProtocolError:
     return ProtocolError(ErrorCode.COMPRESSION_ERROR, reason)
+
+
+SIZE_UPDATE = b"\x20"
+"""The dynamic table has no room: how a block begins after the peer has lowered its size."""
+
+_FIELDS = {field: index for index, field in enumerate(STATIC) if index}
+_NAMES = {field[0]: index for field, index in reversed(_FIELDS.items())}
+
+
+def encode(fields: Iterable[Field]) -> bytes:
+    """A header block."""
+    block = bytearray()
+    for field in fields:
+        index = _FIELDS.get(field)
+        if index is not None:
+            block += _written_integer(index, 7, 0x80)
+            continue
+        name, value = field
+        index = _NAMES.get(name, 0)
+        block += _written_integer(index, 4, 0)
+        if not index:
+            block += _written_string(name)
+        block += _written_string(value)
+    return bytes(block)
+
+
+def _written_string(text: bytes) -> bytes:
+    return _written_integer(len(text), 7, 0) + text
+
+
+def _written_integer(value: int, prefix: int, flags: int) -> bytes:
+    """An integer (section 5.1) behind the flags of its first byte."""
+    mask = (1 << prefix) - 1
+    if value < mask:
+        return bytes((flags | value,))
+    data = bytearray((flags | mask,))
+    value -= mask
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+T = TypeVar("T")
+
+_LONGEST = 512
+_LARGEST = 2048
+_MOST = 256
+
+
+class HeaderBlocks(Generic[T]):
+    """Reads header blocks; the same block in the same state of the decoder is read once.
+
+    The bytes of a block mean something only for one state of the dynamic table. So a block is
+    remembered if it changed nothing, and all are forgotten when one changes anything; a short one
+    that stands for much is not, nor are there ever more than a few. `read`
+    turns the fields, or `None` for too many of them, into what the user of the connection needs;
+    whatever it raises is not remembered.
+    """
+
+    def __init__(self, decoder: Decoder, read: Callable[[tuple[Field, ...] | None], T]) -> None:
+        self._decoder = decoder
+        self._read = read
+        self._known: dict[bytes, T] = {}
+
+    def read(self, block: bytes) -> T:
+        """What a block means; raises `ProtocolError` when it cannot be decoded."""
+        meaning = self._known.get(block)
+        if meaning is not None:
+            return meaning
+        decoder = self._decoder
+        fields = decoder.decode(block)
+        if decoder.changed:
+            decoder.changed = False
+            self._known.clear()
+            return self._read(fields)
+        meaning = self._read(fields)
+        if fields is not None and len(block) <= _LONGEST and _size(fields) <= _LARGEST:
+            if len(self._known) >= _MOST:
+                self._known.clear()  # blocks that differ each time must not keep others out
+            self._known[block] = meaning
+        return meaning
+
+    def skip(self, block: bytes) -> tuple[Field, ...] | None:
+        """The fields of a block that opens no stream."""
+        fields = self._decoder.decode(block)
+        if self._decoder.changed:
+            self._decoder.changed = False
+            self._known.clear()
+        return fields
+
+
+def _size(fields: tuple[Field, ...]) -> int:
+    return sum(len(name) + len(value) for name, value in fields)

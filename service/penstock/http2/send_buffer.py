@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frames import END_HEADERS, END_STREAM, HEADER, LARGEST_WINDOW
-from penstock.http2.header_encoding import SIZE_UPDATE
+from penstock.http2.hpack import SIZE_UPDATE
 from penstock.http2.limits import Limits
 from penstock.http2.stream import Buffer, Stream
 

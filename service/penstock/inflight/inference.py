@@ -19,8 +19,7 @@ from penstock.core.errors import (
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.inflight.deadlines import Deadlines, Expiring, Ticket
-from penstock.inflight.latencies import FirstResponse
-from penstock.inflight.response_times import ResponseTimes, Transform
+from penstock.inflight.latencies import FirstResponse, ResponseTimes, Transform
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 
 

@@ -12,9 +12,8 @@ from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.infer_message import InferMessage
+from penstock.rpc.infer_message import DATATYPES, InferMessage
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters
-from penstock.rpc.request_template import DATATYPES
 from penstock.rpc.shared_memory import REGION, shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.shared_memory.tensors import put, tensor_in

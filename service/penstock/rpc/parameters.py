@@ -7,7 +7,9 @@ from typing import Any
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import ParameterValue, text_correlation_id
+from penstock.header_forward import HeaderForward
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.context import RpcContext
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 FINAL = "triton_final_response"
@@ -138,3 +140,14 @@ _OWN: dict[str, Callable[[str, pb.InferParameter], tuple[str, Any]]] = {
     "priority": _priority,
     "timeout": _timeout,
 }
+
+
+_NONE: Mapping[str, str] = {}
+
+
+def forwarded(forward: HeaderForward | None, context: RpcContext) -> Mapping[str, str]:
+    """The text metadata that `forward` chooses; raises for reserved names."""
+    if forward is None:
+        return _NONE
+    fields = context.metadata_fields
+    return forward.chosen((name, value) for name, value in fields if isinstance(value, str))

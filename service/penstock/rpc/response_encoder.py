@@ -1,4 +1,4 @@
-"""Responses as serialized messages in parts: tensors are not copied, heads are made once."""
+"""Encodes responses as protobuf messages in parts: tensors are not copied, heads are cached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from penstock.core.tensor import Buffer, Tensor, octets
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply
-from penstock.rpc.protobuf_wire import field, varint
 
 _ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
 _CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
@@ -61,3 +60,23 @@ def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[s
     if not wanted or all(name in wanted for name in outputs):
         return outputs
     return {name: tensor for name, tensor in outputs.items() if name in wanted}
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes lengths."""
+    if value < 128:
+        return _SMALL[value]
+    digits = bytearray()
+    while value > 127:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    digits.append(value)
+    return bytes(digits)
+
+
+def field(tag: int, value: bytes) -> bytes:
+    """A length-delimited field, by the byte of its number and type."""
+    return b"%c%b%b" % (tag, varint(len(value)), value)
+
+
+_SMALL = [bytes((value,)) for value in range(128)]

@@ -21,10 +21,9 @@ from penstock.rpc.context import (
     method_name,
     waiting_for,
 )
-from penstock.rpc.forward import forwarded
 from penstock.rpc.infer_message import InferMessage, InferReader
 from penstock.rpc.infer_stream import Conversation
-from penstock.rpc.parameters import load_parameters, unload_dependents
+from penstock.rpc.parameters import forwarded, load_parameters, unload_dependents
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods

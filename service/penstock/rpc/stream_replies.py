@@ -9,8 +9,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
-from penstock.rpc.protobuf_wire import field
-from penstock.rpc.response_encoder import add_contents
+from penstock.rpc.response_encoder import add_contents, field
 from penstock.rpc.status import clean
 
 _RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
+from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, InferenceError
 from penstock.header_forward import HeaderForward
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
-from penstock.rpc.fair_queue import FairQueue
-from penstock.rpc.forward import forwarded
 from penstock.rpc.infer_message import InferMessage
-from penstock.rpc.parameters import wants_empty_final
+from penstock.rpc.parameters import forwarded, wants_empty_final
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_replies import refusal
 from penstock.server.server import InferenceServer
@@ -208,3 +207,32 @@ class OpenAnswers:
 def _wake(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
+
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items by key: the keys take turns, the items of one key follow in their order."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[T]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def push(self, key: str, item: T) -> None:
+        """Add an item behind the others of its key."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = deque()
+        queue.append(item)
+
+    def pop(self) -> T:
+        """The next item; its key is the last to have another turn."""
+        key = next(iter(self._queues))
+        queue = self._queues.pop(key)
+        item = queue.popleft()
+        if queue:
+            self._queues[key] = queue
+        return item

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from penstock.models.serving.version_state import State, VersionStatus
+from penstock.models.serving.catalog import State, VersionStatus
 
 _TWICE = "model appears in two or more repositories"
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from penstock.models.repository.fingerprint import Fingerprint, fingerprint
 from penstock.models.repository.repository import ModelRepository
+from penstock.models.repository.version_files import Fingerprint, fingerprint
 from penstock.server.server import InferenceServer
 
 logger = logging.getLogger(__name__)

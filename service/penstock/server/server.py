@@ -23,9 +23,9 @@ from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistics
+from penstock.models.serving.catalog import State
 from penstock.models.serving.loaded_model import Model
 from penstock.models.serving.served_model import FinishingModel, ServedModel
-from penstock.models.serving.version_state import State
 from penstock.server.answers import ModelIndexEntry, ServerMetadata, model_index
 from penstock.server.log_control import LogControl, LogValues, checked
 from penstock.server.shutdown_log import ExitLog

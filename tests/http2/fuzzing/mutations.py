@@ -12,7 +12,7 @@ from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
 from penstock.http2.grpc_messages import PREFIX
-from penstock.http2.header_encoding import encode
+from penstock.http2.hpack import encode
 
 POISON = (
     frames.frame(FrameType.SETTINGS, 0, 1),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.models.repository.fingerprint import fingerprint
+from penstock.models.repository.version_files import fingerprint
 
 
 @pytest.fixture

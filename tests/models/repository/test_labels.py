@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.config import ModelConfig, ModelOutput
 from penstock.core.errors import InternalError
-from penstock.models.repository.labels import read_labels
+from penstock.models.repository.version_files import read_labels
 
 CONFIG = ModelConfig(output=(ModelOutput(name="A", label_filename="a.txt"), ModelOutput(name="B")))
 

@@ -11,8 +11,8 @@ import pytest
 
 from fakes import write_model
 from penstock.core.config import InstanceGroup
-from penstock.models.repository.origin import Origin, origin_of
 from penstock.models.repository.repository import ModelFiles, ModelRepository
+from penstock.models.repository.version_files import Origin, origin_of
 
 pytestmark = pytest.mark.contract("M-06")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.rpc.fair_queue import FairQueue
+from penstock.rpc.stream_writer import FairQueue
 
 
 def drained(queue: FairQueue[tuple[str, int]]) -> list[tuple[str, int]]:

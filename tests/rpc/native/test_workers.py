@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.rpc.native.workers import Workers
+from penstock.rpc.native.server_state import Workers
 
 PATIENCE = 60.0
 

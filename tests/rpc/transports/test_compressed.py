@@ -19,8 +19,8 @@ from penstock.http2.compression import Work
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
+from penstock.rpc.native.server_state import Workers
 from penstock.rpc.native.transport import open_native
-from penstock.rpc.native.workers import Workers
 from penstock.settings import CompressionLevel, GrpcSettings
 
 LOCAL = GrpcSettings(address="127.0.0.1", port=0)

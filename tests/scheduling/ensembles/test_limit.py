@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.scheduling.ensembles.limit import StepLimit
+from penstock.scheduling.ensembles.calls import StepLimit
 
 pytestmark = pytest.mark.contract("E-11")
 

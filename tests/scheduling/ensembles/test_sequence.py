@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import InvalidRequestError
-from penstock.scheduling.ensembles.sequence import SequenceMark
+from penstock.scheduling.ensembles.plan import SequenceMark
 
 pytestmark = pytest.mark.contract("E-12", "S-21")
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import make_response, mark
-from penstock.scheduling.ensembles.turns import MOST_WAVES, Turns
+from penstock.scheduling.ensembles.calls import MOST_WAVES, Turns
 
 
 def test_a_response_waits_for_those_before_it() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.request import InferenceResponse
-from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, Step
-from penstock.scheduling.ensembles.sequence import SequenceMark
-from penstock.scheduling.ensembles.wave import Wave
+from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, SequenceMark, Step, Wave
 from scheduling.ensembles.fake_models import plan, step, tensor, values
 
 ONE, TWO = tensor(1), tensor(2)

@@ -9,8 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
-from penstock.scheduling.sequences.table import SequenceTable
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 
 
 def make_table(instances: int = 1, slots: int = 1) -> SequenceTable[str]:

@@ -1,18 +1,21 @@
-"""`InstanceFactory`: the instances of a model, on threads or in processes."""
+"""`InstanceFactory`: makes the instances of a model, on threads or in processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib.util
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext
-from penstock.core.config import InstanceGroup, ModelConfig
+from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
+from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
+from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
-from penstock.models.loading.contexts import instance_contexts
-from penstock.models.loading.process_spec import process_spec
 from penstock.models.serving.limited_instance import LimitedInstance, turn_of
 from penstock.models.serving.loaded_model import ModelInstance
 from penstock.models.serving.thread_instance import ThreadInstance
@@ -85,3 +88,113 @@ class InstanceFactory:
 def host_of(backend: type[Backend], config: ModelConfig) -> str:
     """Where the model wants its instances to live."""
     return config.parameter("penstock.host") or backend.host
+
+
+def instance_contexts(
+    config: ModelConfig,
+    version: int,
+    version_path: Path,
+    settings: Mapping[str, str],
+    placements: Mapping[str, Placement],
+) -> Iterator[tuple[InstanceGroup, InstanceContext]]:
+    """Every instance with its group; `placements` are those of host policies, by name."""
+    for group in config.instance_group:
+        for device in group.gpus or (0,):
+            policy = group.policy(device)
+            for number in range(group.count):
+                suffix = f"_gpu{device}" if group.kind is InstanceKind.KIND_GPU else ""
+                yield (
+                    group,
+                    InstanceContext(
+                        name=f"{group.name}_{number}{suffix}",
+                        config=config,
+                        version=version,
+                        version_path=version_path,
+                        run=_no_thread,
+                        kind=group.kind.value,
+                        device_id=device,
+                        settings=settings,
+                        passive=group.passive,
+                        host_policy=policy,
+                        placement=placements.get(policy, Placement()),
+                        profiles=group.profile,
+                        secondary_devices=tuple(
+                            (d.kind.value, d.device_id) for d in group.secondary_devices
+                        ),
+                    ),
+                )
+
+
+async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
+    raise AssertionError("the instance gives its context a thread before anybody runs on it")
+
+
+_AHEAD = 16
+"""Batches that a lone instance of a quick model may have at once."""
+
+
+def process_spec(
+    backend: type[Backend], config: ModelConfig, interpreter: str | None
+) -> ProcessSpec:
+    """How to start the model's processes."""
+    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
+    return ProcessSpec(
+        target=f"{backend.__module__}:{backend.__qualname__}",
+        serial=backend.serial,
+        packages=tuple(_package_directory(name) for name in names),
+        python=interpreter or sys.executable,
+        main=backend.process_main,
+        execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
+        ahead=_ahead(config),
+        window=_window(backend, config),
+        private_tmp=backend.private_tmp,
+    )
+
+
+def _ahead(config: ModelConfig) -> int:
+    """Batches a process may have at once: several only where nobody is the worse for it.
+
+    A batcher forms larger batches while it waits, another instance may be free first, and what
+    an instance holds is given back when its batch is done.
+    """
+    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
+    groups = config.instance_group
+    batches = config.dynamic_batching is not None or config.sequence_batching is not None
+    limited = any(group.rate_limiter is not None for group in groups)
+    return 1 if batches or limited or instances > 1 else _AHEAD
+
+
+def _window(backend: type[Backend], config: ModelConfig) -> Window:
+    """How far responses go ahead of their reader: `RESPONSES` or `RESPONSES,BYTES`."""
+    text = config.parameter("penstock.response_window")
+    if text is None:
+        return backend.window
+    try:
+        return Window(*map(int, text.split(",")))
+    except (ValueError, TypeError, ConfigError) as error:
+        raise ConfigError(
+            "parameter 'penstock.response_window' must be a number of responses above 0, with or"
+            f" without a number of bytes behind a comma, got '{text}'"
+        ) from error
+
+
+def _seconds(config: ModelConfig, name: str) -> float | None:
+    """A parameter in seconds, above zero."""
+    text = config.parameter(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
+    return seconds
+
+
+def _package_directory(package: str) -> Path:
+    """Where a package lies, for a process to import it from there."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -18,9 +18,8 @@ from penstock.models.loading.retirement import Retirement
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.repository.scratch import ScratchFolders
-from penstock.models.serving.catalog import ModelCatalog
+from penstock.models.serving.catalog import ModelCatalog, VersionStatus
 from penstock.models.serving.loaded_model import Model
-from penstock.models.serving.version_state import VersionStatus
 
 _ABORT_SECONDS = 5.0
 

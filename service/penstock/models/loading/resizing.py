@@ -10,7 +10,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.repository.origin import Origin
+from penstock.models.repository.version_files import Origin
 from penstock.models.serving.loaded_model import Model, ModelInstance
 from penstock.scheduling import SequenceScheduler
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Container, Coroutine, Iterable
 from typing import Any
 
+from penstock.models.serving.catalog import UNLOADED, State, Versions
 from penstock.models.serving.loaded_model import Model
-from penstock.models.serving.version_state import UNLOADED, State, Versions
 
 logger = logging.getLogger(__name__)
 

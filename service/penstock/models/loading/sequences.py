@@ -12,13 +12,12 @@ from penstock.scheduling.batching.compatibility import Signature, signature_for
 from penstock.scheduling.batching.forming import BatchPolicy
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.sequences import SequenceBatcher
+from penstock.scheduling.sequences.admission import Preparation
 from penstock.scheduling.sequences.batcher import SequencePolicy
 from penstock.scheduling.sequences.controls import Controls
 from penstock.scheduling.sequences.direct import DirectPolicy, DirectStrategy
 from penstock.scheduling.sequences.instance import MindfulInstance, RowedInstance, WatchedInstance
-from penstock.scheduling.sequences.oldest import OldestStrategy
-from penstock.scheduling.sequences.place import MakeStrategy, Place
-from penstock.scheduling.sequences.preparation import Preparation
+from penstock.scheduling.sequences.strategy import MakeStrategy, OldestStrategy, Place
 
 
 def sequence_batcher(

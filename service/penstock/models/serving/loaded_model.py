@@ -20,8 +20,8 @@ from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.repository.origin import Origin
 from penstock.models.repository.scratch import ScratchFolder
+from penstock.models.repository.version_files import Origin
 from penstock.models.serving.admission import Admission
 from penstock.models.serving.answers import Gauge, ModelStatistics, TensorMetadata
 from penstock.models.serving.call_cycles import Calls

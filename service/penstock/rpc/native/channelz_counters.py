@@ -9,8 +9,8 @@ from itertools import count
 from time import time_ns
 
 from penstock.rpc.native.connection import Shell
-from penstock.rpc.native.refusals import NotGrpc
 from penstock.rpc.native.route import Route
+from penstock.rpc.native.routes import NotGrpc
 from penstock.rpc.native.rpc_call import Call
 from penstock.rpc.native.server_state import Endpoint
 

@@ -1,8 +1,9 @@
-"""The asyncio side of one connection: one pass per read, one write per turn of the loop."""
+"""The asyncio protocol of one connection: one pass per read, one write per turn of the loop."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from math import inf
 from typing import TYPE_CHECKING, cast
 
@@ -10,13 +11,13 @@ from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.frames import HEADER_SIZE
 from penstock.http2.keepalive import Lifetime, Step
-from penstock.rpc.native.peer import peer_name
 from penstock.rpc.native.route import Route
 from penstock.rpc.native.server_state import Endpoint
 
 if TYPE_CHECKING:
     from penstock.rpc.native.calls import UnaryCall
     from penstock.rpc.native.rpc_call import Call
+
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a peer to read the last of what we send
@@ -206,3 +207,15 @@ class Shell(asyncio.BufferedProtocol):
                 connection.finish_draining()
         self._flush()
         self._set_timer()
+
+
+def peer_name(transport: asyncio.BaseTransport) -> str:
+    """`ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
+    found = transport.get_extra_info("socket")
+    address = transport.get_extra_info("peername")
+    if found is not None and found.family == socket.AF_UNIX:
+        return f"unix:{address or ''}"
+    if not address:
+        return ""
+    host, port = address[:2]
+    return f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
-from penstock.http2.grpc_requests import CallHead
+from penstock.http2.grpc_headers import CallHead
 from penstock.rpc.context import Method, RpcContext, StatusError
 from penstock.rpc.status import StatusCode
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.http2 import grpc_responses as responses
+from penstock.http2 import grpc_headers as responses
 from penstock.http2.errors import ErrorCode
+from penstock.http2.grpc_headers import write_metadata
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
-from penstock.http2.grpc_metadata import write_metadata
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.inflight.eager_start import begin

@@ -1,20 +1,22 @@
-"""What the connections of one server have in common."""
+"""What all connections of one server share: limits, routes, open connections, worker threads."""
 
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.http2.compression import Work
 from penstock.http2.keepalive import Ages, Strikes
 from penstock.http2.limits import Limits
-from penstock.rpc.native.workers import Workers
 from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.fd_reserve import DescriptorReserve
 
 if TYPE_CHECKING:
     from penstock.rpc.native.connection import Shell
     from penstock.rpc.native.routes import Routes
+
 
 _SCRATCH = 256 << 10
 _LAST_WORDS = 0.3
@@ -108,3 +110,33 @@ def _ages(keepalive: KeepaliveSettings) -> Ages:
         ping_without_calls=keepalive.permit_without_calls,
         **{name: value / 1000 for name, value in ages.items() if value is not None},
     )
+
+
+_THREADS = 4
+
+
+class Workers:
+    """The threads of one server, which zlib lets run beside the loop.
+
+    Work takes turns step by step. Who stops waiting for it stops it at the next step.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, "compression")
+        self._growing = asyncio.Semaphore(_THREADS)
+
+    async def run(self, work: Work) -> bytes:
+        """What comes of it."""
+        loop = asyncio.get_running_loop()
+        while not await loop.run_in_executor(self._threads, work.step):
+            pass
+        return await loop.run_in_executor(self._threads, work.result)
+
+    async def run_growing(self, work: Work) -> bytes:
+        """The same for what may need far more memory than it has now: few of these at a time."""
+        async with self._growing:
+            return await self.run(work)
+
+    def close(self) -> None:
+        """Start nothing more; whoever waited has left."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.ensembles.limit import StepLimit
+from penstock.scheduling.ensembles.calls import StepLimit
 from penstock.scheduling.ensembles.plan import EnsemblePlan
-from penstock.scheduling.ensembles.run import EnsembleRun
-from penstock.scheduling.ensembles.steps import Ensemble, StepModel
+from penstock.scheduling.ensembles.run import Ensemble, EnsembleRun, StepModel
 
 
 class EnsembleScheduler:

@@ -15,15 +15,11 @@ from penstock.core.errors import (
 )
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
-from penstock.scheduling.sequences.entrance import Entrance
+from penstock.scheduling.sequences.admission import Entrance, Losses, Preparation
 from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
-from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
-from penstock.scheduling.sequences.losses import Losses
-from penstock.scheduling.sequences.place import MakeStrategy, Place
-from penstock.scheduling.sequences.preparation import Preparation
 from penstock.scheduling.sequences.seats import Seat, Seats
-from penstock.scheduling.sequences.strategy import Step, Strategy
-from penstock.scheduling.sequences.table import SequenceTable
+from penstock.scheduling.sequences.strategy import MakeStrategy, Place, Step, Strategy
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 from penstock.scheduling.timing import TICK
 
 

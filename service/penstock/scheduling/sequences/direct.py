@@ -11,9 +11,8 @@ from penstock.core.errors import InferenceError
 from penstock.scheduling.batching.compatibility import Signature
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.sequences.instance import RowedInstance
-from penstock.scheduling.sequences.live_sequence import LiveSequence, Slot
 from penstock.scheduling.sequences.strategy import Source, Step
-from penstock.scheduling.sequences.table import SequenceTable
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 from penstock.scheduling.timing import TICK
 
 

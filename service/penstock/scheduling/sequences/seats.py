@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.scheduling import Instance
 from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
-from penstock.scheduling.sequences.live_sequence import Slot
 from penstock.scheduling.sequences.strategy import Step, Strategy
-from penstock.scheduling.sequences.table import SequenceTable
+from penstock.scheduling.sequences.table import SequenceTable, Slot
 
 Make = Callable[[MindfulInstance, Sequence[Slot]], tuple[WatchedInstance, Strategy]]
 

@@ -1,12 +1,17 @@
-"""What the two strategies have in common: how they reach the sequences of an instance."""
+"""Strategies of sequence batching: the interface of both, and the oldest strategy (S-15)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.sequences.live_sequence import LiveSequence
+from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
+from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.sequences.instance import Executed, MindfulInstance, WatchedInstance
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 
 
 class Step:
@@ -42,3 +47,37 @@ class Strategy(Protocol):
 
     async def drain(self) -> None:
         """Wait until the instance executes nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An instance, its slots, and how its strategy gets at their requests."""
+
+    instance: MindfulInstance
+    slots: Sequence[Slot]
+    table: SequenceTable[Step]
+    source: Source
+    executed: Executed
+
+
+MakeStrategy = Callable[[Place], tuple[WatchedInstance, Strategy]]
+
+
+class OldestStrategy:
+    """A dynamic batcher in front of one instance; a sequence has one request in it at most."""
+
+    def __init__(
+        self, settings: BatcherSettings, instance: WatchedInstance, source: Source
+    ) -> None:
+        self._source = source
+        self._batcher = DynamicBatcher(settings, [instance])
+
+    def offer(self, sequence: LiveSequence[Step]) -> None:
+        self._source.prepare(sequence)
+        self._batcher.schedule(self._source.issue(sequence))
+
+    def abandon(self, error: InferenceError) -> None:
+        self._batcher.abandon(error)
+
+    async def drain(self) -> None:
+        await self._batcher.drain()

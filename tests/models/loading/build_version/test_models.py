@@ -12,7 +12,7 @@ from penstock.caching.local import LocalCache
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
 from penstock.models.loading.build_version import ModelLoader
-from penstock.models.loading.contexts import instance_contexts
+from penstock.models.loading.instance_factory import instance_contexts
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.system.reaper import Reaper

@@ -11,7 +11,7 @@ from fakes import write_model
 from models.loading.lifecycle.house import ALL, House
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
-from penstock.models.serving.version_state import State, VersionStatus
+from penstock.models.serving.catalog import State, VersionStatus
 
 MOVES = {
     ("UNKNOWN", "LOADING"),

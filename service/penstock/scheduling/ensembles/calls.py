@@ -1,16 +1,15 @@
-"""`StepCall`: one request to the model of an ensemble's step, and the answers that come."""
+"""Calls of ensemble steps: one request each, the order of answers, and the concurrency limit."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.scheduling.ensembles.plan import Step
-from penstock.scheduling.ensembles.sequence import SequenceMark
-from penstock.scheduling.ensembles.turns import Turns
-from penstock.scheduling.ensembles.wave import Wave
+from penstock.scheduling.ensembles.plan import SequenceMark, Step, Wave
 
 
 class Strand:
@@ -98,3 +97,82 @@ class StepCall:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
+
+
+MOST_WAVES = 256
+"""Answers of one call that may be on their way through later steps; then the step has to wait."""
+
+
+class Turns:
+    """Responses by the number of their wave; those that come early are held."""
+
+    __slots__ = ("_given", "_held", "_next")
+
+    def __init__(self) -> None:
+        self._given = 0
+        self._next = 0
+        self._held: dict[int, InferenceResponse | None] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether enough waves are on their way."""
+        return self._given - self._next >= MOST_WAVES
+
+    def give(self) -> int:
+        """The number of another wave."""
+        self._given += 1
+        return self._given - 1
+
+    def put(self, number: int, response: InferenceResponse | None) -> list[InferenceResponse]:
+        """Take the response of a wave, or that there is none; those whose turn has come."""
+        self._held[number] = response
+        due: list[InferenceResponse] = []
+        while self._next in self._held:
+            ready = self._held.pop(self._next)
+            self._next += 1
+            if ready is not None:
+                due.append(ready)
+        return due
+
+
+class StepLimit:
+    """Calls beyond the limit wait in order of arrival."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: OrderedDict[Callable[[], None], None] = OrderedDict()
+        self._admitting = False
+
+    @property
+    def waiting(self) -> int:
+        """Calls that have no place yet."""
+        return len(self._waiting)
+
+    def enter(self, start: Callable[[], None]) -> bool:
+        """Take a place if one is free; otherwise `start` is called when it has got one."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return True
+        self._waiting[start] = None
+        return False
+
+    def forget(self, start: Callable[[], None]) -> None:
+        """Nobody wants this call any more."""
+        self._waiting.pop(start, None)
+
+    def leave(self) -> None:
+        """Give a place back, to the first who waits for one.
+
+        Who gets it may give it back at once, which is no reason to go deeper.
+        """
+        self._free += 1
+        if self._admitting:
+            return
+        self._admitting = True
+        try:
+            while self._free and self._waiting:
+                self._free -= 1
+                start, _ = self._waiting.popitem(last=False)
+                start()
+        finally:
+            self._admitting = False

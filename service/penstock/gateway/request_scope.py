@@ -1,0 +1,78 @@
+"""What surrounds an HTTP request: its deadline, forwarded headers, cancellation on disconnect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.header_forward import header_forward
+
+HEADER = "request-timeout"
+"""Seconds, with a fraction if need be. After them the request is cancelled, and answered 504."""
+
+
+def timed(inference: InferenceRequest, request: Request) -> InferenceRequest:
+    """`inference` with the deadline that the header of `request` sets; without one as it is."""
+    text = request.headers.get(HEADER)
+    if text is None:
+        return inference
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise InvalidRequestError(
+            f"header '{HEADER}' must be a number of seconds above 0, got '{text}'"
+        )
+    return replace(inference, deadline=asyncio.get_running_loop().time() + seconds)
+
+
+HEADER_NAMES = "penstock.header_names"
+"""Where the scope holds the names of headers as they were sent; in its `headers` they are lower."""
+
+
+class RequestHeaders:
+    """Passes on the headers whose names a pattern matches; none if it is empty."""
+
+    def __init__(self, pattern: str) -> None:
+        self._forward = header_forward(pattern)
+
+    def applied(self, inference: InferenceRequest, request: Request) -> InferenceRequest:
+        """`inference` with headers of `request` among its parameters; refuses reserved ones."""
+        if self._forward is None:
+            return inference
+        headers = request.scope["headers"]
+        names = request.scope.get(HEADER_NAMES) or [name for name, _ in headers]
+        pairs = zip(names, (value for _, value in headers), strict=True)
+        chosen = self._forward.chosen((n.decode("latin-1"), v.decode("latin-1")) for n, v in pairs)
+        return replace(inference, parameters={**inference.parameters, **chosen})
+
+
+@asynccontextmanager
+async def closing(stream: ResponseStream, receive: Receive) -> AsyncIterator[ResponseStream]:
+    """`stream`, closed when the client disconnects and in any case at the end."""
+    watcher = None
+    if not stream.ended:
+        watcher = asyncio.create_task(_close_when_gone(stream, receive))
+    try:
+        yield stream
+    finally:
+        stream.close()
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait([watcher])
+
+
+async def _close_when_gone(stream: ResponseStream, receive: Receive) -> None:
+    message = await receive()
+    while message["type"] != "http.disconnect":
+        message = await receive()
+    stream.close()

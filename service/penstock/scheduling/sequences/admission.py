@@ -1,0 +1,143 @@
+"""Admission of sequence requests: checks, lost sequences, control tensors and states."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from dataclasses import replace
+
+from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.request import InferenceRequest
+from penstock.inflight.inference import Inference
+from penstock.scheduling.sequences.controls import Controls
+from penstock.scheduling.sequences.implicit_state import States
+from penstock.scheduling.sequences.strategy import Step
+from penstock.scheduling.sequences.table import LiveSequence, SequenceTable
+
+logger = logging.getLogger(__name__)
+
+
+class Entrance:
+    """Refuses what is in no sequence, and begins those that start (S-02 to S-05).
+
+    An `iterative` model need not be told of sequences: each request gets one made up.
+    """
+
+    def __init__(
+        self, model: str, table: SequenceTable[Step], losses: Losses, *, iterative: bool
+    ) -> None:
+        self._model = model
+        self._table = table
+        self._losses = losses
+        self._iterative = iterative
+        self._latest_id = 0
+
+    def check(self, inference: Inference) -> None:
+        """Raise for a request of several rows or without an id."""
+        request = inference.request
+        if inference.rows > 1:
+            raise InvalidRequestError(
+                f"inference request to model '{self._model}' must specify batch-size 1 due to"
+                " requirements of sequence batcher"
+            )
+        if request.correlation_id:
+            return
+        if not self._iterative:
+            raise InvalidRequestError(
+                f"inference request to model '{self._model}' must specify a non-zero or non-empty"
+                " correlation ID"
+            )
+        inference.request = replace(
+            request, correlation_id=self._own_id(), sequence_start=True, sequence_end=False
+        )
+
+    def sequence(self, request: InferenceRequest, now: float) -> LiveSequence[Step]:
+        """The sequence that the request belongs to; raises if it was not started."""
+        id = request.correlation_id
+        sequence = self._table.find(id)
+        if sequence is None:
+            if not request.sequence_start:
+                raise self._losses.of(id) or self._not_started(id)
+            self._losses.forget(id)
+            return self._table.open(id, now)
+        if request.sequence_start:
+            logger.warning(
+                "sequence %s for model '%s' has a conflict. The previous sequence did not end"
+                " before this sequence start. Previous sequence will be terminated early.",
+                id,
+                self._model,
+            )
+        return sequence
+
+    def _own_id(self) -> int:
+        """An id that no live sequence has."""
+        self._latest_id += 1
+        while self._table.find(self._latest_id) is not None:
+            self._latest_id += 1
+        return self._latest_id
+
+    def _not_started(self, id: int | str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"inference request for sequence {id} to model '{self._model}' must specify"
+            " the START flag on the first request of the sequence"
+        )
+
+
+class Losses:
+    """Which sequences went, and with which instance."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._lost: dict[Hashable, tuple[float, str]] = {}
+
+    def add(self, id: Hashable, instance: str, now: float) -> UnavailableError:
+        """The sequence was lost; what to answer its requests."""
+        text = (
+            f"sequence {id} of model '{self._model}' was lost when instance '{instance}' went"
+            " down; it has to be started again"
+        )
+        self._lost.pop(id, None)  # in order of time
+        self._lost[id] = now, text
+        return UnavailableError(text)
+
+    def of(self, id: Hashable) -> UnavailableError | None:
+        """Why a sequence is not known any more, if it was lost."""
+        found = self._lost.get(id)
+        return None if found is None else UnavailableError(found[1])
+
+    def forget(self, id: Hashable) -> None:
+        """The sequence was started again."""
+        self._lost.pop(id, None)
+
+    def expire(self, before: float) -> None:
+        """Forget what was lost before that time."""
+        while self._lost and (oldest := next(iter(self._lost.items())))[1][0] <= before:
+            del self._lost[oldest[0]]
+
+
+class Preparation:
+    """Adds what the server knows of a sequence, and takes back what it keeps for it."""
+
+    def __init__(self, controls: Controls, states: States) -> None:
+        self._controls = controls
+        self._states = states
+
+    @property
+    def keeps_state(self) -> bool:
+        return bool(self._states)
+
+    def admit(self, inference: Inference, sequence: LiveSequence[Step]) -> None:
+        """Ask for the states, and keep those that come with responses."""
+        if self._states:
+            request, stream = inference.request, inference.stream
+            keep = sequence.state.__setitem__
+            stream.transform = self._states.taking(request, keep, stream.transform)
+            inference.request = self._states.asking(request)
+
+    def prepare(self, inference: Inference, sequence: LiveSequence[Step]) -> None:
+        """Add the tensors of this moment, which is when the request can be taken."""
+        request = inference.request
+        if self._states and (request.sequence_start or not sequence.state):
+            sequence.state.update(self._states.initial())
+        inputs = {**request.inputs, **self._controls.of(request), **sequence.state}
+        inference.request = replace(request, inputs=inputs)
