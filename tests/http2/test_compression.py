@@ -111,7 +111,7 @@ def test_step_that_nobody_waits_for_any_more_ends_as_any_other() -> None:
 _FOUR_AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 import gzip
-from penstock.core.allocator import tune_allocator
+from penstock.system.allocator import tune_allocator
 from penstock.http2.compression import GZIP, InflateError, Inflation
 
 def resident():

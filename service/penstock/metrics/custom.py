@@ -16,7 +16,7 @@ Model processes say what they want in a small vocabulary, which `CustomMetrics.a
 | `value`     | metric                             | the number                             |
 | `delete`    | family                             | nothing; all metrics made of it go too |
 
-`penstock.core.exposition.render` prints what `CustomMetrics.snapshot` shows.
+`penstock.metrics.exposition.render` prints what `CustomMetrics.snapshot` shows.
 
 Handles are numbers that are never used again. After a look at `refusal`, `increment`, `set`,
 `observe` and `delete` cannot fail: nobody needs to wait for their answer.
