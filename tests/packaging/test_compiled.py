@@ -164,11 +164,11 @@ def _told_by_a_model_process(package: Path) -> list[str]:
         "import runpy, sys; from pathlib import Path;"
         "path = sys.argv[1];"
         "offer = runpy.run_path(path)['offer'];"
-        "offer(Path(path).parents[1]);"
+        "offer(Path(path).parents[2]);"
         "import penstock.core.flow_control as one, penstock.hosting.link.link as two;"
         "print(Path(one.__file__).name, Path(two.__file__).name)"
     )
-    bootstrap = package / "hosting" / "bootstrap.py"
+    bootstrap = package / "hosting" / "worker" / "bootstrap.py"
     done = subprocess.run(
         [sys.executable, "-c", code, str(bootstrap)], capture_output=True, text=True, check=True
     )
