@@ -150,12 +150,12 @@ def test_another_python_takes_the_sources(tmp_path: Path, listed: list[Path]) ->
     for file in listed:
         if file.parts[0] == package.name:
             (tmp_path / file).with_suffix(".cpython-399-x86_64-linux-gnu.so").touch()
-    assert _told_by_a_model_process(package) == ["window.py", "link.py"]
+    assert _told_by_a_model_process(package) == ["flow_control.py", "link.py"]
 
 
 def test_a_model_process_takes_what_is_compiled_for_its_python() -> None:
     suffix = EXTENSION_SUFFIXES[0] if COMPILED else ".py"
-    assert _told_by_a_model_process(PACKAGE) == [f"window{suffix}", f"link{suffix}"]
+    assert _told_by_a_model_process(PACKAGE) == [f"flow_control{suffix}", f"link{suffix}"]
 
 
 def _told_by_a_model_process(package: Path) -> list[str]:
