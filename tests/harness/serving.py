@@ -49,7 +49,7 @@ class Served:
 
 @contextmanager
 def serving(
-    repository: Path, log: Path, *arguments: str, timeout: float = 120.0
+    repository: Path | None, log: Path, *arguments: str, timeout: float = 120.0
 ) -> Iterator[Served]:
     """`penstock serve`, ready; ended with SIGTERM if the test has not done so."""
     process = start(repository, log, *arguments)
@@ -65,9 +65,11 @@ def serving(
                 process.wait()
 
 
-def start(repository: Path, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start(repository: Path | None, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """`penstock serve`, just started; its output goes to `log`."""
-    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={repository}"]
+    command = [sys.executable, "-m", "penstock", "serve"]
+    if repository is not None:
+        command.append(f"--model-repository={repository}")
     command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0", *arguments]
     with log.open("wb") as output:
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)

@@ -13,11 +13,15 @@ _FILE = "model.py"
 
 @dataclass(frozen=True, slots=True)
 class ModelCode:
-    """The file, a name for the package whose module it becomes, and whether models share it."""
+    """The file, a name for the package whose module it becomes, and whether models share it.
+
+    `class_name` is the model's class, where the configuration names one.
+    """
 
     path: Path
     name: str
     shared: bool = False
+    class_name: str = ""
 
     @property
     def package(self) -> str:
@@ -36,9 +40,10 @@ class ModelCode:
 
 
 def code_of_version(version_path: Path, filename: str) -> ModelCode:
-    """The code of a model that brings it."""
-    path = version_path / (filename or _FILE)
-    return ModelCode(path, path.parent.name)
+    """The code of a model that brings it; `filename` may name its class too: `model.py:Double`."""
+    file, _, class_name = filename.partition(":")
+    path = version_path / (file or _FILE)
+    return ModelCode(path, path.parent.name, class_name=class_name)
 
 
 def shared_code(name: str, runtime: str, settings: Mapping[str, str]) -> ModelCode | None:

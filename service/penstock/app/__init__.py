@@ -8,13 +8,15 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, nullcontext, suppress
+from dataclasses import replace
 from typing import NoReturn
 
 import uvloop
 
 from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
 from penstock.app.endpoints import open_frontends
+from penstock.app.model_files import with_model_files
 from penstock.app.preflight import StartError, check_ports, check_repository, open_log
 from penstock.app.report import show_backends, show_models
 from penstock.core.exit_deadline import Countdown
@@ -33,13 +35,16 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
-        check_repository(settings.repository)
-        check_ports(settings)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            try:
-                runner.run(serve(settings))
-            except ExitTimeoutError as late:
-                _end_process(late.__context__)
+        with ExitStack() as folders:
+            repository = folders.enter_context(with_model_files(settings.repository))
+            check_repository(repository)
+            check_ports(settings)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                try:
+                    runner.run(serve(replace(settings, repository=repository)))
+                except ExitTimeoutError as late:
+                    folders.close()
+                    _end_process(late.__context__)
     except StartError as error:
         return _refused(error)
     return 0

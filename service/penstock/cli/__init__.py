@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The `penstock` command; returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     commands: dict[str, Callable[[Sequence[str]], int]] = {
-        "serve": lambda rest: _serve("penstock serve", rest),
+        "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
     }
     command, *rest = words or ["--help"]
@@ -44,8 +44,9 @@ def tritonserver(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(program: str, arguments: Sequence[str]) -> int:
     words = ["--help"] if list(arguments) == ["-h"] else arguments
+    takes_files = program == usage.SERVE
     try:
-        settings = read(words, os.environ, _complain)
+        settings = read(words, os.environ, _complain, takes_files)
         refuse_missing(settings)
     except HelpRequested:
         print(usage.serve_usage(program), end="")

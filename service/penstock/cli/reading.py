@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
+from penstock.cli.model_file import ModelFileError, model_file
 from penstock.cli.values import ValueRefused
-from penstock.settings import Settings
+from penstock.settings import ModelFile, Settings
 from penstock.settings.rules import SettingsError
 
 Part = TypeVar("Part")
@@ -45,13 +46,18 @@ _DEPRECATED_TRACE = {
 }
 
 
-def read(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Settings:
-    """The settings that `arguments` ask for.
+def read(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    warn: Warn,
+    takes_files: bool = False,
+) -> Settings:
+    """The settings that `arguments` ask for; those that are no options may be models' files.
 
     Raises `HelpRequested`; `OptionError` for a word that is no option; `UsageError` for a value
     that does not fit; `SettingsError` where values contradict each other.
     """
-    reading = _Reading(warn)
+    reading = _Reading(warn, takes_files)
     for option in _from_environment(environment):
         reading.take(option)
     for option in options(arguments, _TAKES_VALUE):
@@ -86,8 +92,9 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:
 class _Reading:
     """The fields that options have set so far, by path."""
 
-    def __init__(self, warn: Warn) -> None:
+    def __init__(self, warn: Warn, takes_files: bool) -> None:
         self.fields: dict[str, Any] = {}
+        self._takes_files = takes_files
         self._warn = warn
         self._given: set[str] = set()
         self._old_trace: dict[str, Any] = {}
@@ -95,7 +102,8 @@ class _Reading:
 
     def take(self, option: Option) -> None:
         if not option.name:
-            raise UsageError(f"Unexpected argument: {option.value}")
+            self._take_argument(option.value)
+            return
         if option.name == "help":
             raise HelpRequested
         flag = FLAGS[option.name]
@@ -107,6 +115,18 @@ class _Reading:
         except ValueRefused as refused:
             name = refused.option or flag.name
             raise UsageError(f'Bad option: "--{name}".\n{refused}') from None
+
+    def _take_argument(self, argument: str) -> None:
+        if not self._takes_files:
+            raise UsageError(f"Unexpected argument: {argument}")
+        try:
+            file = model_file(argument)
+        except ModelFileError as error:
+            raise UsageError(str(error)) from None
+        files: tuple[ModelFile, ...] = self.fields.get("repository.files", ())
+        if file.name in (other.name for other in files):
+            raise UsageError(f"two models are called '{file.name}': name one, as NAME={argument}")
+        self.fields["repository.files"] = (*files, file)
 
     def complete(self, environment: Mapping[str, str]) -> None:
         """What follows from several options, or from none."""

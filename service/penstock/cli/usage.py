@@ -5,20 +5,29 @@ import textwrap
 from penstock.cli.flags import GROUPS
 from penstock.cli.flags.flag import Flag
 
+SERVE = "penstock serve"
+
 COMMANDS = """\
 Usage: penstock COMMAND [options]
 
 Commands:
-  serve      Serve the models of a repository; takes the options of `tritonserver`.
+  serve      Serve the models of a repository, or one class of a Python file, as in
+             `serve model.py:Double`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
 
   --version  Print the version.
   --help     Print this; after a command, its options.
 """
 
+_FILES = """ [[NAME=]FILE.py[:CLASS] ...]
+  [NAME=]FILE.py[:CLASS]
+        Serve one class of a Python file, beside the repository's models if one is given. CLASS may
+        be left out where the file has one model; NAME is the class in snake case otherwise."""
+
 
 def serve_usage(program: str) -> str:
-    lines = [f"Usage: {program} [options]", "  --help", "        Print this."]
+    lines = [f"Usage: {program} [options]{_FILES if program == SERVE else ''}"]
+    lines += ["  --help", "        Print this."]
     for group in GROUPS:
         lines += ["", f"{group.title}:"]
         for flag in group.flags:

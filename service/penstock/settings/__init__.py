@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from penstock.metrics.measurement import Measurement
@@ -51,11 +52,21 @@ class Restriction:
     value: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model that is one class of a Python file."""
+
+    name: str
+    path: Path
+    class_name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositorySettings:
     """Where models are, and when they are loaded."""
 
     paths: tuple[str, ...] = ()
+    files: tuple[ModelFile, ...] = ()
     control_mode: ModelControlMode = ModelControlMode.NONE
     poll_seconds: int = 15
     startup_models: tuple[str, ...] = ()

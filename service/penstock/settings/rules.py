@@ -76,7 +76,7 @@ def _check_safe_ports(settings: Settings) -> None:
 def _check_creation(settings: Settings) -> None:
     problem = ""
     startup_models = settings.repository.startup_models
-    if not settings.repository.paths:
+    if not settings.repository.paths and not settings.repository.files:
         problem = "--model-repository must be specified"
     elif "*" in startup_models and len(startup_models) > 1:
         problem = "Wildcard model name '*' must be the ONLY startup model if specified at all."

@@ -24,6 +24,11 @@ def test_code_may_lie_in_a_folder_of_the_version(tmp_path: Path) -> None:
     assert code.package == "src"
 
 
+def test_a_class_may_be_named_with_the_file(tmp_path: Path) -> None:
+    code = code_of_version(tmp_path / "3", "model.py:Double")
+    assert (code.path, code.class_name) == (tmp_path / "3" / "model.py", "Double")
+
+
 @pytest.mark.contract("PY-43")
 def test_models_of_a_backend_share_its_code(tmp_path: Path) -> None:
     settings = {"backend-directory": str(tmp_path)}

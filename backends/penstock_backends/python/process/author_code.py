@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from penstock.core.errors import InternalError
+from penstock.core.errors import InternalError, ModelLoadError
+from penstock.model import Model
 from penstock_backends.python.model_code import ModelCode
 from penstock_backends.python.process.asyncio_config import find_model
 
@@ -19,13 +20,26 @@ _CLASS = "TritonPythonModel"
 def load_class(code: ModelCode) -> type[Any]:
     """The model's class, of either form; what lies beside it becomes importable."""
     module = _import(code)
+    if code.class_name:
+        return _named_class(module, code)
     found = getattr(module, _CLASS, None) or find_model(module)
     if found is None:
         raise InternalError(
             f"AttributeError: module '{module.__name__}' has no attribute '{_CLASS}'"
         )
     if not isinstance(found, type):
-        raise InternalError(f"'{_CLASS}' in '{code.path}' is no class")
+        raise InternalError(f"'{_CLASS}' in '{code.path}' is not a class")
+    return found
+
+
+def _named_class(module: ModuleType, code: ModelCode) -> type[Any]:
+    """The class that the configuration names."""
+    found = getattr(module, code.class_name, None)
+    if not isinstance(found, type) or not (issubclass(found, Model) or hasattr(found, "execute")):
+        raise ModelLoadError(
+            f"'{code.class_name}' in '{code.path}' is not a model: it is neither made from "
+            "penstock.model.Model nor a class with 'execute'"
+        )
     return found
 
 

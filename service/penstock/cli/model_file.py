@@ -1,0 +1,108 @@
+"""Models given as arguments: `[NAME=]FILE.py[:CLASS]`, one class served without a repository."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.settings import ModelFile
+
+TRITON_CLASS = "TritonPythonModel"
+_ARGUMENT = re.compile(r"(?:(?P<name>[\w.-]+)=)?(?P<file>.+?\.py)(?::(?P<cls>\w+))?")
+_WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class ModelFileError(Exception):
+    """An argument that is not a model; the text says what to write instead."""
+
+
+def model_file(argument: str) -> ModelFile:
+    """The model that an argument names; its file is read, and not run.
+
+    Without a class the file must hold exactly one. Without a name the model is called as the
+    class, in snake case (`BertRanker` is `bert_ranker`), or a `TritonPythonModel` as its file.
+    """
+    found = _ARGUMENT.fullmatch(argument)
+    if found is None:
+        raise ModelFileError(
+            f"Unexpected argument: {argument}\nA directory of models is given as "
+            "--model-repository=DIR, one model as FILE.py or FILE.py:CLASS."
+        )
+    path = Path(found["file"]).absolute()
+    tree = _parsed(path)
+    cls = found["cls"] or _only_model(path, tree)
+    if cls not in set(_names(tree)):
+        raise ModelFileError(
+            f"'{path}' has no class '{cls}'; its models: {', '.join(_models(tree)) or 'none'}"
+        )
+    return ModelFile(found["name"] or _model_name(path, cls), path, cls)
+
+
+def _parsed(path: Path) -> ast.Module:
+    if not path.is_file():
+        raise ModelFileError(f"there is no file '{path}'")
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ModelFileError(f"cannot read '{path}' as Python: {error}") from error
+
+
+def _only_model(path: Path, tree: ast.Module) -> str:
+    models = _models(tree)
+    if len(models) == 1:
+        return models[0]
+    if models:
+        choices = ", ".join(f"{path.name}:{name}" for name in models)
+        raise ModelFileError(f"'{path}' has more than one model: say which, as one of {choices}")
+    raise ModelFileError(
+        f"'{path}' has no model: a class made from penstock.model.Model. One made from another "
+        f"base is named with the file, as {path.name}:CLASS"
+    )
+
+
+def _models(tree: ast.Module) -> list[str]:
+    """Classes that are seen to be models, less those that others here are made from."""
+    bases = {
+        statement.name: {ast.unparse(base).rpartition(".")[2] for base in statement.bases}
+        for statement in tree.body
+        if isinstance(statement, ast.ClassDef)
+    }
+    models = {TRITON_CLASS} & bases.keys()
+    roots = _aliases(tree)
+    for name, of in bases.items():  # in the order of the file, as bases come first
+        if of & (roots | models):
+            models.add(name)
+    return [name for name in bases if name in models and not _is_base(name, bases)]
+
+
+def _is_base(name: str, bases: dict[str, set[str]]) -> bool:
+    return any(name in of for of in bases.values())
+
+
+def _aliases(tree: ast.Module) -> set[str]:
+    """What the file calls `penstock.model.Model`."""
+    imports = (s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module)
+    names = (a for s in imports if s.module == "penstock.model" for a in s.names)
+    return {"Model", *(alias.asname or "" for alias in names if alias.name == "Model")} - {""}
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """What the file defines, imports or assigns on its outermost level or below an `if`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _model_name(path: Path, cls: str) -> str:
+    if cls != TRITON_CLASS:
+        return _WORD_START.sub("_", cls).lower()
+    if path.stem != "model":
+        return path.stem
+    folder = path.parent
+    return folder.parent.name if folder.name.isdecimal() else folder.name

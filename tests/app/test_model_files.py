@@ -1,0 +1,114 @@
+"""One class of a Python file, served without a repository."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from tritonclient.grpc import InferenceServerClient, InferInput
+
+from harness.serving import Served, serving, start, wait_until
+
+MODEL = """
+from factors import FACTOR
+from penstock.model import Context, DataType, Input, Model, ModelConfig, Output, Request, Response
+
+class Scale(Model):
+    config = ModelConfig(
+        input=(Input("IN", DataType.FP32, dims=(-1,)),),
+        output=(Output("OUT", DataType.FP32, dims=(-1,)),),
+    )
+
+    async def load(self, context: Context) -> None:
+        self.offset = float((context.path / "offset.txt").read_text())
+
+    async def infer(self, request: Request) -> Response:
+        return Response({"OUT": request["IN"] * FACTOR + self.offset})
+"""
+TRITON = "class TritonPythonModel:\n    def execute(self, requests): return []\n"
+
+
+@pytest.fixture
+def author(tmp_path: Path) -> Path:
+    """The folder of an author, with a module and a file beside the model, and much else."""
+    folder = tmp_path / "author"
+    (folder / ".venv" / "lib").mkdir(parents=True)
+    (folder / "model.py").write_text(MODEL)
+    (folder / "factors.py").write_text("FACTOR = 2")
+    (folder / "offset.txt").write_text("0.5")
+    return folder
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the server keeps temporary folders."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@pytest.fixture
+def served(author: Path, temporary: Path, tmp_path: Path) -> Iterator[Served]:
+    file = f"{author}/model.py:Scale"
+    flags = ("--model-control-mode=explicit",)
+    with serving(None, tmp_path / "log", file, f"other={file}", *flags) as server:
+        yield server
+
+
+def _ask(server: Served, name: str, values: list[float]) -> list[float]:
+    tensor = InferInput("IN", [len(values)], "FP32")
+    tensor.set_data_from_numpy(np.array(values, np.float32))
+    with InferenceServerClient(server.grpc) as client:
+        answer: list[float] = client.infer(name, [tensor]).as_numpy("OUT").tolist()
+    return answer
+
+
+def test_file_is_a_model_with_what_lies_beside_it(served: Served) -> None:
+    assert _ask(served, "scale", [1.0, 2.0]) == [2.5, 4.5]
+    assert _ask(served, "other", [1.0]) == [2.5]
+
+
+def test_model_is_loaded_again_from_its_file(served: Served, author: Path) -> None:
+    (author / "offset.txt").write_text("10")
+    path = f"http://{served.http}/v2/repository/models/scale/load"
+    httpx.post(path, timeout=60).raise_for_status()
+    assert _ask(served, "scale", [1.0]) == [12.0]
+
+
+def test_nothing_is_left_behind(served: Served, temporary: Path) -> None:
+    assert [path.name[:15] for path in temporary.iterdir()] == ["penstock-serve-"]
+    assert served.stop() == 0
+    assert list(temporary.iterdir()) == []
+
+
+def test_file_stands_beside_a_repository(author: Path, tmp_path: Path) -> None:
+    version = tmp_path / "models" / "idle" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(TRITON)
+    with serving(tmp_path / "models", tmp_path / "log", f"{author}/model.py") as server:
+        index = httpx.post(f"http://{server.http}/v2/repository/index").json()
+    assert {(model["name"], model["state"]) for model in index} == {
+        ("idle", "READY"),
+        ("scale", "READY"),
+    }
+
+
+def test_changed_file_is_loaded_where_the_server_looks(author: Path, tmp_path: Path) -> None:
+    flags = ("--model-control-mode=poll", "--repository-poll-secs=1")
+    with serving(None, tmp_path / "log", f"{author}/model.py", *flags) as server:
+        (author / "offset.txt").write_text("100")
+        wait_until(lambda: _ask(server, "scale", [1.0]) == [102.0])
+
+
+def test_class_that_is_not_a_model_is_refused(author: Path, tmp_path: Path) -> None:
+    (author / "model.py").write_text("class Scale: ...")
+    process = start(None, tmp_path / "log", f"{author}/model.py:Scale")
+    assert process.wait(60) == 1
+    assert "'Scale' in " in (tmp_path / "log").read_text()
+    assert "is not a model: it is neither made from" in (tmp_path / "log").read_text()
