@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 
 
 class Clock:
@@ -27,25 +27,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_countdown_runs_from_the_first_look(clock: Clock) -> None:
-    countdown = Countdown(8.0)
+    deadline = ExitDeadline(8.0)
     clock.now += 5.0
-    assert countdown.left() == 8.0
+    assert deadline.left() == 8.0
     clock.now += 3.0
-    assert countdown.left() == 5.0
+    assert deadline.left() == 5.0
 
 
 def test_a_countdown_that_was_started_runs_and_ends_at_zero(clock: Clock) -> None:
-    countdown = Countdown(8.0)
-    countdown.start()
+    deadline = ExitDeadline(8.0)
+    deadline.start()
     clock.now += 5.0
-    assert countdown.left() == 3.0
+    assert deadline.left() == 3.0
     clock.now += 5.0
-    assert countdown.left() == 0.0
+    assert deadline.left() == 0.0
 
 
 def test_starting_again_gives_no_more_time(clock: Clock) -> None:
-    countdown = Countdown(8.0)
-    countdown.start()
+    deadline = ExitDeadline(8.0)
+    deadline.start()
     clock.now += 3.0
-    countdown.start()
-    assert countdown.left() == 5.0
+    deadline.start()
+    assert deadline.left() == 5.0

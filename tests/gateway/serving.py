@@ -12,7 +12,7 @@ import httpx
 
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import InferenceError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
@@ -44,7 +44,7 @@ async def serving(
             raise failures[0]
         yield server
     finally:
-        await server.stop(Countdown(5))
+        await server.stop(ExitDeadline(5))
         reaper.close()
 
 
@@ -54,7 +54,7 @@ async def connected(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server's HTTP endpoint that asks for no compression."""
     async with (
-        open_gateway(server, settings, Countdown(2)) as port,
+        open_gateway(server, settings, ExitDeadline(2)) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         del client.headers["accept-encoding"]

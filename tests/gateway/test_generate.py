@@ -15,7 +15,7 @@ import pytest
 from gateway.serving import AnsweringServer, FakeServer, SilentServer, connected
 from harness.standstill import standstill
 from penstock.core.errors import InternalError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
@@ -192,7 +192,7 @@ async def endless() -> AsyncIterator[tuple[_Endless, socket.socket]]:
     """A server that never ends, and the connection of a client that asked it and reads nothing."""
     server = _Endless()
     async with open_gateway(
-        server, HttpSettings(address="127.0.0.1", port=0), Countdown(1)
+        server, HttpSettings(address="127.0.0.1", port=0), ExitDeadline(1)
     ) as port:
         with socket.create_connection(("127.0.0.1", port)) as connection:
             body = b'{"IN": 1.0}'

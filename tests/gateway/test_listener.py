@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.serving import SilentServer
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.gateway.listener import listening
@@ -32,7 +32,7 @@ async def test_taken_port_is_told_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="already in use") as refused:
-            async with listening(_hello, "HTTP", "127.0.0.1", port, Countdown(1)):
+            async with listening(_hello, "HTTP", "127.0.0.1", port, ExitDeadline(1)):
                 pass
     text = f"failed to start HTTP service: Unavailable - Socket '127.0.0.1:{port}' already in use"
     assert str(refused.value) == text
@@ -41,14 +41,14 @@ async def test_taken_port_is_told_in_one_line() -> None:
 @pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
 async def test_address_that_is_not_ours_is_told_in_one_line(address: str) -> None:
     with pytest.raises(OSError, match=f"^failed to start HTTP service: .*'{address}:0': .+"):
-        async with listening(_hello, "HTTP", address, 0, Countdown(1)):
+        async with listening(_hello, "HTTP", address, 0, ExitDeadline(1)):
             pass
 
 
 @pytest.mark.contract("H-31")
 async def test_addresses_may_be_ipv6() -> None:
     async with (
-        listening(_hello, "HTTP", "ipv6:[::1]", 0, Countdown(1)) as port,
+        listening(_hello, "HTTP", "ipv6:[::1]", 0, ExitDeadline(1)) as port,
         httpx.AsyncClient() as client,
     ):
         assert (await client.get(f"http://[::1]:{port}/")).text == "hello"
@@ -57,8 +57,8 @@ async def test_addresses_may_be_ipv6() -> None:
 @pytest.mark.contract("H-31")
 async def test_port_can_be_shared() -> None:
     async with (
-        listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(1), reuse_port=True) as port,
-        listening(_hello, "HTTP", "127.0.0.1", port, Countdown(1), reuse_port=True) as other,
+        listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(1), reuse_port=True) as port,
+        listening(_hello, "HTTP", "127.0.0.1", port, ExitDeadline(1), reuse_port=True) as other,
     ):
         assert other == port
 
@@ -68,7 +68,7 @@ async def test_idle_connections_do_not_delay_the_end() -> None:
     async with (
         httpx.AsyncClient() as client,
         asyncio.timeout(60),
-        listening(_hello, "HTTP", "127.0.0.1", 0, Countdown(600)) as port,
+        listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(600)) as port,
     ):
         await client.get(f"http://127.0.0.1:{port}/")
 
@@ -76,7 +76,7 @@ async def test_idle_connections_do_not_delay_the_end() -> None:
 @pytest.mark.contract("H-32")
 async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with open_gateway(SilentServer(), _LOCAL, Countdown(30)) as port:
+    async with open_gateway(SilentServer(), _LOCAL, ExitDeadline(30)) as port:
         pass
     assert f"Started HTTPService at 127.0.0.1:{port}" in caplog.messages
 
@@ -99,7 +99,7 @@ async def _asking(
 
 async def test_running_stream_may_finish_while_new_clients_are_refused() -> None:
     server = SilentServer()
-    gateway = open_gateway(server, _LOCAL, Countdown(10))
+    gateway = open_gateway(server, _LOCAL, ExitDeadline(10))
     port = await gateway.__aenter__()
     async with _asking(port, server) as (reader, stream):
         closing = asyncio.create_task(gateway.__aexit__(None, None, None))
@@ -121,7 +121,7 @@ async def test_stream_that_does_not_finish_is_cancelled_after_the_grace(
 ) -> None:
     server = SilentServer()
     async with AsyncExitStack() as stack:
-        async with open_gateway(server, _LOCAL, Countdown(0.2)) as port:
+        async with open_gateway(server, _LOCAL, ExitDeadline(0.2)) as port:
             reader, stream = await stack.enter_async_context(_asking(port, server))
         assert stream.ended
         assert await reader.read() == b""

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.serving import LOCAL, FakeServer
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
@@ -44,7 +44,7 @@ async def ask(server: FakeServer) -> Any:
             with http.InferenceServerClient(f"127.0.0.1:{port}") as client:
                 return function(client)
 
-        async with open_gateway(server, LOCAL, Countdown(1)) as port:
+        async with open_gateway(server, LOCAL, ExitDeadline(1)) as port:
             return await asyncio.to_thread(work)
 
     return run

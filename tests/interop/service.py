@@ -14,7 +14,7 @@ import uvloop
 
 from interop import interop_pb2
 from penstock.core.errors import InvalidRequestError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.context import Method, Reply, RpcContext, Service, StatusError
 from penstock.rpc.server import transport
 from penstock.rpc.status import StatusCode
@@ -142,7 +142,7 @@ async def main(port: int, name: str = "native", certificate: str = "", key: str 
     """Serve until killed."""
     tls = TlsSettings(enabled=bool(certificate), certificate=certificate, key=key)
     settings = GrpcSettings(address="127.0.0.1", port=port, tls=tls)
-    async with transport(name)([service()], settings, Countdown(0)) as found:
+    async with transport(name)([service()], settings, ExitDeadline(0)) as found:
         print(f"serving on port {found}", flush=True)
         await asyncio.Event().wait()
 

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.models.loading.build_version import ModelLoader
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -90,7 +90,7 @@ async def open_models(
             raise failure
         yield server
     finally:
-        await server.stop(Countdown(5))
+        await server.stop(ExitDeadline(5))
         reaper.close()
 
 
@@ -99,7 +99,10 @@ async def connected(
     server: InferenceServer, settings: GrpcSettings, grace: float = 2.0
 ) -> AsyncIterator[Client]:
     """A client of a server's gRPC endpoint."""
-    async with open_grpc(server, settings, Countdown(grace)) as port, channel_to(port) as channel:
+    async with (
+        open_grpc(server, settings, ExitDeadline(grace)) as port,
+        channel_to(port) as channel,
+    ):
         yield Client(channel)
 
 

@@ -11,7 +11,7 @@ from subprocess import PIPE, STDOUT
 
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, TlsSettings
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 async def run(tls: TlsSettings, limits: Limits, *arguments: str) -> str:
     """What h2spec prints at the end, of a server with these settings."""
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls)
-    async with open_native([], settings, Countdown(0), limits) as port:
+    async with open_native([], settings, ExitDeadline(0), limits) as port:
         process = await asyncio.create_subprocess_exec(
             H2SPEC, "-p", str(port), "-o", "1", *arguments, stdout=PIPE, stderr=STDOUT
         )

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from interop.cases import CASES, unary
 from interop.service import pb, service
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import transport
 from penstock.settings import GrpcSettings
 from rpc.certificates import tls, write_certificates
@@ -45,7 +45,7 @@ _TIMEOUT = 60
 
 @pytest_asyncio.fixture
 async def port(local: GrpcSettings) -> AsyncIterator[int]:
-    async with transport(local.transport)([service()], local, Countdown(0)) as port:
+    async with transport(local.transport)([service()], local, ExitDeadline(0)) as port:
         yield port
 
 
@@ -148,7 +148,7 @@ async def test_client_of_the_core_is_content_over_tls(
     settings = replace(local, tls=tls(certificates))
     trust = grpc.ssl_channel_credentials((certificates / "root.pem").read_bytes())
     async with (
-        transport(local.transport)([service()], settings, Countdown(0)) as port,
+        transport(local.transport)([service()], settings, ExitDeadline(0)) as port,
         grpc.aio.secure_channel(f"localhost:{port}", trust) as channel,
     ):
         await asyncio.wait_for(CASES[case](channel), _TIMEOUT)
@@ -158,7 +158,7 @@ async def test_client_of_the_core_is_content_over_tls(
 async def test_compressed_request_is_known_as_one(local: GrpcSettings, compression: Any) -> None:
     """By our transport: the other is not told."""
     settings = replace(local, transport="native")
-    async with transport("native")([service()], settings, Countdown(0)) as port:
+    async with transport("native")([service()], settings, ExitDeadline(0)) as port:
         request = pb.SimpleRequest(payload=pb.Payload(body=bytes(10_000)), response_size=1)
         request.expect_compressed.value = True
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

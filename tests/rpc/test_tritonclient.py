@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import eventually
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
@@ -36,7 +36,7 @@ async def server(
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def found(local: GrpcSettings, server: InferenceServer) -> dict[str, Any]:
     """What the program has found."""
-    async with open_grpc(server, local, Countdown(2)) as port:
+    async with open_grpc(server, local, ExitDeadline(2)) as port:
         return await run_client(port)
 
 

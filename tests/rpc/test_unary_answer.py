@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError
 from penstock.core.region import HostSlice, RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Buffer, Tensor
+from penstock.core.tensor import Tensor
 from penstock.rpc.context import Reply
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.rpc.unary_answer import UnaryAnswer

@@ -11,7 +11,7 @@ import pytest
 
 from fakes import InstallBackend, Script, make_request, turns
 from penstock.core.errors import InvalidRequestError, UnavailableError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.models.loading.build_version import ModelLoader
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -64,7 +64,7 @@ class House:
     def exiting(self, seconds: float = 30.0) -> asyncio.Future[None]:
         """What waits for the sequences of a server that is told to stop."""
         self.server.refuse()
-        return asyncio.ensure_future(self.server.finish_sequences(Countdown(seconds)))
+        return asyncio.ensure_future(self.server.finish_sequences(ExitDeadline(seconds)))
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def house(tmp_path: Path, install_backend: InstallBackend) -> AsyncIterato
     await house.ask("m", 1, start=True)
     await house.ask("above", 2, start=True)
     yield house
-    await house.server.stop(Countdown(5))
+    await house.server.stop(ExitDeadline(5))
 
 
 async def test_sequences_that_were_begun_can_be_ended(house: House) -> None:
@@ -126,7 +126,7 @@ async def test_idle_sequences_hold_up_nothing_for_longer_than_they_may(
     await house.server.start(list(MODELS))
     await house.ask("m", 1, start=True)
     await asyncio.wait_for(house.exiting(), 20)
-    await house.server.stop(Countdown(5))
+    await house.server.stop(ExitDeadline(5))
 
 
 async def test_a_server_without_sequences_takes_no_work_at_once(
@@ -137,4 +137,4 @@ async def test_a_server_without_sequences_takes_no_work_at_once(
     await asyncio.wait_for(house.exiting(), 20)
     with pytest.raises(UnavailableError, match=EXITING):
         await house.ask("m", 1, start=True)
-    await house.server.stop(Countdown(5))
+    await house.server.stop(ExitDeadline(5))

@@ -9,7 +9,7 @@ import pytest
 
 from fakes import make_request, marks, turns, until
 from penstock.core.errors import InternalError, InvalidRequestError, UnavailableError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from server.house import House, later
 
 EXITING = "^Server exiting$"
@@ -30,7 +30,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
     await until(lambda: house.loader.loading)
     starting.cancel()
     await asyncio.wait([starting])
-    await house.server.stop(Countdown(1))
+    await house.server.stop(ExitDeadline(1))
     assert (house.loader.given_up, house.loader.instances) == (1, [])
 
 
@@ -55,7 +55,7 @@ async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
     house.loader.held = True
     server = await house.started("m")
     stream = server.infer(make_request("a"))
-    stopping = asyncio.ensure_future(server.stop(Countdown(5)))
+    stopping = asyncio.ensure_future(server.stop(ExitDeadline(5)))
     await turns()
     assert not stopping.done()
     house.loader.instances[0].release()
@@ -71,7 +71,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
     server = await house.started("m")
     server.infer(make_request("a"))
     await turns()
-    assert not await asyncio.wait_for(server.stop(Countdown(0.01)), 20)
+    assert not await asyncio.wait_for(server.stop(ExitDeadline(0.01)), 20)
     (instance,) = house.loader.instances
     assert instance.stopped == 1
     assert caplog.messages[-1] == "Exit timeout expired. Exiting immediately."
@@ -80,7 +80,7 @@ async def test_stopping_does_not_wait_longer_than_it_may(
 
 
 async def test_a_server_without_models_stops_at_once(house: House) -> None:
-    await asyncio.wait_for(house.server.stop(Countdown(60)), 20)
+    await asyncio.wait_for(house.server.stop(ExitDeadline(60)), 20)
 
 
 @pytest.mark.contract("W-07")
@@ -91,7 +91,7 @@ async def test_stopping_tells_every_second_what_it_waits_for(
     server = await house.started("m")
     server.infer(make_request("a"))
     with caplog.at_level(logging.INFO, "penstock"):
-        await server.stop(Countdown(1.1))
+        await server.stop(ExitDeadline(1.1))
     house.loader.instances[0].release()
     assert _told(caplog) == [
         "Waiting for in-flight requests to complete.",
@@ -107,7 +107,7 @@ async def test_stopping_tells_which_models_are_still_there(
 ) -> None:
     server = await house.started("m")
     with caplog.at_level(logging.INFO, "penstock"):
-        await server.stop(Countdown(30))
+        await server.stop(ExitDeadline(30))
     assert _told(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 30: Found 0 model versions that have in-flight inferences",

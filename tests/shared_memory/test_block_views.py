@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.shared_memory.block_views import Block, View, Views
 
 SIZE = 64

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.core.tensor import Buffer
 from penstock.shared_memory.cuda import (
     HANDLE_SIZE,
     CudaError,

@@ -19,7 +19,7 @@ from penstock.app.endpoints import open_frontends
 from penstock.app.model_files import with_model_files
 from penstock.app.preflight import StartError, check_ports, check_repository, open_log
 from penstock.app.report import show_backends, show_models
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
@@ -76,8 +76,8 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
         cache = await open_response_cache(settings.cache, stack)
-        countdown = Countdown(settings.exit_timeout_seconds)
-        core = open_server(settings, custom, countdown, cache)
+        deadline = ExitDeadline(settings.exit_timeout_seconds)
+        core = open_server(settings, custom, deadline, cache)
         server = await stack.enter_async_context(core)
         poller = await _poller(server, settings.repository)
         await _load(server, settings, stop)
@@ -85,12 +85,12 @@ async def serve(settings: Settings) -> None:
             return
         gc.collect()
         gc.freeze()  # what the start has made stays: no later collection has to look at it
-        frontends = open_frontends(server, settings, custom, countdown, cache)
+        frontends = open_frontends(server, settings, custom, deadline, cache)
         async with frontends, _following(poller, settings.repository):
             await stop.wait()
-            countdown.start()
+            deadline.start()
             server.refuse()
-            await server.finish_sequences(countdown)
+            await server.finish_sequences(deadline)
 
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:

@@ -10,7 +10,7 @@ from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.opening import open_cache
 from penstock.core.errors import ConfigError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.config.gpus import visible_gpus
@@ -43,7 +43,7 @@ class ExitTimeoutError(Exception):
 async def open_server(
     settings: Settings,
     custom: CustomMetrics,
-    countdown: Countdown,
+    deadline: ExitDeadline,
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
@@ -82,7 +82,7 @@ async def open_server(
     try:
         yield server
     finally:
-        in_time = await server.stop(countdown)
+        in_time = await server.stop(deadline)
         reaper.close()
         server.regions.close()
         if not in_time:

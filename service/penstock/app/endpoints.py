@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.server import open_gateway, open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import render
@@ -23,7 +23,7 @@ async def open_frontends(
     server: InferenceServer,
     settings: Settings,
     custom: CustomMetrics,
-    countdown: Countdown,
+    deadline: ExitDeadline,
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[dict[str, int]]:
     """Every endpoint that the settings ask for; yields their ports by name."""
@@ -31,10 +31,10 @@ async def open_frontends(
     async with AsyncExitStack() as stack:
         try:
             if settings.grpc.enabled:
-                grpc = open_grpc(server, settings.grpc, countdown)
+                grpc = open_grpc(server, settings.grpc, deadline)
                 ports["grpc"] = await stack.enter_async_context(grpc)
             if settings.http.enabled:
-                http = open_gateway(server, settings.http, countdown)
+                http = open_gateway(server, settings.http, deadline)
                 ports["http"] = await stack.enter_async_context(http)
             if settings.metrics.enabled:
                 page = _metrics_page(server, settings, custom, cache)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from penstock.core.tensor import Array, Buffer, DataType, Tensor
+from penstock.core.buffer import Buffer
+from penstock.core.tensor import Array, DataType, Tensor
 
 
 class DeviceTensor(Tensor):

@@ -1,14 +1,14 @@
-"""The seconds that a server has left once it was asked to stop."""
+"""`ExitDeadline`: the deadline by which a server that was asked to stop must have exited."""
 
 from __future__ import annotations
 
 import time
 
 
-class Countdown:
-    """Shared by everything that closes, one after the other (contract W-06).
+class ExitDeadline:
+    """A budget of `seconds`, shared by everything that closes one after the other (W-06).
 
-    It runs from `start`, or else from the first look at what is left.
+    It runs from `start`, or else from the first call of `left`.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -16,12 +16,12 @@ class Countdown:
         self._end: float | None = None
 
     def start(self) -> None:
-        """Run from now on; a countdown that runs goes on."""
+        """Run from now on; no effect if it runs already."""
         if self._end is None:
             self._end = time.monotonic() + self._seconds
 
     def left(self) -> float:
-        """Seconds until the end, 0 after it."""
+        """Seconds until the deadline, 0 after it."""
         self.start()
         assert self._end is not None
         return max(self._end - time.monotonic(), 0.0)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 
 
 @dataclass(frozen=True, slots=True)

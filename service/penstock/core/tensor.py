@@ -5,17 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
+from penstock.core.region import RegionSlice
 
-if TYPE_CHECKING:
-    from penstock.core.region import RegionSlice
-
-Buffer = bytes | bytearray | memoryview
 Array = NDArray[Any]
 
 _LENGTH = struct.Struct("<I")
@@ -194,13 +192,6 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.datatype.value}, {list(self.shape)})"
-
-
-def octets(buffer: Buffer) -> Buffer:
-    """The buffer with single bytes as its items, so that its length is their number."""
-    if isinstance(buffer, memoryview) and (buffer.format != "B" or buffer.ndim != 1):
-        return buffer.cast("B") if buffer.nbytes else b""
-    return buffer
 
 
 def encode_elements(elements: Iterable[bytes]) -> bytes:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from starlette.requests import Request
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
-from penstock.core.tensor import Buffer
 
 _LARGE = 1 << 16
 """Bytes from which on a thread compresses and decompresses."""

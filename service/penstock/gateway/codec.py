@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer, Tensor
+from penstock.core.tensor import Tensor
 from penstock.gateway.inputs import InputReader
 from penstock.gateway.json.fields import (
     ABSENT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from penstock.core.buffer import Buffer
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     InferenceError,
@@ -13,7 +14,6 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import only
-from penstock.core.tensor import Buffer
 from penstock.gateway.body import (
     can_decompress,
     chosen_encoding,

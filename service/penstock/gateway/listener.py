@@ -14,7 +14,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.request_scope import HEADER_NAMES
 from penstock.system.fd_reserve import DescriptorReserve
 
@@ -27,7 +27,7 @@ _ABORT_SECONDS = 1.0
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, name: str, address: str, port: int, grace: Countdown, reuse_port: bool = False
+    app: ASGIApp, name: str, address: str, port: int, grace: ExitDeadline, reuse_port: bool = False
 ) -> AsyncIterator[int]:
     """Serve `app`; yields the port. Raises `OSError`, fit to be printed, when it cannot listen.
 
@@ -74,7 +74,7 @@ class _Connections:
         """The protocol of a new connection."""
         return _Protocol(self._config, self._state, self._descriptors, self._lost.set)
 
-    async def close(self, grace: Countdown) -> None:
+    async def close(self, grace: ExitDeadline) -> None:
         """Close idle connections at once, others after their request, the rest after `grace`."""
         for connection in list(self._state.connections):
             connection.shutdown()

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import (
     DeadlineExceededError,
     InferenceError,
@@ -17,7 +18,6 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock.core.tensor import Buffer
 from penstock.gateway.json.text import dump
 
 JSON = "application/json"

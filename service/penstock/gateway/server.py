@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import gateway_app
 from penstock.gateway.listener import listening
 from penstock.gateway.metrics import metrics_app
@@ -21,7 +21,7 @@ _SCRAPE_SECONDS = 1.0
 
 @asynccontextmanager
 async def open_gateway(
-    server: InferenceServer, settings: HttpSettings, grace: Countdown
+    server: InferenceServer, settings: HttpSettings, grace: ExitDeadline
 ) -> AsyncIterator[int]:
     """Serve HTTP; yields the port. Raises `OSError` when the address cannot be had.
 
@@ -39,7 +39,7 @@ async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> As
     """Serve what `page` says at /metrics; yields the port. Raises `OSError` as `open_gateway`."""
     app = metrics_app(page)
     address, port = settings.address, settings.port
-    grace = Countdown(_SCRAPE_SECONDS)
+    grace = ExitDeadline(_SCRAPE_SECONDS)
     async with listening(app, "metrics", address, port, grace) as port:
         logger.info("Started Metrics Service at %s:%s", address, port)
         yield port

@@ -7,10 +7,11 @@ from itertools import zip_longest
 
 import numpy as np
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer, DataType, Tensor, encode_elements
+from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.infer_message import DATATYPES, InferMessage
 from penstock.rpc.parameters import CLASSIFICATION, FINAL, class_count, split_parameters

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.rpc.status import StatusCode
 
 Reply: TypeAlias = Message | bytes | list[Buffer]

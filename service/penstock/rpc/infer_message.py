@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from penstock.core.buffer import Buffer
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
-from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.shared_memory.message_memory import WORTH, MessageMemory
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from penstock.core.buffer import Buffer, octets
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer, Tensor, octets
+from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply

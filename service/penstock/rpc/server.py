@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import Directory
@@ -27,7 +27,7 @@ class Open(Protocol):
         self,
         services: Iterable[Service],
         settings: GrpcSettings,
-        grace: Countdown,
+        grace: ExitDeadline,
         *,
         directory: Directory | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_grpc(
-    server: InferenceServer, settings: GrpcSettings, grace: Countdown
+    server: InferenceServer, settings: GrpcSettings, grace: ExitDeadline
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from google.protobuf.message import Message
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
 from penstock.rpc.response_encoder import add_contents, field

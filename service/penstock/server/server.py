@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from penstock.core.change_notifier import Changes
+from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
 from penstock.core.errors import (
     InferenceError,
@@ -16,7 +16,7 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import ANY_VERSION, InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -113,7 +113,7 @@ class InferenceServer:
         return self._exiting
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ChangeNotifier:
         """Whatever may change an answer about readiness, as far as it is announced."""
         return self._lifecycle.changes
 
@@ -264,10 +264,10 @@ class InferenceServer:
             logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
         self.changes.notify()
 
-    async def finish_sequences(self, countdown: Countdown) -> None:
+    async def finish_sequences(self, deadline: ExitDeadline) -> None:
         """Let the sequences that are under way come to their ends while there is time (S-22)."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(countdown.left()):
+            async with asyncio.timeout(deadline.left()):
                 await self._lifecycle.finished()
         self._end_work()
 
@@ -278,17 +278,17 @@ class InferenceServer:
         self._stopping.set()
         self.changes.notify()
 
-    async def stop(self, countdown: Countdown) -> bool:
+    async def stop(self, deadline: ExitDeadline) -> bool:
         """Refuse new work, finish what is in flight while there is time, unload everything.
 
         Answers whether that was done in time; what was not may go on in threads.
         """
         self._end_work()
-        log = ExitLog(self._lifecycle, countdown)
+        log = ExitLog(self._lifecycle, deadline)
         telling = asyncio.ensure_future(log.run())
         await asyncio.sleep(0)  # so that the log begins with what was there to be done
         try:
-            async with asyncio.timeout(countdown.left()):
+            async with asyncio.timeout(deadline.left()):
                 await self._lifecycle.close()
             log.tell()
         except TimeoutError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.models.loading.lifecycle import ModelLifecycle
 
 logger = logging.getLogger(__name__)
@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 class ExitLog:
     """Tells what is waited for: first running inferences, then the models themselves."""
 
-    def __init__(self, lifecycle: ModelLifecycle, countdown: Countdown) -> None:
+    def __init__(self, lifecycle: ModelLifecycle, deadline: ExitDeadline) -> None:
         self._lifecycle = lifecycle
-        self._countdown = countdown
+        self._deadline = deadline
         self._unloading = False
 
     async def run(self) -> None:
@@ -28,7 +28,7 @@ class ExitLog:
 
     def tell(self) -> None:
         """Tell what is waited for now."""
-        seconds = round(self._countdown.left())
+        seconds = round(self._deadline.left())
         if not self._unloading:
             busy = self._lifecycle.busy()
             text = "Timeout %d: Found %d model versions that have in-flight inferences"

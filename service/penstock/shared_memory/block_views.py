@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 
 Block = int | tuple[int, int]
 """The offset of a block in the reader's own arena, or the number of a region and the offset in

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import Region, RegionSlice
-from penstock.core.tensor import Buffer
 from penstock.shared_memory.uses import Uses
 
 logger = logging.getLogger(__name__)

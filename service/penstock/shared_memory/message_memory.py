@@ -7,8 +7,8 @@ import os
 import weakref
 from functools import partial
 
+from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
-from penstock.core.tensor import Buffer
 from penstock.shared_memory.block_views import Views
 from penstock.shared_memory.blocks import Blocks
 

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response

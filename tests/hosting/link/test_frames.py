@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import FrameReader, encode, joined
 
 Sent = tuple[int, Any, list[bytes]]

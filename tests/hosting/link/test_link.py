@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hosting.puppets import PATIENCE, eventually
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import encode
 from penstock.hosting.link.link import Link
 

@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from penstock.core.tensor import Buffer, DataType, Tensor
+from penstock.core.buffer import Buffer
+from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, Arena, ArenaView, create
 from penstock.hosting.link.tensor_codec import INLINE, INSIDE, Exchange
 

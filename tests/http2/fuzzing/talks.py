@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from http2.fuzzing.services import NAME, Methods
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.frames import HEADER, HEADER_SIZE, PREFACE
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.native.transport import open_native
@@ -22,7 +22,7 @@ async def record() -> list[list[bytes]]:
     heard: list[bytearray] = []
     settings = GrpcSettings(address="127.0.0.1", port=0)
     async with (
-        open_native([Methods().service()], settings, Countdown(0)) as port,
+        open_native([Methods().service()], settings, ExitDeadline(0)) as port,
         _relay(port, heard) as relay,
     ):
         for compression in (None, grpc.Compression.Gzip, grpc.Compression.Deflate):

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.protocol import channelz_pb2 as pb
@@ -88,7 +88,7 @@ class Server:
 async def served(settings: GrpcSettings) -> AsyncIterator[Server]:
     settings = replace(settings, channelz=True)
     facade = Alive()
-    async with open_grpc(facade, settings, Countdown(0)) as port, channel_to(port) as channel:
+    async with open_grpc(facade, settings, ExitDeadline(0)) as port, channel_to(port) as channel:
         yield Server(port, channel, settings.transport == "native", facade)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2
@@ -86,7 +86,7 @@ async def test_call_that_is_left_while_its_response_is_compressed_has_failed() -
         channelz=True,
         response_compression=CompressionLevel.MEDIUM,
     )
-    async with open_grpc(model, settings, Countdown(0)) as port, channel_to(port) as channel:
+    async with open_grpc(model, settings, ExitDeadline(0)) as port, channel_to(port) as channel:
         server = Server(port, channel, True)
         before = await calm(server)
         request = grpc_service_pb2.ModelInferRequest(model_name="once", id="large")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import grpc
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import reflection_pb2
 from penstock.rpc.channelz.servicer import NAME
 from penstock.rpc.server import open_grpc
@@ -16,7 +16,7 @@ from rpc.serving import channel_to
 
 
 async def test_without_the_option_nobody_serves_it(local: GrpcSettings) -> None:
-    async with open_grpc(Alive(), local, Countdown(0)) as port, channel_to(port) as channel:
+    async with open_grpc(Alive(), local, ExitDeadline(0)) as port, channel_to(port) as channel:
         server = Server(port, channel, True)
         assert await server.status("GetServers") is grpc.StatusCode.UNIMPLEMENTED
         assert NAME not in await listed(channel)

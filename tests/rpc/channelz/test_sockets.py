@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
 from rpc.certificates import tls, write_certificates
@@ -60,7 +60,7 @@ async def test_tls_is_told(local: GrpcSettings, tmp_path: Path) -> None:
     )
     credentials = grpc.ssl_channel_credentials(root, key, certificate)
     async with (
-        open_grpc(Alive(), settings, Countdown(0)) as port,
+        open_grpc(Alive(), settings, ExitDeadline(0)) as port,
         grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel,
     ):
         (socket,) = await Server(port, channel, True).sockets()
@@ -78,7 +78,7 @@ async def test_unix_socket_is_told_by_its_path(tmp_path: Path) -> None:
     path = f"{tmp_path}/grpc.sock"
     settings = GrpcSettings(channelz=True, address=f"unix:{path}", port=0)
     async with (
-        open_grpc(Alive(), settings, Countdown(0)),
+        open_grpc(Alive(), settings, ExitDeadline(0)),
         grpc.aio.insecure_channel(f"unix:{path}") as channel,
     ):
         server = Server(0, channel, True)

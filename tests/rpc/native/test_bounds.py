@@ -11,7 +11,7 @@ import h2.events
 import pytest
 
 from harness.standstill import standstill
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.native.transport import open_native
@@ -21,7 +21,7 @@ from rpc.native.wire import LOCAL, PATIENCE, Handlers, call, exchange, head, wir
 async def test_slow_reader_holds_no_more_than_its_bounds() -> None:
     """Of 1,000 streams whose client reads nothing, each has a window and one message written."""
     handlers = Handlers()
-    async with open_native([handlers.service()], LOCAL, Countdown(0)) as port:
+    async with open_native([handlers.service()], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         client.initiate_connection()
@@ -41,7 +41,7 @@ async def test_calls_that_follow_a_mass_cancel_are_not_refused() -> None:
     """One client gives up 1,000 calls and begins 1,000 others at once, while those still work."""
     handlers = Handlers()
     async with (
-        open_native([handlers.service()], LOCAL, Countdown(0)) as port,
+        open_native([handlers.service()], LOCAL, ExitDeadline(0)) as port,
         wire(port, handlers) as client,
     ):
         given_up = client.begin(1000, "/s/linger")
@@ -60,7 +60,7 @@ async def test_calls_that_linger_have_a_bound() -> None:
     handlers = Handlers()
     limits = Limits(max_concurrent_streams=10, max_lingering_streams=15)
     async with (
-        open_native([handlers.service()], LOCAL, Countdown(0), limits) as port,
+        open_native([handlers.service()], LOCAL, ExitDeadline(0), limits) as port,
         wire(port, handlers) as client,
     ):
         for begun in (10, 10):
@@ -81,7 +81,7 @@ async def test_message_larger_than_allowed_ends_its_method() -> None:
     handlers = Handlers()
     limits = Limits(max_message_size=1000)
     async with (
-        open_native([handlers.service()], LOCAL, Countdown(1), limits) as port,
+        open_native([handlers.service()], LOCAL, ExitDeadline(1), limits) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         stream = channel.stream_unary(
@@ -95,7 +95,7 @@ async def test_message_larger_than_allowed_ends_its_method() -> None:
 @pytest.mark.contract("GT-01")
 async def test_response_that_no_client_takes_is_an_error() -> None:
     async with (
-        open_native([Handlers().service()], LOCAL, Countdown(1)) as port,
+        open_native([Handlers().service()], LOCAL, ExitDeadline(1)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -110,7 +110,7 @@ async def test_metadata_larger_than_allowed_is_refused_and_harms_nobody() -> Non
     limits = Limits(max_header_list_size=4096)
     options = [("grpc.max_metadata_size", 1 << 20)]
     async with (
-        open_native([Handlers().service()], LOCAL, Countdown(1), limits) as port,
+        open_native([Handlers().service()], LOCAL, ExitDeadline(1), limits) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel,
     ):
         large = [(f"x-{n}", "v") for n in range(120)]

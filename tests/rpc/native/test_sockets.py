@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from fakes import until
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings
@@ -21,7 +21,7 @@ from rpc.native.wire import PATIENCE, Handlers, call, echo
 async def test_unix_socket_is_served_and_removed(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'socket'}"
     settings = GrpcSettings(address=address, port=0)
-    async with open_native([Handlers().service()], settings, Countdown(1)):
+    async with open_native([Handlers().service()], settings, ExitDeadline(1)):
         assert (await echo(address, "x")).id == "x"
     assert not (tmp_path / "socket").exists()
 
@@ -30,15 +30,15 @@ async def test_unix_socket_of_a_server_that_was_killed_is_taken_over(tmp_path: P
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(tmp_path / "socket"))
     settings = GrpcSettings(address=f"unix:{tmp_path / 'socket'}", port=0)
-    async with open_native([Handlers().service()], settings, Countdown(1)):
+    async with open_native([Handlers().service()], settings, ExitDeadline(1)):
         assert (await echo(settings.address, "x")).id == "x"
 
 
 async def test_unix_socket_of_a_server_that_lives_is_left_to_it(tmp_path: Path) -> None:
     settings = GrpcSettings(address=f"unix:{tmp_path / 'socket'}", port=0)
-    async with open_native([Handlers().service()], settings, Countdown(1)):
+    async with open_native([Handlers().service()], settings, ExitDeadline(1)):
         with pytest.raises(OSError, match="already in use"):
-            async with open_native([], settings, Countdown(0)):
+            async with open_native([], settings, ExitDeadline(0)):
                 pass
         assert (await echo(settings.address, "x")).id == "x"
 
@@ -50,7 +50,7 @@ async def test_unix_socket_of_the_next_server_is_left_to_it(tmp_path: Path) -> N
     former.let_go.set()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(
-            open_native([former.service()], settings, Countdown(PATIENCE))
+            open_native([former.service()], settings, ExitDeadline(PATIENCE))
         )
         lasting = call(grpc.aio.insecure_channel(settings.address), "linger")(
             pb.ModelInferRequest()
@@ -58,7 +58,7 @@ async def test_unix_socket_of_the_next_server_is_left_to_it(tmp_path: Path) -> N
         await until(lambda: former.waiting)
         closing = asyncio.create_task(stack.aclose())
         await asyncio.sleep(0.1)
-        async with open_native([Handlers().service()], settings, Countdown(1)):
+        async with open_native([Handlers().service()], settings, ExitDeadline(1)):
             assert not closing.done()
             lasting.cancel()
             await closing
@@ -69,19 +69,19 @@ async def test_file_in_the_place_of_a_unix_socket_is_left_alone(tmp_path: Path) 
     (tmp_path / "file").write_text("of somebody")
     settings = GrpcSettings(address=f"unix:{tmp_path / 'file'}", port=0)
     with pytest.raises(OSError, match="already in use"):
-        async with open_native([], settings, Countdown(0)):
+        async with open_native([], settings, ExitDeadline(0)):
             pass
     assert (tmp_path / "file").read_text() == "of somebody"
 
 
 async def test_unix_socket_that_somebody_has_removed_is_no_error(tmp_path: Path) -> None:
     settings = GrpcSettings(address=f"unix:{tmp_path / 'socket'}", port=0)
-    async with open_native([], settings, Countdown(0)):
+    async with open_native([], settings, ExitDeadline(0)):
         (tmp_path / "socket").unlink()
 
 
 async def test_address_that_cannot_be_had_is_not_called_taken(tmp_path: Path) -> None:
     settings = GrpcSettings(address=f"unix:{tmp_path / 'missing' / 'socket'}")
     with pytest.raises(OSError, match="cannot be listened on: No such file or directory"):
-        async with open_native([], settings, Countdown(0)):
+        async with open_native([], settings, ExitDeadline(0)):
             pass

@@ -13,7 +13,7 @@ import h2.connection
 import h2.events
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.keepalive import Ages
@@ -27,7 +27,7 @@ from rpc.native.wire import LOCAL, PATIENCE, Handlers, head, until
 
 @pytest.mark.parametrize(("method", "status"), [("GET", b"415"), ("HEAD", b"415")])
 async def test_what_is_not_grpc_is_told_so(method: str, status: bytes) -> None:
-    async with open_native([], LOCAL, Countdown(0)) as port:
+    async with open_native([], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         client.initiate_connection()
@@ -41,7 +41,7 @@ async def test_what_is_not_grpc_is_told_so(method: str, status: bytes) -> None:
 async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) -> None:
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
     plain = ssl.create_default_context(cafile=str(tmp_path / "root.pem"))
-    async with open_native([], settings, Countdown(0)) as port:
+    async with open_native([], settings, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("localhost", port, ssl=plain)
         with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
             await asyncio.wait_for(reader.readexactly(1), PATIENCE)
@@ -53,7 +53,7 @@ async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.Monkey
     """Whoever connects and says nothing is not waited for, with TLS as without."""
     monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
-    async with open_native([], settings, Countdown(0)) as port:
+    async with open_native([], settings, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
         assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
@@ -64,7 +64,7 @@ async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.Monke
     """Also when it is the frame that holds it that does not come to its end."""
     monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
     block = frames.frame(frames.FrameType.HEADERS, 0, 1, bytes(30_000))
-    async with open_native([], LOCAL, Countdown(0)) as port:
+    async with open_native([], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + frames.settings([]) + block[: len(block) - missing])
         await asyncio.wait_for(reader.read(), PATIENCE)
@@ -73,7 +73,7 @@ async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("sent", [[], [b"\0\0\0"], [b"\0\0\0\0\x09half"]])
 async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[bytes]) -> None:
-    async with open_native([Handlers().service()], LOCAL, Countdown(0)) as port:
+    async with open_native([Handlers().service()], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         client.initiate_connection()
@@ -89,7 +89,7 @@ async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[b
 async def test_call_that_is_refused_before_it_came_whole_is_forgotten(apart: bool) -> None:
     """No timer keeps it, and its connection, until a deadline that may be years away."""
     before = _calls()
-    async with open_native([Handlers().service()], LOCAL, Countdown(0)) as port:
+    async with open_native([Handlers().service()], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         client.initiate_connection()
@@ -113,7 +113,7 @@ def _calls() -> int:
 async def test_old_connection_is_asked_to_leave_and_closed() -> None:
     keepalive = KeepaliveSettings(max_connection_age_ms=100)
     settings = GrpcSettings(address="127.0.0.1", port=0, keepalive=keepalive)
-    async with open_native([], settings, Countdown(0)) as port:
+    async with open_native([], settings, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.PREFACE + frames.settings([]))
         leave = frames.goaway(frames.LARGEST_ID, ErrorCode.NO_ERROR) + frames.ping(b"draining")

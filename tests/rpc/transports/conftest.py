@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import Open, transport
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, channel_to
@@ -28,7 +28,7 @@ def handlers() -> Handlers:
 @pytest_asyncio.fixture
 async def client(local: GrpcSettings, serve: Open, handlers: Handlers) -> AsyncIterator[Client]:
     async with (
-        serve([handlers.service()], local, Countdown(1.0)) as port,
+        serve([handlers.service()], local, ExitDeadline(1.0)) as port,
         channel_to(port) as channel,
     ):
         yield Client(channel)

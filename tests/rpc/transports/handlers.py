@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from penstock.core.errors import NotFoundError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
 from penstock.rpc.server import Open
@@ -139,7 +139,7 @@ async def finish(call: Any) -> None:
 
 async def opened(serve: Open, settings: GrpcSettings) -> int:
     """Open and close an endpoint without services; its port."""
-    async with serve([], settings, Countdown(0)) as port:
+    async with serve([], settings, ExitDeadline(0)) as port:
         return port
 
 

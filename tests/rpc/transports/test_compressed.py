@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from penstock.core.errors import NotFoundError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import compression
 from penstock.http2.compression import Work
 from penstock.http2.limits import Limits
@@ -122,7 +122,7 @@ GZIP = {"compression": grpc.Compression.Gzip}
 async def test_others_are_answered_while_a_message_is_unpacked(
     handlers: Handlers, held: Held
 ) -> None:
-    async with open_native([handlers.service()], LOCAL, Countdown(1)) as port:
+    async with open_native([handlers.service()], LOCAL, ExitDeadline(1)) as port:
         large = asyncio.to_thread(call, port, "size", bytes(32 * MIB), **GZIP)
         task = asyncio.ensure_future(large)
         await asyncio.wait_for(held.come.wait(), PATIENCE)
@@ -135,7 +135,7 @@ async def test_others_are_answered_while_a_message_is_unpacked(
 async def test_others_are_answered_while_a_response_is_compressed(
     handlers: Handlers, held: Held
 ) -> None:
-    async with open_native([handlers.service()], COMPRESSING, Countdown(1)) as port:
+    async with open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port:
         task = asyncio.ensure_future(asyncio.to_thread(call, port, "large"))
         await asyncio.wait_for(held.come.wait(), PATIENCE)
         assert await asyncio.to_thread(call, port, "size", b"xy") == b"2"
@@ -146,13 +146,13 @@ async def test_others_are_answered_while_a_response_is_compressed(
 
 async def test_requests_of_a_stream_keep_their_order(handlers: Handlers) -> None:
     messages = [bytes(32 * MIB), b"x", bytes(8 * MIB), b"xy", bytes(500)]
-    async with open_native([handlers.service()], LOCAL, Countdown(1)) as port:
+    async with open_native([handlers.service()], LOCAL, ExitDeadline(1)) as port:
         answers = await asyncio.to_thread(talk, port, "sizes", messages, **GZIP)
     assert answers == [str(len(message)).encode() for message in messages]
 
 
 async def test_responses_of_a_stream_keep_their_order(handlers: Handlers) -> None:
-    async with open_native([handlers.service()], COMPRESSING, Countdown(1)) as port:
+    async with open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port:
         answers = await asyncio.to_thread(talk, port, "mixed", [])
     assert [(answer[0], len(answer)) for answer in answers] == [
         (number, MIB if number % 2 else 1) for number in range(6)
@@ -161,7 +161,7 @@ async def test_responses_of_a_stream_keep_their_order(handlers: Handlers) -> Non
 
 async def test_error_comes_after_what_is_being_compressed(handlers: Handlers) -> None:
     async with (
-        open_native([handlers.service()], COMPRESSING, Countdown(1)) as port,
+        open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         stream = channel.stream_stream("/s/refusing", bytes, bytes)(iter([]))
@@ -172,7 +172,7 @@ async def test_error_comes_after_what_is_being_compressed(handlers: Handlers) ->
 
 async def test_message_that_unpacks_to_too_much_is_refused(handlers: Handlers) -> None:
     limits = Limits(max_inflated_size=8 * MIB)
-    async with open_native([handlers.service()], LOCAL, Countdown(1), limits) as port:
+    async with open_native([handlers.service()], LOCAL, ExitDeadline(1), limits) as port:
         with pytest.raises(grpc.RpcError) as refused:
             await asyncio.to_thread(call, port, "size", bytes(9 * MIB), **GZIP)
         error: Any = refused.value
@@ -199,7 +199,7 @@ async def test_what_was_unpacked_in_vain_is_let_go(handlers: Handlers) -> None:
 async def test_client_that_leaves_stops_the_work_and_harms_nobody(handlers: Handlers) -> None:
     """More of them than may be worked on at a time."""
     async with (
-        open_native([handlers.service()], COMPRESSING, Countdown(1)) as port,
+        open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         method = channel.unary_unary("/s/large", bytes, bytes)
@@ -211,7 +211,7 @@ async def test_client_that_leaves_stops_the_work_and_harms_nobody(handlers: Hand
 
 
 async def test_server_that_ends_stops_the_work(handlers: Handlers) -> None:
-    async with open_native([handlers.service()], COMPRESSING, Countdown(0)) as port:
+    async with open_native([handlers.service()], COMPRESSING, ExitDeadline(0)) as port:
         large = asyncio.ensure_future(asyncio.to_thread(call, port, "large"))
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)
     with pytest.raises(grpc.RpcError):

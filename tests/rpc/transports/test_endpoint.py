@@ -11,7 +11,7 @@ from subprocess import PIPE
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import Open
 from penstock.settings import GrpcSettings
@@ -25,11 +25,11 @@ async def test_port_in_use_is_one_clear_error(name: str) -> None:
     """In a process of its own, to see that gRPC itself is silent."""
     program = (
         "import asyncio, sys\n"
-        "from penstock.core.exit_deadline import Countdown\n"
+        "from penstock.core.exit_deadline import ExitDeadline\n"
         "from penstock.rpc.server import transport\n"
         "from penstock.settings import GrpcSettings\n"
         "settings = GrpcSettings(address='127.0.0.1', port=int(sys.argv[1]))\n"
-        "try: asyncio.run(transport(sys.argv[2])([], settings, Countdown(0)).__aenter__())\n"
+        "try: asyncio.run(transport(sys.argv[2])([], settings, ExitDeadline(0)).__aenter__())\n"
         "except OSError as error: print(error)"
     )
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -46,21 +46,21 @@ async def test_port_in_use_is_one_clear_error(name: str) -> None:
 async def test_port_of_another_server_of_ours_is_in_use_too(
     local: GrpcSettings, serve: Open
 ) -> None:
-    async with serve([], local, Countdown(0)) as port:
+    async with serve([], local, ExitDeadline(0)) as port:
         with pytest.raises(OSError, match="already in use"):
             await opened(serve, replace(local, port=port))
 
 
 @pytest.mark.contract("GT-02")
 async def test_port_can_be_shared_when_it_is_asked_for(local: GrpcSettings, serve: Open) -> None:
-    async with serve([], replace(local, reuse_port=True), Countdown(0)) as port:
+    async with serve([], replace(local, reuse_port=True), ExitDeadline(0)) as port:
         assert await opened(serve, replace(local, port=port, reuse_port=True)) == port
 
 
 async def test_closing_lets_running_calls_finish(
     local: GrpcSettings, serve: Open, handlers: Handlers
 ) -> None:
-    async with serve([handlers.service()], local, Countdown(PATIENCE)) as port:
+    async with serve([handlers.service()], local, ExitDeadline(PATIENCE)) as port:
         channel = channel_to(port)
         call = stream(Client(channel), "echoes")
         await call.write(pb.ModelInferRequest(id="x"))
@@ -73,7 +73,7 @@ async def test_closing_lets_running_calls_finish(
 async def test_closing_ends_calls_that_outlast_the_grace(
     local: GrpcSettings, serve: Open, handlers: Handlers
 ) -> None:
-    async with serve([handlers.service()], local, Countdown(0.1)) as port:
+    async with serve([handlers.service()], local, ExitDeadline(0.1)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)

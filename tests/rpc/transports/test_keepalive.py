@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings, KeepaliveSettings
 from rpc.manual import PATIENCE, ManualServer
@@ -34,7 +34,7 @@ async def test_connection_ends_when_it_is_old_and_the_client_makes_another(
 ) -> None:
     ages = KeepaliveSettings(max_connection_age_ms=200, max_connection_age_grace_ms=200)
     async with (
-        open_grpc(Alive(), replace(local, keepalive=ages), Countdown(0)) as port,
+        open_grpc(Alive(), replace(local, keepalive=ages), ExitDeadline(0)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         client = Client(channel)
@@ -45,7 +45,7 @@ async def test_connection_ends_when_it_is_old_and_the_client_makes_another(
 @pytest.mark.contract("GT-12")
 async def test_connection_that_may_grow_old_lasts(local: GrpcSettings) -> None:
     async with (
-        open_grpc(Alive(), local, Countdown(0)) as port,
+        open_grpc(Alive(), local, ExitDeadline(0)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         with pytest.raises(TimeoutError):
@@ -81,7 +81,7 @@ async def ping(writer: asyncio.StreamWriter, count: int) -> None:
 
 @pytest.mark.contract("GT-10", "GT-11")
 async def test_client_that_pings_too_often_is_sent_away(local: GrpcSettings) -> None:
-    async with open_grpc(Alive(), local, Countdown(0)) as port:
+    async with open_grpc(Alive(), local, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(PREFACE)
         pinging = asyncio.ensure_future(ping(writer, 10))
@@ -100,7 +100,7 @@ async def test_client_may_ping_as_often_as_it_is_allowed(local: GrpcSettings) ->
             min_recv_ping_interval_without_data_ms=1, permit_without_calls=True
         ),
     )
-    async with open_grpc(Alive(), lenient, Countdown(0)) as port:
+    async with open_grpc(Alive(), lenient, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(PREFACE)
         told = asyncio.ensure_future(goaway(reader))
@@ -137,7 +137,7 @@ async def test_server_pings_a_silent_client_and_hangs_up_without_an_answer(
     local: GrpcSettings,
 ) -> None:
     watchful = KeepaliveSettings(time_ms=200, timeout_ms=200, permit_without_calls=True)
-    async with open_grpc(Alive(), replace(local, keepalive=watchful), Countdown(0)) as port:
+    async with open_grpc(Alive(), replace(local, keepalive=watchful), ExitDeadline(0)) as port:
         # The library of grpcio was not seen to hang up, whatever it is told.
         native = local.transport == "native"
         kinds, ended = await heard(port, PATIENCE, None if native else PINGED)
@@ -148,7 +148,7 @@ async def test_server_pings_a_silent_client_and_hangs_up_without_an_answer(
 @pytest.mark.contract("GT-08", "GT-09")
 async def test_server_does_not_ping_while_there_are_no_calls(local: GrpcSettings) -> None:
     quiet = KeepaliveSettings(time_ms=200, timeout_ms=200)
-    async with open_grpc(Alive(), replace(local, keepalive=quiet), Countdown(0)) as port:
+    async with open_grpc(Alive(), replace(local, keepalive=quiet), ExitDeadline(0)) as port:
         kinds, ended = await heard(port, 0.6)
     assert PINGED not in kinds
     assert not ended

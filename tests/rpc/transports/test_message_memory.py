@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from hosting.puppets import eventually
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext, Service
 from penstock.rpc.native.transport import open_native
@@ -92,7 +92,7 @@ def _begin(client: Any, path: str) -> int:
 @pytest.mark.parametrize("how", ["reset", "connection"])
 async def test_client_that_leaves_amid_its_message_leaves_nothing(method: str, how: str) -> None:
     echo = Echo()
-    async with open_native([echo.service()], _LOCAL, Countdown(0)) as port:
+    async with open_native([echo.service()], _LOCAL, ExitDeadline(0)) as port:
         async with raw_client(port) as (client, writer):
             streams = [_begin(client, f"/s/{method}") for _ in range(10)]
             writer.write(client.data_to_send())
@@ -111,7 +111,7 @@ async def test_what_comes_is_what_was_sent_and_nothing_stays(size: int) -> None:
     sent = [bytes([number]) * size for number in range(1, 9)]
     options = [("grpc.max_receive_message_length", -1)]
     async with (
-        open_native([echo.service()], _LOCAL, Countdown(0)) as port,
+        open_native([echo.service()], _LOCAL, ExitDeadline(0)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel,
     ):
         unary: Any = channel.unary_unary("/s/unary", bytes, bytes)
@@ -126,7 +126,7 @@ async def test_memory_is_reused_hot() -> None:
     """A block or two do for requests that follow each other."""
     echo = Echo()
     async with (
-        open_native([echo.service()], _LOCAL, Countdown(0)) as port,
+        open_native([echo.service()], _LOCAL, ExitDeadline(0)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         unary: Any = channel.unary_unary("/s/unary", bytes, bytes)

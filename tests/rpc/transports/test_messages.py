@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import Open
 from penstock.settings import CompressionLevel, GrpcSettings
@@ -85,7 +85,7 @@ async def test_responses_are_compressed_as_asked(
 ) -> None:
     settings = replace(local, response_compression=level)
     async with (
-        serve([handlers.service()], settings, Countdown(1.0)) as port,
+        serve([handlers.service()], settings, ExitDeadline(1.0)) as port,
         relayed(port) as relay,
         channel_to(relay.port) as channel,
     ):
@@ -99,7 +99,7 @@ async def test_compressed_requests_are_read(
     local: GrpcSettings, serve: Open, handlers: Handlers, compression: Any
 ) -> None:
     async with (
-        serve([handlers.service()], local, Countdown(1.0)) as port,
+        serve([handlers.service()], local, ExitDeadline(1.0)) as port,
         relayed(port) as relay,
         channel_to(relay.port) as channel,
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.server import open_grpc
 from penstock.settings import GrpcSettings
@@ -38,13 +38,13 @@ async def test_start_is_logged_with_address_and_port(
     local: GrpcSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
-        async with open_grpc(Alive(), local, Countdown(0)) as port:
+        async with open_grpc(Alive(), local, ExitDeadline(0)) as port:
             assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
 
 
 @pytest.mark.contract("G-22")
 async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
-    async with open_grpc(Alive(), local, Countdown(0)) as port, channel_to(port) as channel:
+    async with open_grpc(Alive(), local, ExitDeadline(0)) as port, channel_to(port) as channel:
         client = Client(channel)
         assert (await client.call("ServerLive")).live
         assert (await client.check()).status == 1
@@ -56,7 +56,7 @@ async def test_encrypted_endpoint_is_for_those_who_trust_it(
     local: GrpcSettings, certificates: Path
 ) -> None:
     settings = replace(local, tls=tls(certificates))
-    async with open_grpc(Alive(), settings, Countdown(0)) as port:
+    async with open_grpc(Alive(), settings, ExitDeadline(0)) as port:
         assert await live(port, certificates)
         with pytest.raises(grpc.aio.AioRpcError):
             await Client(channel_to(port)).call("ServerLive")
@@ -68,7 +68,7 @@ async def test_mutual_tls_asks_clients_for_a_certificate(
     local: GrpcSettings, certificates: Path
 ) -> None:
     settings = replace(local, tls=tls(certificates, mutual=True))
-    async with open_grpc(Alive(), settings, Countdown(0)) as port:
+    async with open_grpc(Alive(), settings, ExitDeadline(0)) as port:
         assert await live(port, certificates, "client")
         with pytest.raises(grpc.aio.AioRpcError):
             await live(port, certificates)
@@ -81,7 +81,7 @@ async def test_mutual_tls_without_a_root_certificate_lets_nobody_in(
 ) -> None:
     """As the real server, which starts all the same."""
     mutual = replace(tls(certificates, mutual=True), root_certificate="")
-    async with open_grpc(Alive(), replace(local, tls=mutual), Countdown(0)) as port:
+    async with open_grpc(Alive(), replace(local, tls=mutual), ExitDeadline(0)) as port:
         for shown in ("client", ""):
             with pytest.raises(grpc.aio.AioRpcError):
                 await live(port, certificates, shown)
@@ -92,7 +92,7 @@ async def test_mutual_tls_without_a_root_certificate_lets_nobody_in(
 async def test_missing_certificate_is_named(local: GrpcSettings, certificates: Path) -> None:
     missing = replace(tls(certificates), certificate="/no/such.pem")
     with pytest.raises(OSError, match=r"/no/such\.pem"):
-        async with open_grpc(Alive(), replace(local, tls=missing), Countdown(0)):
+        async with open_grpc(Alive(), replace(local, tls=missing), ExitDeadline(0)):
             pass
 
 

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import Open
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES
@@ -84,7 +84,7 @@ async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -
 async def test_lost_connection_cancels_the_method(
     local: GrpcSettings, serve: Open, handlers: Handlers
 ) -> None:
-    async with serve([handlers.service()], local, Countdown(1.0)) as port:
+    async with serve([handlers.service()], local, ExitDeadline(1.0)) as port:
         channel = channel_to(port)
         call = unary(Client(channel), "wait")
         await asyncio.wait_for(handlers.begun.wait(), PATIENCE)

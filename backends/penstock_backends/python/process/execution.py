@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.frames import encode
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.request import InferenceRequest

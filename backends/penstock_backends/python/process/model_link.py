@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.link.messages import Kind, pack_next_response, pack_response, unpack_request

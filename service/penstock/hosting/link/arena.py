@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
+from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice
-from penstock.core.tensor import Buffer
 from penstock.shared_memory.block_views import Views
 from penstock.shared_memory.blocks import Blocks
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import FrameReader, encode, joined
 
 _READ = 256 * 1024

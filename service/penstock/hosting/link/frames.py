@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 
 _PREFIX = struct.Struct("<IIB")
 _MARSHAL_VERSION = 4

@@ -6,7 +6,8 @@ import ctypes
 
 import numpy as np
 
-from penstock.core.tensor import Buffer, Tensor
+from penstock.core.buffer import Buffer
+from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import SHARE_FROM
 from penstock.shared_memory.block_views import View
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from penstock.core.tensor import Buffer
+from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import FrameReader, encode, joined
 
 OnMessage = Callable[[int, Any, memoryview], None]

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, error_from_code
 from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
 )
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Exchange, Places
 
 Packed = tuple[Any, list[Buffer]]

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.region import Region, RegionSlice
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.arena_regions import BorrowedRegion
 from penstock.shared_memory.block_views import Block, Views
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.backend import Outcome
+from penstock.core.buffer import Buffer
 from penstock.core.delivery import deliver
 from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_next_response
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places

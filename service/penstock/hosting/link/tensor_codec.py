@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.core.buffer import Buffer, octets
 from penstock.core.region import RegionSlice
-from penstock.core.tensor import Buffer, DataType, Tensor, octets
+from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, Arena, ArenaView
 from penstock.hosting.link.input_alias import InputPart, part_of
 from penstock.hosting.link.region_sharing import Borrower, Lender

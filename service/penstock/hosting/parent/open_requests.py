@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, error_from_code
 from penstock.core.request import InferenceResponse
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response, unpack_response
 from penstock.hosting.link.response_sender import Send

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from penstock.core.buffer import Buffer
 from penstock.core.call_chain import Call, Caller
 from penstock.core.errors import (
     InferenceError,
@@ -18,7 +19,6 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, unpack_request
 from penstock.hosting.link.response_sender import Outlets, Send, Wording

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.buffer import Buffer
 from penstock.core.config import config_from_json
 from penstock.core.delivery import outcomes_of
 from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest
-from penstock.core.tensor import Buffer
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, unpack_request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.change_notifier import Changes
+from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.loading.build_version import ModelLoader
 from penstock.models.loading.dependencies import Dependencies
@@ -96,7 +96,7 @@ class ModelLifecycle:
         await asyncio.gather(*(each.finished() for each in sequences if each is not None))
 
     @property
-    def changes(self) -> Changes:
+    def changes(self) -> ChangeNotifier:
         """What happens to versions of models."""
         return self._catalog.changes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from penstock.core.change_notifier import Changes
+from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
 from penstock.models.serving.loaded_model import Model
@@ -96,7 +96,7 @@ class ModelCatalog:
 
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
-        self.changes = Changes()
+        self.changes = ChangeNotifier()
 
     def find(self, name: str, version: int) -> Model:
         """The model that serves `name`; the highest ready version unless one is named (R-06)."""

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.channelz.grpcio import GrpcioConnections
 from penstock.rpc.channelz.source import Directory
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
@@ -150,7 +150,7 @@ class GrpcioContext:
 async def open_grpcio(
     services: Iterable[Service],
     settings: GrpcSettings,
-    grace: Countdown,
+    grace: ExitDeadline,
     *,
     directory: Directory | None = None,
 ) -> AsyncIterator[int]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from penstock.core.exit_deadline import Countdown
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.rpc.channelz.native import NativeConnections
 from penstock.rpc.channelz.source import Directory
@@ -30,7 +30,7 @@ _UNIX = "unix:"
 async def open_native(
     services: Iterable[Service],
     settings: GrpcSettings,
-    grace: Countdown,
+    grace: ExitDeadline,
     limits: Limits | None = None,
     *,
     directory: Directory | None = None,
