@@ -8,7 +8,7 @@ import pytest
 
 from backends.python.linked import Linked
 from backends.python.scripted import FakeRuntime
-from penstock_backends.python.process import runtime
+from penstock_backends.python.pb_utils import runtime
 
 
 @pytest.fixture

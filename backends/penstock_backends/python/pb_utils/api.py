@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.core.tensor import Array, DataType, decode_elements, encode_elements
 from penstock.metrics.exposition import MetricKind
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.pb_utils.control import is_model_ready, load_model, unload_model
 from penstock_backends.python.pb_utils.exception import TritonModelException
@@ -34,7 +35,6 @@ from penstock_backends.python.pb_utils.responses import (
 )
 from penstock_backends.python.pb_utils.sender import InferenceResponseSender
 from penstock_backends.python.pb_utils.tensor import NUMBERS, Tensor
-from penstock_backends.python.process import runtime
 
 __all__ = [
     "TRITONSERVER_MEMORY_CPU",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
-from penstock_backends.python.process import runtime
 
 
 def load_model(

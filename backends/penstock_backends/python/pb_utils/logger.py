@@ -7,8 +7,8 @@ import os
 import sys
 from enum import IntEnum
 
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
-from penstock_backends.python.process import runtime
 
 
 class Logger:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from penstock.metrics.custom import kind_of, refusal
 from penstock.metrics.exposition import MetricKind
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
-from penstock_backends.python.process import runtime
 
 _unsaid: deque[Callable[[], object]] = deque()
 """Ends of families that the server does not know of yet. An object can be collected at any moment,

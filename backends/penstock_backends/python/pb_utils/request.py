@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.response_iterators import (
     AsyncResponseIterator,
@@ -26,7 +27,6 @@ from penstock_backends.python.pb_utils.responses import (
 )
 from penstock_backends.python.pb_utils.sender import InferenceResponseSender
 from penstock_backends.python.pb_utils.tensor import Tensor
-from penstock_backends.python.process import runtime
 
 
 class InferenceTrace:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
-from penstock_backends.python.process import runtime
 
 
 class ResponseIterator:

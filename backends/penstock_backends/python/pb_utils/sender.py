@@ -7,7 +7,7 @@ from penstock_backends.python.pb_utils.responses import (
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceResponse,
 )
-from penstock_backends.python.process.runtime import Reply
+from penstock_backends.python.pb_utils.runtime import Reply
 
 
 class InferenceResponseSender:

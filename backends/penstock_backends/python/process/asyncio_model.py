@@ -18,9 +18,9 @@ from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock.model import Context, Model, Request, Response, Value, as_tensor
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
-from penstock_backends.python.process import runtime
 from penstock_backends.python.process.asyncio_config import is_stream
 from penstock_backends.python.process.traceback_text import describe
 

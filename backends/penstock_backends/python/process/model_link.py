@@ -18,7 +18,7 @@ from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.link.messages import Kind, pack_next_response, pack_response, unpack_request
 from penstock.hosting.link.region_sharing import Borrower
 from penstock.hosting.link.tensor_codec import NO_PLACES, Exchange, Places
-from penstock_backends.python.process import runtime
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.release_queue import LetGo
 from penstock_backends.python.process.replies import PendingReply, Terms

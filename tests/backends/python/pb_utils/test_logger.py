@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from backends.python.scripted import FakeRuntime
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.logger import Logger, ServerHandler
-from penstock_backends.python.process import runtime
 
 
 def line() -> int:
