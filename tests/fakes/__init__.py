@@ -1,8 +1,8 @@
 """Stand-ins at the seams: backends, instances and the loader; and values as tests need them."""
 
 from fakes.backends import FakeBackend, InstallBackend, Script, Tokens, by_id
+from fakes.builder import FakeBuilder, write_model
 from fakes.instances import FakeInstance, execute, make_model
-from fakes.loader import FakeLoader, write_model
 from fakes.log import KeptLog
 from fakes.loops import in_virtual_time, turns, until
 from fakes.values import (
@@ -18,8 +18,8 @@ from fakes.values import (
 
 __all__ = [
     "FakeBackend",
+    "FakeBuilder",
     "FakeInstance",
-    "FakeLoader",
     "InstallBackend",
     "KeptLog",
     "Script",

@@ -11,7 +11,7 @@ from penstock.core.call_chain import Caller
 from penstock.core.config import ModelConfig
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Instance
 from penstock.scheduling.direct import DirectScheduler
 
@@ -132,9 +132,11 @@ class FakeInstance:
         self.stopped += 1
 
 
-def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> Model:
+def make_model(*instances: FakeInstance, config: ModelConfig | None = None) -> LoadedModel:
     """Version 1 of a model on these instances, without batching."""
-    return Model(config or model_config(), 1, instances, DirectScheduler(instances), Statistics())
+    return LoadedModel(
+        config or model_config(), 1, instances, DirectScheduler(instances), Statistics()
+    )
 
 
 async def execute(instance: Instance, batch: Sequence[Inference]) -> None:

@@ -17,7 +17,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.server import open_gateway
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics, TensorMetadata
@@ -36,7 +36,7 @@ async def serving(
 ) -> AsyncIterator[InferenceServer]:
     """A server with these models of a repository; when `lenient`, with those that load."""
     files, reaper = ModelRepository([repository]), Reaper()
-    lifecycle = ModelLifecycle(files, ModelLoader(lambda _: {}, reaper))
+    lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
     server = InferenceServer(ServerIdentity("triton", "2.51.0"), files, lifecycle, **options)
     try:
         failures = await server.start(models)

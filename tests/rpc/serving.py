@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.tensor import Array, DataType, Tensor
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.protocol import grpc_service_pb2 as pb
@@ -82,7 +82,7 @@ async def open_models(
 ) -> AsyncIterator[InferenceServer]:
     """A server over a model repository; with explicit control nothing is loaded yet."""
     files, reaper = ModelRepository([repository]), Reaper()
-    lifecycle = ModelLifecycle(files, ModelLoader(lambda _: {}, reaper))
+    lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
     identity = ServerIdentity("triton", "1.2.3")
     server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fakes import FakeLoader
+from fakes import FakeBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.server import InferenceServer, ServerIdentity
@@ -17,9 +17,9 @@ class House:
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.loader = FakeLoader()
+        self.builder = FakeBuilder()
         repository = ModelRepository([path])
-        self.lifecycle = ModelLifecycle(repository, self.loader)
+        self.lifecycle = ModelLifecycle(repository, self.builder)
         options = {"explicit_control": True, **options}
         self.server = InferenceServer(
             ServerIdentity("penstock", "1.2.3"), repository, self.lifecycle, **options
@@ -28,7 +28,7 @@ class House:
     async def unload(self, name: str) -> None:
         """Unload, and wait until that is done."""
         await self.server.unload(name)
-        await self.lifecycle.settled()
+        await self.lifecycle.wait_unloaded()
 
     async def started(self, *names: str) -> InferenceServer:
         await self.server.start(names)

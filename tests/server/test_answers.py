@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.models.serving.catalog import State, VersionStatus
+from penstock.models.serving.catalog import VersionState, VersionStatus
 from penstock.server.answers import ModelIndexEntry, model_index
 
 
 def test_versions_are_listed_by_model() -> None:
-    known = [("b", 1, VersionStatus(State.READY)), ("a", 2, VersionStatus(State.UNAVAILABLE, "no"))]
+    known = [
+        ("b", 1, VersionStatus(VersionState.READY)),
+        ("a", 2, VersionStatus(VersionState.UNAVAILABLE, "no")),
+    ]
     lines = model_index({"a", "b"}, set(), known)
     assert lines == [
         ModelIndexEntry("a", "2", "UNAVAILABLE", "no"),
@@ -16,10 +19,10 @@ def test_versions_are_listed_by_model() -> None:
 
 
 def test_a_model_in_two_repositories_has_one_line_whatever_was_loaded() -> None:
-    lines = model_index({"a"}, {"a"}, [("a", 1, VersionStatus(State.READY))])
+    lines = model_index({"a"}, {"a"}, [("a", 1, VersionStatus(VersionState.READY))])
     text = "model appears in two or more repositories"
     assert lines == [ModelIndexEntry("a", "", "UNAVAILABLE", text)]
 
 
 def test_what_is_served_from_other_files_is_not_listed() -> None:
-    assert model_index(set(), set(), [("gone", 1, VersionStatus(State.READY))]) == []
+    assert model_index(set(), set(), [("gone", 1, VersionStatus(VersionState.READY))]) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeLoader, make_request, marks, write_model
+from fakes import FakeBuilder, make_request, marks, write_model
 from harness.recorded import answers, needs_answers
 from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -31,7 +31,7 @@ async def test_models_are_loaded_and_unloaded_by_name(house: House) -> None:
 async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(house: House) -> None:
     recorded = answers("model_control.json")
     write_model(house.path, "slow")
-    house.loader.held = True
+    house.builder.held = True
     server = await house.started("slow")
     stream = server.infer(make_request("a", model_name="slow"))
     await asyncio.wait_for(server.unload("slow"), 20)
@@ -41,7 +41,7 @@ async def test_a_request_across_an_unload_is_answered_as_by_the_real_server(hous
     assert refused.value.message == recorded["infer while unloading"]["message"]
     assert {"name": "slow", "version": "1", "state": "UNLOADING"} in models
     assert "slow 1 UNLOADING" in await index(server)
-    house.loader.instances[0].release()
+    house.builder.instances[0].release()
     assert await marks(stream) == ["a"]
 
 
@@ -79,7 +79,7 @@ async def test_a_model_of_two_repositories_is_unavailable(tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
         write_model(tmp_path / folder)
     repository = ModelRepository([tmp_path / "one", tmp_path / "two"])
-    lifecycle = ModelLifecycle(repository, FakeLoader())
+    lifecycle = ModelLifecycle(repository, FakeBuilder())
     server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
     await server.start(["m"])
     told = answers("options.json")["same name in two repositories, no namespacing"]

@@ -13,7 +13,7 @@ from fakes import InstallBackend, Script, make_request, turns
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.server import InferenceServer, ServerIdentity
@@ -50,7 +50,7 @@ class House:
             text = config % (idle * 1e6) if "%d" in config else config
             (path / name / "config.pbtxt").write_text(text + TENSORS)
         repository = ModelRepository([path])
-        lifecycle = ModelLifecycle(repository, ModelLoader(lambda _: {}, Reaper()))
+        lifecycle = ModelLifecycle(repository, VersionBuilder(lambda _: {}, Reaper()))
         self.server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
         self.stopping = asyncio.ensure_future(self.server.stopping())
 

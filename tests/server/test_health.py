@@ -23,13 +23,13 @@ async def test_a_server_is_alive_before_it_is_ready(house: House) -> None:
 async def test_a_server_is_ready_while_all_its_models_are(house: House) -> None:
     server = await house.started("m", "two")
     assert await server.ready()
-    house.loader.instances[1].health = False
+    house.builder.instances[1].health = False
     assert not await server.ready()
 
 
 @pytest.mark.contract("W-03")
 async def test_a_model_that_failed_keeps_the_server_from_being_ready(house: House) -> None:
-    house.loader.failures[3] = RuntimeError("broken")
+    house.builder.failures[3] = RuntimeError("broken")
     assert not await (await house.started("m", "two")).ready()
 
 
@@ -45,7 +45,7 @@ async def test_a_server_that_is_not_strict_is_ready_whatever_its_models_are(
 ) -> None:
     write_model(tmp_path)
     house = House(tmp_path, strict_readiness=False)
-    house.loader.failures[1] = RuntimeError("broken")
+    house.builder.failures[1] = RuntimeError("broken")
     assert not await house.server.ready()
     assert await (await house.started("m")).ready()
 
@@ -63,7 +63,7 @@ async def test_a_model_is_ready_when_the_version_serves(
 
 async def test_a_model_whose_instance_is_not_healthy_is_not_ready(house: House) -> None:
     server = await house.started("m")
-    house.loader.instances[0].health = False
+    house.builder.instances[0].health = False
     assert not await server.model_ready("m", "")
 
 

@@ -30,14 +30,14 @@ async def test_a_request_is_answered_by_the_version_it_names(
 
 
 async def test_closing_the_stream_cancels_the_request(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     server = await house.started("m")
     (stream, other) = [server.infer(make_request(id)) for id in "ab"]
     await turns()
     other.close()
-    house.loader.instances[0].release()
+    house.builder.instances[0].release()
     assert await marks(stream) == ["a"]
-    assert house.loader.instances[0].batches == [["a"]]
+    assert house.builder.instances[0].batches == [["a"]]
     (statistics,) = await server.statistics("m", "")
     assert (statistics.statistics.pending, statistics.statistics.in_flight) == (0, 0)
 

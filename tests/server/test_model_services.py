@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fakes import FakeLoader, make_request, marks, write_model
+from fakes import FakeBuilder, make_request, marks, write_model
 from penstock.core.errors import UnavailableError, UnsupportedError
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -23,7 +23,7 @@ class House:
     def __init__(self, path: Path, **options: Any) -> None:
         write_model(path)
         repository = ModelRepository([path])
-        self.lifecycle = ModelLifecycle(repository, FakeLoader())
+        self.lifecycle = ModelLifecycle(repository, FakeBuilder())
         self.server = InferenceServer(
             ServerIdentity("penstock", "1"), repository, self.lifecycle, **options
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeLoader, until, write_model
+from fakes import FakeBuilder, until, write_model
 from penstock.core.errors import InternalError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -23,17 +23,17 @@ class House:
     """A server that follows a repository with the model `m`."""
 
     def __init__(self, *paths: Path) -> None:
-        self.loader = FakeLoader()
+        self.builder = FakeBuilder()
         repository = ModelRepository(paths)
-        self.lifecycle = ModelLifecycle(repository, self.loader)
+        self.lifecycle = ModelLifecycle(repository, self.builder)
         self.server = InferenceServer(ServerIdentity("p", "1"), repository, self.lifecycle)
         self.poller = RepositoryPoller(repository, self.server)
 
     async def poll(self) -> list[str]:
         """Follow what has changed; the models that serve then, with their versions."""
         await self.poller.poll()
-        await self.lifecycle.settled()
-        return [f"{model.config.name} {model.version}" for model in self.lifecycle.models()]
+        await self.lifecycle.wait_unloaded()
+        return [f"{model.config.name} {model.version}" for model in self.lifecycle.catalog.models()]
 
 
 @pytest.fixture
@@ -81,27 +81,27 @@ async def test_a_changed_file_of_labels_loads_anew(house: House, tmp_path: Path)
     await house.poll()
     later(labels)
     await house.poll()
-    assert len(house.loader.instances) == 2
+    assert len(house.builder.instances) == 2
 
 
 async def test_changed_file_loads_anew(house: House, tmp_path: Path) -> None:
     await house.poll()
     later(tmp_path / "m" / "config.pbtxt")
     await house.poll()
-    assert len(house.loader.instances) == 2
+    assert len(house.builder.instances) == 2
 
 
 async def test_what_has_not_changed_is_left_alone(house: House) -> None:
     await house.poll()
     await house.poll()
-    assert len(house.loader.instances) == 1
+    assert len(house.builder.instances) == 1
 
 
 async def test_what_served_goes_on_when_the_new_cannot_be_loaded(
     house: House, tmp_path: Path
 ) -> None:
     await house.poll()
-    house.loader.failures[1] = InternalError("broken")
+    house.builder.failures[1] = InternalError("broken")
     later(tmp_path / "m" / "config.pbtxt")
     assert await house.poll() == ["m 1"]
 
@@ -134,13 +134,13 @@ async def test_links_in_a_circle_end_nowhere(house: House, tmp_path: Path) -> No
 
 async def test_it_looks_every_so_often_until_it_is_closed(house: House, tmp_path: Path) -> None:
     async with house.poller.running(0.01):
-        await until(lambda: bool(house.lifecycle.served("m")))
+        await until(lambda: bool(house.lifecycle.catalog.served("m")))
     write_model(tmp_path, "other")
     await asyncio.sleep(0.05)
-    assert not house.lifecycle.served("other")
+    assert not house.lifecycle.catalog.served("other")
 
 
 async def test_without_a_time_it_never_looks(house: House) -> None:
     async with house.poller.running(0):
         await asyncio.sleep(0.05)
-    assert not house.lifecycle.served("m")
+    assert not house.lifecycle.catalog.served("m")

@@ -18,20 +18,20 @@ EXITING = "^Server exiting$"
 @pytest.mark.contract("CL-07")
 @pytest.mark.contract("M-04")
 async def test_starting_tells_what_went_wrong_and_serves_the_rest(house: House) -> None:
-    house.loader.failures[3] = RuntimeError("broken")
+    house.builder.failures[3] = RuntimeError("broken")
     failures = await house.server.start(["m", "nope", "two"])
     assert [type(failure) for failure in failures] == [InternalError, InvalidRequestError]
     assert await house.server.model_ready("m", "")
 
 
 async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> None:
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     starting = asyncio.ensure_future(house.server.start(["m"]))
-    await until(lambda: house.loader.loading)
+    await until(lambda: house.builder.loading)
     starting.cancel()
     await asyncio.wait([starting])
     await house.server.stop(ExitDeadline(1))
-    assert (house.loader.given_up, house.loader.instances) == (1, [])
+    assert (house.builder.given_up, house.builder.instances) == (1, [])
 
 
 @pytest.mark.contract("W-06")
@@ -52,27 +52,27 @@ async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> 
 
 @pytest.mark.contract("W-06")
 async def test_stopping_finishes_what_is_in_flight(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     server = await house.started("m")
     stream = server.infer(make_request("a"))
     stopping = asyncio.ensure_future(server.stop(ExitDeadline(5)))
     await turns()
     assert not stopping.done()
-    house.loader.instances[0].release()
+    house.builder.instances[0].release()
     assert await marks(stream) == ["a"]
     assert await asyncio.wait_for(stopping, 20)
-    assert house.loader.instances[0].stopped == 1
+    assert house.builder.instances[0].stopped == 1
 
 
 async def test_stopping_does_not_wait_longer_than_it_may(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house.loader.held = True
+    house.builder.held = True
     server = await house.started("m")
     server.infer(make_request("a"))
     await turns()
     assert not await asyncio.wait_for(server.stop(ExitDeadline(0.01)), 20)
-    (instance,) = house.loader.instances
+    (instance,) = house.builder.instances
     assert instance.stopped == 1
     assert caplog.messages[-1] == "Exit timeout expired. Exiting immediately."
     instance.release()
@@ -87,12 +87,12 @@ async def test_a_server_without_models_stops_at_once(house: House) -> None:
 async def test_stopping_tells_every_second_what_it_waits_for(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house.loader.held = True
+    house.builder.held = True
     server = await house.started("m")
     server.infer(make_request("a"))
     with caplog.at_level(logging.INFO, "penstock"):
         await server.stop(ExitDeadline(1.1))
-    house.loader.instances[0].release()
+    house.builder.instances[0].release()
     assert _told(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 1: Found 1 model versions that have in-flight inferences",

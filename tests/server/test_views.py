@@ -105,7 +105,7 @@ async def test_statistics_count_what_was_inferred(house: House) -> None:
 
 async def test_gauges_are_those_of_every_model(house: House) -> None:
     server = await house.started("m", "two")
-    for number, instance in enumerate(house.loader.instances):
+    for number, instance in enumerate(house.builder.instances):
         instance.numbers = {"load": float(number)}
     assert {(gauge.model, gauge.version) for gauge in server.gauges()} == {
         ("m", "1"),
@@ -127,7 +127,7 @@ async def test_the_index_lists_models_that_were_never_loaded_by_name_alone(house
 
 @pytest.mark.contract("X-16")
 async def test_the_index_lists_every_version_with_its_state_and_reason(house: House) -> None:
-    house.loader.failures[1] = RuntimeError("broken")
+    house.builder.failures[1] = RuntimeError("broken")
     server = await house.started("two")
     assert await index(server) == [
         "m",
@@ -138,7 +138,7 @@ async def test_the_index_lists_every_version_with_its_state_and_reason(house: Ho
 
 async def test_a_model_that_stays_down_is_not_ready_in_the_index(house: House) -> None:
     server = await house.started("m")
-    house.loader.instances[0].give_up()
+    house.builder.instances[0].give_up()
     (line, *_) = await index(server)
     assert line.startswith("m 1 UNAVAILABLE model 'm', instance ")
     assert await index(server, ready_only=True) == []

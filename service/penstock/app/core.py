@@ -14,7 +14,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.config.gpus import visible_gpus
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
@@ -49,7 +49,7 @@ async def open_server(
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = open_repository(settings.repository)
     reaper = Reaper()
-    loader = ModelLoader(
+    builder = VersionBuilder(
         settings.backends.of,
         reaper,
         auto_complete=settings.repository.auto_complete_config,
@@ -63,7 +63,7 @@ async def open_server(
     )
     lifecycle = ModelLifecycle(
         repository,
-        loader,
+        builder,
         load_threads=settings.repository.load_thread_count,
         load_retries=settings.repository.load_retry_count,
         scratch=reaper.folder,
@@ -78,7 +78,7 @@ async def open_server(
         log=ServerLog(settings.logging),
         regions=Regions(allowed=settings.client_shared_memory),
     )
-    loader.factory.services = LocalServices(server, lifecycle, custom)
+    builder.factory.services = LocalServices(server, lifecycle, custom)
     try:
         yield server
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from penstock.models.serving.catalog import State, VersionStatus
+from penstock.models.serving.catalog import VersionState, VersionStatus
 
 _TWICE = "model appears in two or more repositories"
 
@@ -55,12 +55,12 @@ def model_index(
     real server has it, what is served from other files is not in the index.
     """
     entries = [_entry(*known) for known in statuses if known[0] in names - twice]
-    entries += [ModelIndexEntry(n, "", State.UNAVAILABLE.value, _TWICE) for n in twice]
+    entries += [ModelIndexEntry(n, "", VersionState.UNAVAILABLE.value, _TWICE) for n in twice]
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
     """The line of a version: one whose processes stay down is not ready, whatever was loaded."""
     if status.model is not None and (loss := status.model.loss):
-        return ModelIndexEntry(name, str(version), State.UNAVAILABLE.value, loss)
+        return ModelIndexEntry(name, str(version), VersionState.UNAVAILABLE.value, loss)
     return ModelIndexEntry(name, str(version), status.state.value, status.reason)

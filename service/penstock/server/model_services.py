@@ -11,7 +11,7 @@ from penstock.core.stream import ResponseStream
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import CONFIG
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.server.server import InferenceServer
 
 
@@ -53,5 +53,5 @@ class LocalServices:
             return await self._server.model_ready(*arguments)
         raise UnsupportedError(f"a model process asked for '{verb}', which is unknown")
 
-    def _model(self, name: str, version: str) -> Model:
-        return self._lifecycle.find(name, parse_version(version))
+    def _model(self, name: str, version: str) -> LoadedModel:
+        return self._lifecycle.catalog.find(name, parse_version(version))

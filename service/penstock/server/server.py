@@ -23,12 +23,12 @@ from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistics
-from penstock.models.serving.catalog import State
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.catalog import VersionState
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata, model_index
 from penstock.server.log_control import LogControl, LogValues, checked
-from penstock.server.shutdown_log import ExitLog
+from penstock.server.shutdown_log import ShutdownLog
 from penstock.server.trace_settings import Texts, TraceControl
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 
@@ -67,6 +67,7 @@ class InferenceServer:
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle
+        self._catalog = lifecycle.catalog
         self._explicit_control = explicit_control
         self._strict_readiness = strict_readiness
         self._trace = trace or TraceControl()
@@ -83,9 +84,11 @@ class InferenceServer:
 
         While the server exits, that is one whose sequences may end, and none begin (S-22).
         """
+        if self._started and not self._exiting:
+            return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
         if self._exiting and name in self._unfinished:
-            return FinishingModel(self._lifecycle.find(name, parse_version(version)))
-        return self._find(name, version)
+            return FinishingModel(self._catalog.find(name, parse_version(version)))
+        raise self._refusal()
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; its responses come on the stream, which the caller closes."""
@@ -115,7 +118,7 @@ class InferenceServer:
     @property
     def changes(self) -> ChangeNotifier:
         """Whatever may change an answer about readiness, as far as it is announced."""
-        return self._lifecycle.changes
+        return self._catalog.changes
 
     def backends(self) -> Mapping[str, str]:
         """The backends that models have asked for so far, by name, with their files."""
@@ -123,21 +126,21 @@ class InferenceServer:
 
     def model_names(self) -> Sequence[str]:
         """Every model that was ever loaded, or tried."""
-        return self._lifecycle.names()
+        return self._catalog.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
         """Whether the model version serves; false for one that is not known."""
         number = parse_version(version)
         try:
-            model = self._lifecycle.find(name, number)
+            model = self._catalog.find(name, number)
         except InferenceError:
             return False
         return await model.ready()
 
     async def _all_ready(self) -> bool:
-        if not self._lifecycle.complete():
+        if not self._catalog.complete():
             return False
-        return all(await asyncio.gather(*(model.ready() for model in self._lifecycle.models())))
+        return all(await asyncio.gather(*(model.ready() for model in self._catalog.models())))
 
     # -- metadata -----------------------------------------------------------------------------
 
@@ -148,7 +151,7 @@ class InferenceServer:
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         """The tensors of a model version, and the versions served (of one, if it was named)."""
         model = self._find(name, version)
-        versions = [model.version] if version else self._lifecycle.served(name)
+        versions = [model.version] if version else self._catalog.served(name)
         config = model.config
         return ModelMetadata(
             name=config.name,
@@ -167,7 +170,7 @@ class InferenceServer:
         number = parse_version(version)
         if not name:
             return tuple(self.snapshot())
-        models = self._lifecycle.served(name).values()
+        models = self._catalog.served(name).values()
         found = tuple(model.snapshot for model in models if not version or model.version == number)
         if not models:
             raise InvalidRequestError(f"requested model '{name}' is not available")
@@ -179,12 +182,12 @@ class InferenceServer:
 
     def snapshot(self) -> Iterable[ModelStatistics]:
         """Counters of every model version that serves."""
-        for model in self._lifecycle.models():
+        for model in self._catalog.models():
             yield model.snapshot
 
     def gauges(self) -> Iterable[Gauge]:
         """Numbers that engines report about themselves."""
-        for model in self._lifecycle.models():
+        for model in self._catalog.models():
             yield from model.gauges()
 
     # -- model repository ---------------------------------------------------------------------
@@ -192,10 +195,10 @@ class InferenceServer:
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repository and its versions; models never loaded by name alone."""
         names, twice = await asyncio.to_thread(self._listed)
-        entries = model_index(names, twice, self._lifecycle.statuses())
+        entries = model_index(names, twice, self._catalog.statuses())
         if ready_only:
-            return tuple(entry for entry in entries if entry.state == State.READY.value)
-        untried = (name for name in names - twice if not self._lifecycle.known(name))
+            return tuple(entry for entry in entries if entry.state == VersionState.READY.value)
+        untried = (name for name in names - twice if not self._catalog.known(name))
         entries += [ModelIndexEntry(name) for name in untried]
         return tuple(sorted(entries, key=lambda entry: entry.name))
 
@@ -259,7 +262,7 @@ class InferenceServer:
     def refuse(self) -> None:
         """Take no new work but what sequences under way bring: the server is about to stop."""
         self._exiting = True
-        self._unfinished = self._lifecycle.unfinished()
+        self._unfinished = self._lifecycle.with_sequences()
         if self._unfinished:
             logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
         self.changes.notify()
@@ -268,7 +271,7 @@ class InferenceServer:
         """Let the sequences that are under way come to their ends while there is time (S-22)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline.left()):
-                await self._lifecycle.finished()
+                await self._lifecycle.wait_for_sequences()
         self._end_work()
 
     def _end_work(self) -> None:
@@ -284,7 +287,7 @@ class InferenceServer:
         Answers whether that was done in time; what was not may go on in threads.
         """
         self._end_work()
-        log = ExitLog(self._lifecycle, deadline)
+        log = ShutdownLog(self._lifecycle, deadline)
         telling = asyncio.ensure_future(log.run())
         await asyncio.sleep(0)  # so that the log begins with what was there to be done
         try:
@@ -300,15 +303,18 @@ class InferenceServer:
             telling.cancel()
         return True
 
-    def _find(self, name: str, version: str) -> Model:
+    def _find(self, name: str, version: str) -> LoadedModel:
+        """The model version that views describe."""
         if self._exiting or not self._started:
-            self._refuse_when_exiting()
-            raise UnavailableError("Server not ready")
-        return self._lifecycle.find(name, parse_version(version) if version else ANY_VERSION)
+            raise self._refusal()
+        return self._catalog.find(name, parse_version(version))
+
+    def _refusal(self) -> UnavailableError:
+        return UnavailableError("Server exiting" if self._exiting else "Server not ready")
 
     def _refuse_when_exiting(self) -> None:
         if self._exiting:
-            raise UnavailableError("Server exiting")
+            raise self._refusal()
 
     def _refuse_without_control(self) -> None:
         if not self._explicit_control:

@@ -11,7 +11,7 @@ from penstock.models.loading.lifecycle import ModelLifecycle
 logger = logging.getLogger(__name__)
 
 
-class ExitLog:
+class ShutdownLog:
     """Tells what is waited for: first running inferences, then the models themselves."""
 
     def __init__(self, lifecycle: ModelLifecycle, deadline: ExitDeadline) -> None:

@@ -10,7 +10,7 @@ import pytest
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.system.reaper import Reaper
@@ -27,9 +27,9 @@ async def _runs(directory: Path, more: str) -> int:
     """Executions of a graph for a number of requests that come together."""
     graphs.save_identity(directory / "m" / "1" / "model.onnx", shape=("n", 2))
     (directory / "m" / "config.pbtxt").write_text(_CONFIG + more)
-    lifecycle = ModelLifecycle(ModelRepository([directory]), ModelLoader(lambda _: {}, Reaper()))
+    lifecycle = ModelLifecycle(ModelRepository([directory]), VersionBuilder(lambda _: {}, Reaper()))
     await lifecycle.load_all(["m"])
-    model = lifecycle.find("m", 1)
+    model = lifecycle.catalog.find("m", 1)
     rows = [Tensor.from_numpy(np.full((1, 2), n, np.float32)) for n in range(_REQUESTS)]
     streams = [model.infer(InferenceRequest("m", inputs={"x": row})) for row in rows]
     for number, stream in enumerate(streams):

@@ -14,9 +14,9 @@ from onnx import TensorProto
 from backends.onnxruntime import graphs
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.system.reaper import Reaper
 
 _CONFIG = """
@@ -53,19 +53,19 @@ def _save_sum(path: Path) -> None:
 
 
 @asynccontextmanager
-async def loaded(path: Path, strategy: str, host: str = "thread") -> AsyncIterator[Model]:
+async def loaded(path: Path, strategy: str, host: str = "thread") -> AsyncIterator[LoadedModel]:
     _save_sum(path / "m" / "1" / "model.onnx")
     hosted = f'parameters {{ key: "penstock.host" value: {{ string_value: "{host}" }} }}'
     (path / "m" / "config.pbtxt").write_text(_CONFIG % strategy + hosted)
     reaper = Reaper()
-    loader = ModelLoader(lambda _: {}, reaper)
-    model = await loader.load(ModelRepository([path]).read("m"), 1)
+    builder = VersionBuilder(lambda _: {}, reaper)
+    model = await builder.build(ModelRepository([path]).read("m"), 1)
     yield model
     await model.stop()
     reaper.close()
 
 
-async def _add(model: Model, id: int, x: float, at: int, of: int) -> float:
+async def _add(model: LoadedModel, id: int, x: float, at: int, of: int) -> float:
     tensor = Tensor.from_numpy(np.array([[x]], np.float32))
     request = InferenceRequest(
         "m",
@@ -89,7 +89,7 @@ def _numbers(id: int) -> Iterator[int]:
 async def test_many_sequences_add_up_their_own_numbers(
     tmp_path: Path, strategy: str, host: str
 ) -> None:
-    async def client(model: Model, id: int) -> bool:
+    async def client(model: LoadedModel, id: int) -> bool:
         numbers, total = list(_numbers(id)), 0
         for at, x in enumerate(numbers):
             total += x

@@ -14,7 +14,7 @@ from penstock.caching.local import LocalCache
 from penstock.core.device_tensor import DeviceTensor
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.system.reaper import Reaper
@@ -58,9 +58,9 @@ async def test_requests_of_an_ensemble_are_batched_by_its_models(
     for name, config in (("part", _PART), ("whole", _ENSEMBLE)):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "config.pbtxt").write_text(config + _TENSORS)
-    lifecycle = ModelLifecycle(ModelRepository([tmp_path]), ModelLoader(lambda _: {}, Reaper()))
+    lifecycle = ModelLifecycle(ModelRepository([tmp_path]), VersionBuilder(lambda _: {}, Reaper()))
     await lifecycle.load("whole")
-    whole = lifecycle.find("whole", 1)
+    whole = lifecycle.catalog.find("whole", 1)
     streams = [whole.infer(make_request(id)) for id in "abc"]
     for stream in streams:
         assert [[*response.outputs] async for response in stream] == [["OUT"]]
@@ -94,9 +94,9 @@ async def _seen(
     for name, config in (("chain", chain), ("shares", 'backend: "sharing" '), ("own", own)):
         (path / name / "1").mkdir(parents=True)
         (path / name / "config.pbtxt").write_text(config + _TENSORS)
-    lifecycle = ModelLifecycle(ModelRepository([path]), ModelLoader(lambda _: {}, Reaper()))
+    lifecycle = ModelLifecycle(ModelRepository([path]), VersionBuilder(lambda _: {}, Reaper()))
     await lifecycle.load("chain")
-    (response,) = [r async for r in lifecycle.find("chain", 1).infer(make_request())]
+    (response,) = [r async for r in lifecycle.catalog.find("chain", 1).infer(make_request())]
     await lifecycle.close()
     return inputs, allowed, response.outputs["OUT"].numpy().tolist()
 
@@ -120,10 +120,10 @@ async def test_a_model_behind_a_cache_shares_no_device(
     found = []
     for more in ("", "response_cache { enable: true }"):
         (tmp_path / "m" / "config.pbtxt").write_text(f'backend: "sharing" {more} {_TENSORS}')
-        loader = ModelLoader(lambda _: {}, Reaper(), cache=LocalCache(10_000))
-        lifecycle = ModelLifecycle(ModelRepository([tmp_path]), loader)
+        builder = VersionBuilder(lambda _: {}, Reaper(), cache=LocalCache(10_000))
+        lifecycle = ModelLifecycle(ModelRepository([tmp_path]), builder)
         await lifecycle.load("m")
-        found.append(lifecycle.find("m", 1).takes_device_tensors)
+        found.append(lifecycle.catalog.find("m", 1).takes_device_tensors)
         await lifecycle.close()
     assert found == [True, False]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import FakeLoader, make_request, turns, until
+from fakes import FakeBuilder, make_request, turns, until
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import ANY_VERSION, InferenceRequest, InferenceResponse
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -26,8 +26,8 @@ class House:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loader = FakeLoader()
-        self.lifecycle = ModelLifecycle(ModelRepository([path]), self.loader)
+        self.builder = FakeBuilder()
+        self.lifecycle = ModelLifecycle(ModelRepository([path]), self.builder)
 
     def write(self, **models: str) -> None:
         """Models by name, and what they are made of one behind the other; nothing for plain ones.
@@ -51,22 +51,22 @@ class House:
 
     async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         await self.lifecycle.unload(name, unload_dependents=unload_dependents)
-        await self.lifecycle.settled()
+        await self.lifecycle.wait_unloaded()
 
     @property
     def states(self) -> Mapping[str, str]:
         """The states of version 1 of every model."""
         return {
             name: f"{status.state}: {status.reason}" if status.reason else status.state.value
-            for name, _, status in self.lifecycle.statuses()
+            for name, _, status in self.lifecycle.catalog.statuses()
         }
 
     @property
     def serving(self) -> str:
-        return " ".join(model.config.name for model in self.lifecycle.models())
+        return " ".join(model.config.name for model in self.lifecycle.catalog.models())
 
     async def ask(self, name: str) -> InferenceResponse:
-        stream = self.lifecycle.find(name, ANY_VERSION).infer(_request())
+        stream = self.lifecycle.catalog.find(name, ANY_VERSION).infer(_request())
         return await anext(stream)
 
 
@@ -106,17 +106,17 @@ async def test_an_ensemble_brings_what_it_needs(house: House) -> None:
 
 
 async def test_a_model_that_serves_is_not_loaded_again_for_an_ensemble(house: House) -> None:
-    house.loader.remembers = True
+    house.builder.remembers = True
     await house.load("a")
-    served = house.lifecycle.find("a", 1)
+    served = house.lifecycle.catalog.find("a", 1)
     await house.load("pair")
-    assert house.lifecycle.find("a", 1) is served
+    assert house.lifecycle.catalog.find("a", 1) is served
 
 
 async def test_models_are_loaded_once_when_all_are_wanted(house: House) -> None:
     failures = await house.lifecycle.load_all(["more", "pair", "b", "a"])
     assert failures == {}
-    assert sorted(instance.name for instance in house.loader.instances) == ["a_1", "b_1"]
+    assert sorted(instance.name for instance in house.builder.instances) == ["a_1", "b_1"]
 
 
 async def test_an_ensemble_waits_for_its_own_parts_only(house: House) -> None:
@@ -126,7 +126,7 @@ async def test_an_ensemble_waits_for_its_own_parts_only(house: House) -> None:
     async def wait_for_gate() -> None:
         await gate.wait()
 
-    house.loader.before["slow"] = wait_for_gate
+    house.builder.before["slow"] = wait_for_gate
     loading = asyncio.ensure_future(house.lifecycle.load_all(["slow", "lone", "a"]))
     await until(lambda: house.serving == "a lone")
     gate.set()
@@ -138,12 +138,12 @@ async def test_a_part_that_cannot_be_read_is_missed(house: House) -> None:
     text = "ensemble pair contains models that are not available or ambiguous: b"
     assert await house.failure("pair") == text
     assert house.serving == "a"
-    assert not house.lifecycle.known("pair")
+    assert not house.lifecycle.catalog.known("pair")
 
 
 @pytest.mark.contract("M-08")
 async def test_a_part_that_fails_to_load_is_told(house: House) -> None:
-    house.loader.broken["b"] = RuntimeError("no memory")
+    house.builder.broken["b"] = RuntimeError("no memory")
     assert await house.failure("pair") == (
         "ensemble 'pair' depends on 'b' which has no loaded version. Model 'b' loading failed with"
         " error: version 1 is at UNAVAILABLE state: Internal: RuntimeError: no memory;"
@@ -200,7 +200,7 @@ async def test_answers_go_through_all_steps(house: House) -> None:
     await house.load("more")
     response = await house.ask("more")
     assert list(response.outputs) == ["OUT"]
-    batches = {instance.name: instance.batches for instance in house.loader.instances}
+    batches = {instance.name: instance.batches for instance in house.builder.instances}
     assert batches == {"a_1": [["a"], ["a"]], "b_1": [["a"]]}
 
 
@@ -253,35 +253,35 @@ async def test_parts_go_as_well_unless_somebody_else_wants_them(house: House) ->
 async def test_requests_in_an_ensemble_finish_when_one_of_its_parts_is_unloaded(
     house: House,
 ) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.load("pair")
     answer = asyncio.ensure_future(house.ask("pair"))
     await turns()
     await house.lifecycle.unload("b")
     assert house.states["b"] == "UNLOADING"
-    for instance in house.loader.instances:
+    for instance in house.builder.instances:
         instance.release()
     await asyncio.wait_for(answer, 20)  # also the step that had not begun yet
-    await asyncio.wait_for(house.lifecycle.settled(), 20)
+    await asyncio.wait_for(house.lifecycle.wait_unloaded(), 20)
     assert house.states["b"] == "UNAVAILABLE: unloaded"
 
 
 async def test_closing_finishes_requests_in_ensembles(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.load("more")
     answer = asyncio.ensure_future(house.ask("more"))
     await turns()
     closing = asyncio.ensure_future(house.lifecycle.close())
     await turns()
     assert not closing.done()
-    for instance in house.loader.instances:
+    for instance in house.builder.instances:
         instance.release()
     await asyncio.wait_for(asyncio.gather(answer, closing), 20)
-    assert [instance.stopped for instance in house.loader.instances] == [1, 1]
+    assert [instance.stopped for instance in house.builder.instances] == [1, 1]
 
 
 async def test_aborting_fails_requests_in_ensembles(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.load("pair")
     answer = asyncio.ensure_future(house.ask("pair"))
     await turns()
@@ -296,12 +296,12 @@ async def test_aborting_fails_requests_in_ensembles(house: House) -> None:
 @pytest.mark.contract("E-17")
 async def test_an_ensemble_uses_a_part_that_is_loaded_anew(house: House) -> None:
     await house.load("pair")
-    old = house.lifecycle.find("pair", 1)
+    old = house.lifecycle.catalog.find("pair", 1)
     await house.load("b")
-    await house.lifecycle.settled()
-    assert house.lifecycle.find("pair", 1) is not old
+    await house.lifecycle.wait_unloaded()
+    assert house.lifecycle.catalog.find("pair", 1) is not old
     await house.ask("pair")
-    stopped = {id(i): i.stopped for i in house.loader.instances if i.name == "b_1"}
+    stopped = {id(i): i.stopped for i in house.builder.instances if i.name == "b_1"}
     assert sorted(stopped.values()) == [0, 1]
 
 
@@ -311,7 +311,7 @@ async def test_an_ensemble_that_does_not_fit_any_more_goes_and_those_above_it(ho
     config = house.path / "pair" / "config.pbtxt"
     config.write_text(config.read_text().replace("TYPE_INT32", "TYPE_FP32"))
     await house.failure("pair")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.serving == "a b"
     house.write(pair="a b")
     await house.load("pair")
@@ -320,26 +320,26 @@ async def test_an_ensemble_that_does_not_fit_any_more_goes_and_those_above_it(ho
 
 async def test_a_part_whose_new_one_fails_goes_on_in_the_ensemble(house: House) -> None:
     await house.load("pair")
-    house.loader.broken["b"] = RuntimeError("bad weights")
+    house.builder.broken["b"] = RuntimeError("bad weights")
     await house.failure("b")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.serving == "a b pair"
     await house.ask("pair")
 
 
 async def test_requests_in_an_ensemble_finish_on_the_parts_they_began_with(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.load("pair")
-    old = {instance.name: instance for instance in house.loader.instances}
+    old = {instance.name: instance for instance in house.builder.instances}
     answer = asyncio.ensure_future(house.ask("pair"))
     await turns()
-    house.loader.held = False
+    house.builder.held = False
     await house.load("b")
     assert old["b_1"].stopped == 0
     for instance in old.values():
         instance.release()
     await asyncio.wait_for(answer, 20)
-    await asyncio.wait_for(house.lifecycle.settled(), 20)
+    await asyncio.wait_for(house.lifecycle.wait_unloaded(), 20)
     assert (len(old["b_1"].batches), old["b_1"].stopped) == (1, 1)
 
 
@@ -352,9 +352,9 @@ async def test_no_request_is_lost_while_parts_are_loaded_anew(house: House) -> N
         count += 1
         await asyncio.sleep(0.001)  # which lets the threads that load have their turns
     await loads
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert count
-    running = [instance.name for instance in house.loader.instances if not instance.stopped]
+    running = [instance.name for instance in house.builder.instances if not instance.stopped]
     assert sorted(running) == ["a_1", "b_1"]
 
 
@@ -366,11 +366,11 @@ async def test_any_mixture_of_loads_and_unloads_leaves_no_part_behind(house: Hou
         for verb in (lifecycle.load, lifecycle.unload, lifecycle.load)
     ]
     await asyncio.wait_for(asyncio.gather(*work, return_exceptions=True), 20)
-    await lifecycle.settled()
-    running = [instance for instance in house.loader.instances if not instance.stopped]
+    await lifecycle.wait_unloaded()
+    running = [instance for instance in house.builder.instances if not instance.stopped]
     plain = [name for name in house.serving.split() if name in ("a", "b")]
     assert len(running) == len(plain)
-    assert all(instance.stopped <= 1 for instance in house.loader.instances)
+    assert all(instance.stopped <= 1 for instance in house.builder.instances)
 
 
 # -- how well it is --------------------------------------------------------------------------------
@@ -378,15 +378,15 @@ async def test_any_mixture_of_loads_and_unloads_leaves_no_part_behind(house: Hou
 
 async def test_an_ensemble_is_ready_while_its_parts_are(house: House) -> None:
     await house.load("more")
-    more = house.lifecycle.find("more", 1)
+    more = house.lifecycle.catalog.find("more", 1)
     assert await more.ready()
-    house.loader.instances[0].health = False
+    house.builder.instances[0].health = False
     assert not await more.ready()
 
 
 async def test_an_ensemble_of_a_part_that_is_down_for_good_is_lost(house: House) -> None:
     await house.load("more")
-    more = house.lifecycle.find("more", 1)
+    more = house.lifecycle.catalog.find("more", 1)
     assert more.loss == ""
-    house.loader.instances[0].give_up()
+    house.builder.instances[0].give_up()
     assert "it is away" in more.loss

@@ -20,7 +20,7 @@ class Line:
         return asyncio.ensure_future(self._hold(names, leave)), leave
 
     async def _hold(self, names: str, leave: asyncio.Event) -> None:
-        async with self.reservations.hold(set(names)):
+        async with self.reservations.reserve(set(names)):
             self.inside.append(names)
             await leave.wait()
             self.inside.remove(names)
@@ -82,7 +82,7 @@ async def test_one_who_gives_up_waiting_lets_the_next_in() -> None:
 
 async def test_one_who_gives_up_when_its_turn_has_come_holds_nothing() -> None:
     reservations = Reservations()
-    async with reservations.hold({"a"}):
+    async with reservations.reserve({"a"}):
         waiting = asyncio.ensure_future(_enter(reservations, "a"))
         await turns()
     waiting.cancel()  # it was let in just now, and has not run since
@@ -93,8 +93,8 @@ async def test_one_who_gives_up_when_its_turn_has_come_holds_nothing() -> None:
 
 async def test_names_that_the_caller_adds_meanwhile_are_not_given_back() -> None:
     reservations, names = Reservations(), {"a"}
-    async with reservations.hold({"b"}):
-        async with reservations.hold(names):
+    async with reservations.reserve({"b"}):
+        async with reservations.reserve(names):
             names.add("b")
         waiting = asyncio.ensure_future(_enter(reservations, "b"))
         await turns()
@@ -103,5 +103,5 @@ async def test_names_that_the_caller_adds_meanwhile_are_not_given_back() -> None
 
 
 async def _enter(reservations: Reservations, name: str) -> None:
-    async with reservations.hold({name}):
+    async with reservations.reserve({name}):
         pass

@@ -16,11 +16,11 @@ from fakes import FakeBackend, FakeInstance, InstallBackend, Script, make_reques
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.stream import ResponseStream
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.loading.resizing import matched
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("M-06")
@@ -77,14 +77,14 @@ class House:
     def write(self, groups: str, more: str = "") -> None:
         (self.path / "m" / "config.pbtxt").write_text(f"{CONFIG} {groups} {more}")
 
-    async def load(self, groups: str, more: str = "") -> Model:
+    async def load(self, groups: str, more: str = "") -> LoadedModel:
         self.write(groups, more)
         await self.lifecycle.load("m")
         return self.model
 
     @property
-    def model(self) -> Model:
-        return self.lifecycle.find("m", 1)
+    def model(self) -> LoadedModel:
+        return self.lifecycle.catalog.find("m", 1)
 
     def ask(self, id: str) -> ResponseStream:
         return self.model.infer(make_request(id))
@@ -104,8 +104,8 @@ def _house(path: Path, install: InstallBackend, backend: type[FakeBackend] = Fak
     install("fake", type("Scripted", (backend,), {"script": script}))
     (path / "models" / "m" / "1").mkdir(parents=True)
     repository = ModelRepository([path / "models"])
-    loader = ModelLoader(lambda _: {}, Reaper())
-    return House(path / "models", script, ModelLifecycle(repository, loader))
+    builder = VersionBuilder(lambda _: {}, Reaper())
+    return House(path / "models", script, ModelLifecycle(repository, builder))
 
 
 def groups(*counts: int) -> str:
@@ -258,7 +258,7 @@ async def test_an_unload_waits_for_no_sequences_of_an_instance_that_goes(house: 
         await marks(step(house, number, "", start=True))
     await house.load(groups(1), sequences)
     await house.lifecycle.unload("m")
-    await asyncio.wait_for(house.lifecycle.settled(), 20)
+    await asyncio.wait_for(house.lifecycle.wait_unloaded(), 20)
     assert house.script.finalized == 2
 
 

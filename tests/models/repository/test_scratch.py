@@ -7,8 +7,8 @@ from penstock.models.repository.scratch import ScratchFolder
 
 async def test_a_scratch_folder_goes_with_its_last_holder() -> None:
     folder = ScratchFolder()
-    folder.hold()
-    folder.hold()
+    folder.retain()
+    folder.retain()
     await folder.release()
     assert folder.path.is_dir()
     await folder.release()

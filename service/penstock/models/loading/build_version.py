@@ -1,4 +1,4 @@
-"""From the files of a model to a `Model` that serves."""
+"""From the files of a model to a `LoadedModel` that serves."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from penstock.models.loading.sequences import sequence_batcher
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.warmup import read_samples, warm_up
 from penstock.models.repository.repository import ModelFiles
-from penstock.models.repository.version_files import ModelVersion, origin_of
-from penstock.models.serving.loaded_model import Model, ModelInstance
+from penstock.models.repository.version_files import VersionFiles, origin_of
+from penstock.models.serving.loaded_model import LoadedModel, ModelInstance
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.batching.settings import BatcherSettings
@@ -40,7 +40,7 @@ from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.system.reaper import Reaper
 
 
-class ModelLoader:
+class VersionBuilder:
     """Builds model versions; knows what the command line says about backends.
 
     `backends` are those that models have asked for so far, by name, with their files.
@@ -70,7 +70,7 @@ class ModelLoader:
         self.backends: dict[str, str] = {}
         self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
 
-    async def load(self, files: ModelFiles, version: int) -> Model:
+    async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
         refuse_unsupported(files.config)
         found = await self._backend_of(files.config)
@@ -78,14 +78,16 @@ class ModelLoader:
         path = files.versions[version]
         python = await self.factory.interpreter(backend, found.config, path)
         config = await self._complete(found, path, python)
-        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
+        loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         instances = self.factory.instances(backend, config, version, loaded.path, python)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         scheduler = _scheduler(config, files.path, active)
-        await start_all(instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics))
+        await start_instances(
+            instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
+        )
         model = self._model(loaded, instances, scheduler, statistics)
         model.takes_device_tensors = (
             backend.takes_device_tensors
@@ -94,7 +96,7 @@ class ModelLoader:
         )
         return model
 
-    async def unchanged(self, model: Model, files: ModelFiles, version: int) -> bool:
+    async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is what its files say, and well: loading it would change nothing."""
         origin = model.origin
         if origin is None or files.folder is not None or not model.alive:
@@ -103,7 +105,9 @@ class ModelLoader:
             return False
         return (await asyncio.to_thread(origin_of, files, version)).files == origin.files
 
-    async def resizing(self, model: Model, files: ModelFiles, version: int) -> Resizing | None:
+    async def prepare_resize(
+        self, model: LoadedModel, files: ModelFiles, version: int
+    ) -> Resizing | None:
         """Start what `model` lacks to be what its files say; `None` if it must be loaded anew.
 
         Raises as `load` does; then the model is as it was.
@@ -125,31 +129,31 @@ class ModelLoader:
         kept, added, removed = matched(wanted, model.instances)
         samples = await asyncio.to_thread(read_samples, config, files.path)
         rows, statistics = config.max_batch_size, model.statistics
-        await start_all(added, lambda i: warm_up(i, samples, rows, statistics))
+        await start_instances(added, lambda i: warm_up(i, samples, rows, statistics))
         return Resizing(model, config, origin, kept, added, removed)
 
-    async def load_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> Model:
+    async def build_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> LoadedModel:
         """Load a version of an ensemble over the models that serve now."""
         parts = {name: find(name, ANY_VERSION).config for name in part_names(files.config)}
         config = composed(normalized(files.config), parts)
         validate(config)
         refuse_unsupported(config)
-        loaded = await asyncio.to_thread(ModelVersion.read, files, version, config)
+        loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         instances, scheduler = compose(config, find)
         statistics = statistics_of(config, self._measurement)
         return self._model(loaded, instances, scheduler, statistics)
 
     def _model(
         self,
-        version: ModelVersion,
+        version: VersionFiles,
         instances: Sequence[ModelInstance],
         scheduler: Scheduler,
         statistics: Statistics,
-    ) -> Model:
+    ) -> LoadedModel:
         """A model of its parts, behind the response cache if it is to be."""
         batcher, scheduler = scheduler, self._cached(scheduler, version)
         statistics.cached = isinstance(scheduler, CachedScheduler)
-        return Model(
+        return LoadedModel(
             version.config,
             version.number,
             instances,
@@ -162,7 +166,7 @@ class ModelLoader:
             batcher=batcher,
         )
 
-    def _cached(self, scheduler: Scheduler, version: ModelVersion) -> Scheduler:
+    def _cached(self, scheduler: Scheduler, version: VersionFiles) -> Scheduler:
         """The scheduler behind the response cache, where the model wants it and there is one."""
         wanted = version.config.response_cache
         if self._cache is None or wanted is None or not wanted.enable:
@@ -208,7 +212,7 @@ _SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"
 """At 0 in the environment, instances start one after the other: for the memory it takes (I-12)."""
 
 
-async def start_all(
+async def start_instances(
     instances: Sequence[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
 ) -> None:
     """When one fails, or the load is given up, those that have started are ended again."""

@@ -9,11 +9,11 @@ from penstock.core.config import EnsembleStep, ModelConfig
 from penstock.core.request import ANY_VERSION
 from penstock.inflight.inference import Inference
 from penstock.models.config.validation.composition import Parts
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, Rebatch, Step
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 
-FindModel = Callable[[str, int], Model]
+FindModel = Callable[[str, int], LoadedModel]
 
 
 def compose(
@@ -46,13 +46,13 @@ class Composition:
     caller = None
     signature: Hashable = ()
 
-    def __init__(self, name: str, parts: Sequence[Model]) -> None:
+    def __init__(self, name: str, parts: Sequence[LoadedModel]) -> None:
         self.name = name
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self._parts = list(dict.fromkeys(parts))
         for part in self._parts:
-            part.hold()
+            part.retain()
 
     @property
     def alive(self) -> bool:

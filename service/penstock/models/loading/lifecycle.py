@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import Dependencies
-from penstock.models.loading.load_graph import Loading
-from penstock.models.loading.read_models import Overrides, Polled, Reading, needs
+from penstock.models.loading.load_graph import GraphLoad
+from penstock.models.loading.read_models import ModelReader, Overrides, Polled, needs
 from penstock.models.loading.reservations import Reservations
 from penstock.models.loading.retirement import Retirement
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.repository.scratch import ScratchFolders
-from penstock.models.serving.catalog import ModelCatalog, VersionStatus
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.catalog import ModelCatalog
+from penstock.models.serving.loaded_model import LoadedModel
 
 _ABORT_SECONDS = 5.0
 
@@ -34,86 +33,51 @@ class ModelLifecycle:
     def __init__(
         self,
         repository: ModelRepository,
-        loader: ModelLoader,
+        builder: VersionBuilder,
         *,
         load_threads: int = 4,
         load_retries: int = 0,
         scratch: Callable[[], Path] | None = None,
     ) -> None:
-        self._loader = loader
-        self._catalog = ModelCatalog()
+        self._builder = builder
+        self.catalog = ModelCatalog()
         self._dependencies = Dependencies()
         self._retirement = Retirement()
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
         self._load_retries = load_retries
         self._folders = ScratchFolders(scratch)
-        self._reading = Reading(repository, self._folders, self.served)
+        self._reading = ModelReader(repository, self._folders, self.catalog.served)
         self._loads: set[asyncio.Task[dict[str, InferenceError]]] = set()
 
-    # -- looking up ---------------------------------------------------------------------------
-
-    def find(self, name: str, version: int) -> Model:
-        """The model that serves `name`; the highest ready version unless one is named (R-06)."""
-        return self._catalog.find(name, version)
-
-    def served(self, name: str) -> dict[int, Model]:
-        """The ready versions of a model, lowest first; empty for a model that is not known."""
-        return self._catalog.served(name)
-
-    def models(self) -> Iterator[Model]:
-        """Every model version that serves, by name and version."""
-        return self._catalog.models()
+    # -- watching -----------------------------------------------------------------------------
 
     def backends(self) -> Mapping[str, str]:
-        """The backends that models have asked for so far, by name, with their files."""
-        return self._loader.backends
-
-    def statuses(self) -> Iterator[tuple[str, int, VersionStatus]]:
-        """Name, version and status of every version known, by name and version."""
-        return self._catalog.statuses()
+        """The backends that models have asked for so far: name to file."""
+        return self._builder.backends
 
     def busy(self) -> int:
-        """How many model versions have requests in flight."""
+        """The number of model versions with requests in flight."""
         return sum(model.statistics.in_flight > 0 for model in self._live())
 
     def live(self) -> int:
-        """How many model versions are not gone yet."""
+        """The number of model versions that are not unloaded yet."""
         return len(self._live())
 
     def loads(self) -> int:
-        """How many requests to load models are not done yet."""
+        """The number of load requests in progress."""
         return len(self._loads)
 
-    def unfinished(self) -> set[str]:
-        """Models with sequences under way, and the ensembles above them."""
-        names = {m.config.name for m in self.models() if m.sequences and m.sequences.has_sequences}
+    def with_sequences(self) -> set[str]:
+        """Models with sequences in progress, and the ensembles above them."""
+        models = self.catalog.models()
+        names = {m.config.name for m in models if m.sequences and m.sequences.has_sequences}
         return names | self._dependencies.dependents(names)
 
-    async def finished(self) -> None:
-        """Wait until no sequence is under way (S-22)."""
-        sequences = [model.sequences for model in self.models()]
+    async def wait_for_sequences(self) -> None:
+        """Wait until no sequence is in progress (S-22)."""
+        sequences = [model.sequences for model in self.catalog.models()]
         await asyncio.gather(*(each.finished() for each in sequences if each is not None))
-
-    @property
-    def changes(self) -> ChangeNotifier:
-        """What happens to versions of models."""
-        return self._catalog.changes
-
-    def names(self) -> list[str]:
-        """Every model that was ever loaded, or tried, in alphabetical order."""
-        return self._catalog.names()
-
-    def known(self, name: str) -> bool:
-        """Whether the model was ever loaded, or tried."""
-        return self._catalog.known(name)
-
-    def complete(self) -> bool:
-        """Whether every version that was loaded serves; one that was unloaded is no matter (W-03).
-
-        A model that was tried and has no version at all does not serve.
-        """
-        return self._catalog.complete()
 
     # -- changing -----------------------------------------------------------------------------
 
@@ -148,7 +112,7 @@ class ModelLifecycle:
         """
         names, settled = {name}, False
         while not settled:
-            async with self._reservations.hold(names):
+            async with self._reservations.reserve(names):
                 gone = self._dependencies.unneeded(name) if unload_dependents else {name}
                 related = gone | self._dependencies.dependents(gone)
                 settled = related <= names
@@ -156,21 +120,21 @@ class ModelLifecycle:
                 if settled:
                     await self._unload(gone, related - gone)
 
-    async def settled(self) -> None:
+    async def wait_unloaded(self) -> None:
         """Wait until every version that is being unloaded is gone."""
-        await self._retirement.settled()
+        await self._retirement.wait_stopped()
 
     async def close(self) -> None:
         """Give up loading; unload everything, finishing what is in flight."""
         await self._stop_loading()
-        for name in self._catalog.names():
-            self._retirement.unload(name, self._catalog.versions(name))
-        await self.settled()
+        for name in self.catalog.names():
+            self._retirement.unload(name, self.catalog.versions(name))
+        await self.wait_unloaded()
         await self._folders.release(self._folders.names())
 
     async def abort(self) -> None:
         """Release everything now, whatever it is doing, within a few seconds."""
-        models = [*self._retirement.models(), *self.models()]
+        models = [*self._retirement.models(), *self.catalog.models()]
         self._retirement.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
@@ -178,8 +142,8 @@ class ModelLifecycle:
                 await asyncio.gather(*(model.abort() for model in models), return_exceptions=True)
                 await self._folders.release(self._folders.names())
 
-    def _live(self) -> set[Model]:
-        return {*self.models(), *self._retirement.models()}
+    def _live(self) -> set[LoadedModel]:
+        return {*self.catalog.models(), *self._retirement.models()}
 
     # -- loading ------------------------------------------------------------------------------
 
@@ -187,7 +151,7 @@ class ModelLifecycle:
         reserved, failures = set(overrides), None
         while failures is None:
             async with (
-                self._reservations.hold(reserved),
+                self._reservations.reserve(reserved),
                 self._reading.polled(overrides) as polled,
             ):
                 above = self._dependencies.dependents(polled.keys())
@@ -216,11 +180,11 @@ class ModelLifecycle:
         failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
         return unread | {name: error for name, error in failed.items() if name in names}
 
-    def _loading(self) -> Loading:
-        return Loading(
-            self._catalog,
+    def _loading(self) -> GraphLoad:
+        return GraphLoad(
+            self.catalog,
             self._dependencies,
-            self._loader,
+            self._builder,
             self._retirement,
             self._slots,
             self._load_retries,
@@ -241,7 +205,7 @@ class ModelLifecycle:
         for name in self._dependencies.ordered(above):
             checks.check(name)
         for name in names:
-            self._retirement.unload(name, self._catalog.versions(name))
+            self._retirement.unload(name, self.catalog.versions(name))
         await self._folders.release(names)
 
 

@@ -10,27 +10,27 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence,
 from penstock.core.errors import ConfigError, InferenceError, as_inference_error
 from penstock.core.request import ANY_VERSION
 from penstock.models.config.validation.composition import composed
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import Dependencies, Failure, Node
 from penstock.models.loading.resizing import Resizing
 from penstock.models.loading.retirement import Retirement
 from penstock.models.repository.repository import ModelFiles, versions_to_load
-from penstock.models.serving.catalog import UNLOADED, ModelCatalog, State, Versions
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.catalog import UNLOADED, ModelCatalog, Versions, VersionState
+from penstock.models.serving.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
 
-MakeModel = Callable[[ModelFiles, int], Awaitable[Model | Resizing]]
+MakeModel = Callable[[ModelFiles, int], Awaitable[LoadedModel | Resizing]]
 
 
-class Attempt:
+class ModelLoad:
     """Loads versions of a model beside those that serve. All of them take over, or none does."""
 
     def __init__(self, files: ModelFiles, versions: Versions, retirement: Retirement) -> None:
         self._files = files
         self._versions = versions
         self._retirement = retirement
-        self._loaded: dict[int, Model | Resizing] = {}
+        self._loaded: dict[int, LoadedModel | Resizing] = {}
         self._failures: dict[int, InferenceError] = {}
 
     async def run(self, wanted: Sequence[int], make: MakeModel, kept: Collection[int] = ()) -> str:
@@ -57,19 +57,19 @@ class Attempt:
             await asyncio.wait([self._versions.leaving[version]])
         status = self._versions.status(version)
         if status.model is None:
-            status.move(State.LOADING)
+            status.move(VersionState.LOADING)
         logger.info("loading: %s:%s", self._files.name, version)
         begun = time.monotonic()
         try:
             loaded = self._loaded[version] = await make(self._files, version)
-            if isinstance(loaded, Model):
+            if isinstance(loaded, LoadedModel):
                 loaded.load_seconds = time.monotonic() - begun
         except BaseException as error:  # a backend may raise anything, and a load may be given up
             failure = self._failures[version] = as_inference_error(error)
             reason = f"{word(failure)}: {failure.message}"
             logger.error("failed to load '%s' version %s: %s", self._files.name, version, reason)
             if status.model is None:
-                status.move(State.UNAVAILABLE, reason)
+                status.move(VersionState.UNAVAILABLE, reason)
             if not isinstance(error, Exception):
                 raise
 
@@ -81,7 +81,7 @@ class Attempt:
                 model, former = loaded.model, loaded.commit()
             else:
                 model, former = loaded, status.model
-            status.move(State.READY, model=model)
+            status.move(VersionState.READY, model=model)
             logger.info("successfully loaded '%s'", self._files.name)
             if former is not None:
                 self._retirement.retire(former)
@@ -91,7 +91,7 @@ class Attempt:
         for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
             if status.model is None:
-                status.move(State.UNAVAILABLE, UNLOADED)
+                status.move(VersionState.UNAVAILABLE, UNLOADED)
             model = loaded.discard() if isinstance(loaded, Resizing) else loaded
             if model is not None:
                 self._retirement.retire(model)
@@ -117,7 +117,7 @@ def unavailable(failures: dict[int, InferenceError]) -> str:
     )
 
 
-class Loading:
+class GraphLoad:
     """One load: of models that were asked for, what they need, and the ensembles above them.
 
     Models load side by side; an ensemble waits for its own parts only. Each is tried once,
@@ -129,14 +129,14 @@ class Loading:
         self,
         catalog: ModelCatalog,
         dependencies: Dependencies,
-        loader: ModelLoader,
+        builder: VersionBuilder,
         retirement: Retirement,
         slots: asyncio.Semaphore,
         retries: int = 0,
     ) -> None:
         self._catalog = catalog
         self._dependencies = dependencies
-        self._loader = loader
+        self._builder = builder
         self._retirement = retirement
         self._slots = slots
         self._retries = retries
@@ -188,7 +188,7 @@ class Loading:
         if kept == wanted.keys() == versions.ready().keys():
             return ""
         self._renewed.add(name)
-        attempt = Attempt(node.files, versions, self._retirement)
+        attempt = ModelLoad(node.files, versions, self._retirement)
         reason = await attempt.run(list(wanted), self._make, kept)
         if reason and node.needs:  # what served is made of parts that may be on their way out
             self._retirement.unload(name, versions)
@@ -200,7 +200,7 @@ class Loading:
             return set()
         files, kept = node.files, set()
         for version, model in self._catalog.served(files.name).items():
-            if version in wanted and await self._loader.unchanged(model, files, version):
+            if version in wanted and await self._builder.is_unchanged(model, files, version):
                 logger.info("'%s' version %s has not changed", files.name, version)
                 kept.add(version)
         return kept
@@ -215,23 +215,23 @@ class Loading:
             return error.message
         return ""
 
-    async def _make(self, files: ModelFiles, version: int) -> Model | Resizing:
+    async def _make(self, files: ModelFiles, version: int) -> LoadedModel | Resizing:
         if files.config.is_ensemble:
-            return await self._loader.load_ensemble(files, version, self._catalog.find)
+            return await self._builder.build_ensemble(files, version, self._catalog.find)
         async with self._slots:
             former = self._catalog.served(files.name).get(version)
             if former is not None and (
-                resizing := await self._loader.resizing(former, files, version)
+                resizing := await self._builder.prepare_resize(former, files, version)
             ):
                 return resizing
             return await self._load(files, version)
 
-    async def _load(self, files: ModelFiles, version: int) -> Model:
+    async def _load(self, files: ModelFiles, version: int) -> LoadedModel:
         """Load one version; what is wrong with the configuration is not tried again (M-12)."""
         left = self._retries
         while True:
             try:
-                return await self._loader.load(files, version)
+                return await self._builder.build(files, version)
             except ConfigError:
                 raise
             except Exception as error:  # a backend may raise anything

@@ -1,4 +1,4 @@
-"""`Reading`: what the repository holds of models that are to be loaded, and of what they need."""
+"""`ModelReader`: reads the repository files of models to load, and of the models they need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Overrides = Mapping[str, ModelOverride | None]
 Polled = dict[str, ModelFiles | InferenceError]
 
 
-class Reading:
+class ModelReader:
     """Reads models for a load. `serves` tells whether a model serves already."""
 
     def __init__(

@@ -15,7 +15,7 @@ class Reservations:
         self._waiting: list[tuple[Set[str], asyncio.Future[None]]] = []
 
     @asynccontextmanager
-    async def hold(self, names: Set[str]) -> AsyncIterator[None]:
+    async def reserve(self, names: Set[str]) -> AsyncIterator[None]:
         """Have all of `names`, once nobody else has one of them or was first to want one."""
         names = frozenset(names)
         if self._free(names, len(self._waiting)):

@@ -11,7 +11,7 @@ from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.version_files import Origin
-from penstock.models.serving.loaded_model import Model, ModelInstance
+from penstock.models.serving.loaded_model import LoadedModel, ModelInstance
 from penstock.scheduling import SequenceScheduler
 
 
@@ -19,30 +19,30 @@ from penstock.scheduling import SequenceScheduler
 class Resizing:
     """New instances of a model, started already, and those that they take the place of."""
 
-    model: Model
+    model: LoadedModel
     config: ModelConfig
     origin: Origin
     kept: Sequence[ModelInstance]
     added: Sequence[ModelInstance]
     removed: Sequence[ModelInstance]
 
-    def commit(self) -> Model | None:
+    def commit(self) -> LoadedModel | None:
         """Let the model have its new instances; what is to be stopped is a model of its own."""
         self.model.resize(self.config, self.origin, (*self.kept, *self.added))
         return self._remnant(self.removed, self.model.sequences)
 
-    def discard(self) -> Model | None:
+    def discard(self) -> LoadedModel | None:
         """Leave the model as it is; what is to be stopped is a model of its own."""
         return self._remnant(self.added)
 
     def _remnant(
         self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None = None
-    ) -> Model | None:
+    ) -> LoadedModel | None:
         if not instances:
             return None
         model = self.model
         remnant = _Remnant(instances, sequences)
-        return Model(model.config, model.version, instances, remnant, Statistics())
+        return LoadedModel(model.config, model.version, instances, remnant, Statistics())
 
 
 class _Remnant:

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Container, Coroutine, Iterable
 from typing import Any
 
-from penstock.models.serving.catalog import UNLOADED, State, Versions
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.catalog import UNLOADED, Versions, VersionState
+from penstock.models.serving.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
 
@@ -17,9 +17,9 @@ class Retirement:
     """Stops models after the requests they have; owns the tasks that wait for those."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], Model] = {}
+        self._tasks: dict[asyncio.Task[None], LoadedModel] = {}
 
-    def models(self) -> Iterable[Model]:
+    def models(self) -> Iterable[LoadedModel]:
         """Models that are being stopped."""
         return list(self._tasks.values())
 
@@ -27,15 +27,15 @@ class Retirement:
         """Let no version serve but `keep`; the requests that they have are finished (G-13)."""
         for version, model in versions.ready().items():
             if version not in keep:
-                versions.statuses[version].move(State.UNLOADING)
+                versions.statuses[version].move(VersionState.UNLOADING)
                 work = self._unload(name, version, versions, model)
                 versions.leaving[version] = self._start(model, work)
 
-    def retire(self, model: Model) -> None:
+    def retire(self, model: LoadedModel) -> None:
         """Stop a model that serves no more, or never did."""
         self._start(model, self._stop(model))
 
-    async def settled(self) -> None:
+    async def wait_stopped(self) -> None:
         """Wait until all are gone."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
@@ -45,19 +45,21 @@ class Retirement:
         for task in self._tasks:
             task.cancel()
 
-    async def _unload(self, name: str, version: int, versions: Versions, model: Model) -> None:
+    async def _unload(
+        self, name: str, version: int, versions: Versions, model: LoadedModel
+    ) -> None:
         await self._stop(model)
-        versions.statuses[version].move(State.UNAVAILABLE, UNLOADED)
+        versions.statuses[version].move(VersionState.UNAVAILABLE, UNLOADED)
         del versions.leaving[version]
         logger.info("successfully unloaded '%s' version %s", name, version)
 
-    async def _stop(self, model: Model) -> None:
+    async def _stop(self, model: LoadedModel) -> None:
         try:
             await model.stop()
         except Exception:  # a backend may raise anything; the model is gone all the same
             logger.exception("finalizing '%s' failed", model.config.name)
 
-    def _start(self, model: Model, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, model: LoadedModel, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = model
         task.add_done_callback(self._tasks.pop)

@@ -23,7 +23,7 @@ class ScratchFolder:
     def held(self) -> bool:
         return self._holders > 0
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """Keep the folder until `release`."""
         self._holders += 1
 
@@ -57,7 +57,7 @@ class ScratchFolders:
         """Hold the folder that a model is loaded from, until it is loaded anew or unloaded."""
         former = self._folders.pop(name, None)
         if folder is not None:
-            folder.hold()
+            folder.retain()
             self._folders[name] = folder
         if former is not None:
             await former.release()

@@ -14,7 +14,7 @@ from penstock.models.repository.repository import CONFIG_FILE, ModelFiles
 
 
 @dataclass(frozen=True, slots=True)
-class ModelVersion:
+class VersionFiles:
     """`config` has all that the files' own leaves out; `labels` are by output."""
 
     files: ModelFiles
@@ -24,7 +24,7 @@ class ModelVersion:
     origin: Origin
 
     @classmethod
-    def read(cls, files: ModelFiles, number: int, config: ModelConfig) -> ModelVersion:
+    def read(cls, files: ModelFiles, number: int, config: ModelConfig) -> VersionFiles:
         """The version with what else its files hold. Reads the disk."""
         labels = read_labels(config, files.path)
         return cls(files, number, config, labels, origin_of(files, number))

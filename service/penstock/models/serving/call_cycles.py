@@ -8,7 +8,7 @@ from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest
 
 
-class Calls:
+class CallCycleCheck:
     """What other models' instances, and its own, ask of a model.
 
     `pool` are the instances that answer. Where something is `in_front` of their queue, such as a

@@ -10,13 +10,13 @@ from enum import StrEnum
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 
 UNLOADED = "unloaded"
 """The reason of a version that was unloaded, which is no failure."""
 
 
-class State(StrEnum):
+class VersionState(StrEnum):
     """States of a model version, by the names that clients see (X-16)."""
 
     UNKNOWN = "UNKNOWN"
@@ -26,12 +26,12 @@ class State(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
-_NEXT: dict[State, set[State]] = {
-    State.UNKNOWN: {State.LOADING},
-    State.LOADING: {State.READY, State.UNAVAILABLE},
-    State.READY: {State.READY, State.UNLOADING},
-    State.UNLOADING: {State.UNAVAILABLE},
-    State.UNAVAILABLE: {State.LOADING},
+_NEXT: dict[VersionState, set[VersionState]] = {
+    VersionState.UNKNOWN: {VersionState.LOADING},
+    VersionState.LOADING: {VersionState.READY, VersionState.UNAVAILABLE},
+    VersionState.READY: {VersionState.READY, VersionState.UNLOADING},
+    VersionState.UNLOADING: {VersionState.UNAVAILABLE},
+    VersionState.UNAVAILABLE: {VersionState.LOADING},
 }
 
 
@@ -46,12 +46,12 @@ class VersionStatus:
     `changed` is called after every move.
     """
 
-    state: State = State.UNKNOWN
+    state: VersionState = VersionState.UNKNOWN
     reason: str = ""
-    model: Model | None = None
+    model: LoadedModel | None = None
     changed: Callable[[], None] = _nobody
 
-    def move(self, to: State, reason: str = "", model: Model | None = None) -> None:
+    def move(self, to: VersionState, reason: str = "", model: LoadedModel | None = None) -> None:
         """Go to the state `to`, serving `model` there."""
         if to not in _NEXT[self.state]:
             raise AssertionError(f"a model version cannot go from {self.state} to {to}")
@@ -66,23 +66,19 @@ class Versions:
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     leaving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     changed: Callable[[], None] = _nobody
+    latest: LoadedModel | None = None
 
     def status(self, version: int) -> VersionStatus:
-        """The status of a version, which is known from now on."""
-        return self.statuses.setdefault(version, VersionStatus(changed=self.changed))
+        """The status of a version, which is in the catalog from now on."""
+        return self.statuses.setdefault(version, VersionStatus(changed=self._moved))
 
-    def ready(self) -> dict[int, Model]:
+    def ready(self) -> dict[int, LoadedModel]:
         """The models of the versions that serve, lowest first."""
         return {v: s.model for v, s in sorted(self.statuses.items()) if s.model is not None}
 
-    def latest(self) -> Model | None:
-        """The highest version that is ready; asked for every request."""
-        latest: Model | None = None
-        for status in self.statuses.values():
-            model = status.model
-            if model is not None and (latest is None or model.version > latest.version):
-                latest = model
-        return latest
+    def _moved(self) -> None:
+        self.latest = next(reversed(self.ready().values()), None)
+        self.changed()
 
     def complete(self) -> bool:
         """Whether all serve but those that were unloaded; a model of no version does not (W-03)."""
@@ -98,16 +94,15 @@ class ModelCatalog:
         self._models: dict[str, Versions] = {}
         self.changes = ChangeNotifier()
 
-    def find(self, name: str, version: int) -> Model:
+    def find(self, name: str, version: int) -> LoadedModel:
         """The model that serves `name`; the highest ready version unless one is named (R-06)."""
         versions = self._models.get(name)
         if versions is None:
             raise _unknown(NotFoundError, f"'{name}' is not found")
         if version == ANY_VERSION:
-            latest = versions.latest()
-            if latest is None:
+            if versions.latest is None:
                 raise _unknown(NotFoundError, f"'{name}' has no available versions")
-            return latest
+            return versions.latest
         status = versions.statuses.get(version)
         if status is None:
             raise _unknown(NotFoundError, f"'{name}' version {version} is not found")
@@ -115,12 +110,12 @@ class ModelCatalog:
             raise _unknown(UnavailableError, f"'{name}' version {version} is not at ready state")
         return status.model
 
-    def served(self, name: str) -> dict[int, Model]:
+    def served(self, name: str) -> dict[int, LoadedModel]:
         """The ready versions of a model, lowest first; empty for a model that is not known."""
         versions = self._models.get(name)
         return versions.ready() if versions else {}
 
-    def models(self) -> Iterator[Model]:
+    def models(self) -> Iterator[LoadedModel]:
         """Every model version that serves, by name and version."""
         for name in sorted(self._models):
             yield from self.served(name).values()

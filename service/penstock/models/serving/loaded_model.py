@@ -1,4 +1,4 @@
-"""`Model`: a loaded version, made of configuration, scheduler, instances and statistics."""
+"""`LoadedModel`: a loaded version, made of configuration, scheduler, instances and statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.models.repository.scratch import ScratchFolder
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.admission import Admission
 from penstock.models.serving.answers import Gauge, ModelStatistics, TensorMetadata
-from penstock.models.serving.call_cycles import Calls
+from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
@@ -75,7 +75,7 @@ class ModelInstance(Instance, Protocol):
     async def stop(self) -> None: ...
 
 
-class Model:
+class LoadedModel:
     """One version of a model that serves.
 
     `batcher` is who gives requests to the instances, where something is in front of it.
@@ -107,7 +107,7 @@ class Model:
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
-        self._calls = Calls(config, self._callers, in_front=self._batcher is not scheduler)
+        self._calls = CallCycleCheck(config, self._callers, in_front=self._batcher is not scheduler)
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
@@ -118,7 +118,7 @@ class Model:
         self._stopping = False
         self._folder = folder
         if folder is not None:
-            folder.hold()
+            folder.retain()
         self._holders = 0
         self._let_go = asyncio.Event()
         self._let_go.set()
@@ -190,7 +190,7 @@ class Model:
             for t in tensors
         )
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """Be needed by an ensemble: until it lets go, a stop waits and requests are taken."""
         self._holders += 1
         self._let_go.clear()

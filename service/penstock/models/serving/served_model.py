@@ -8,7 +8,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, Model
+from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel
 
 
 class ServedModel(Protocol):
@@ -29,7 +29,7 @@ class ServedModel(Protocol):
 class FinishingModel:
     """A model of a server that exits: requests may continue sequences only."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self.config = model.config
         self.decoupled = model.decoupled

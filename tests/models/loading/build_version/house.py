@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fakes import FakeBackend, InstallBackend, Script, write_model
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.system.reaper import Reaper
 
 TENSORS = """
@@ -32,14 +32,14 @@ class House:
         config: str = TENSORS,
         backend: type[FakeBackend] = FakeBackend,
         **options: Any,
-    ) -> Model:
+    ) -> LoadedModel:
         """Version 1 of a model with this configuration, on this backend, playing the script."""
         if not self._installed:
             self._install("fake", type("Scripted", (backend,), {"script": self.script}))
             self._installed = True
         write_model(self.path, config=config)
-        loader = ModelLoader(options.pop("settings_of", lambda _: {}), Reaper(), **options)
-        return await loader.load(ModelRepository([self.path]).read("m"), 1)
+        builder = VersionBuilder(options.pop("settings_of", lambda _: {}), Reaper(), **options)
+        return await builder.build(ModelRepository([self.path]).read("m"), 1)
 
     @property
     def names(self) -> list[str]:

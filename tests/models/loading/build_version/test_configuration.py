@@ -16,7 +16,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError, ModelLoadError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelRepository
 from penstock.system.reaper import Reaper
 
@@ -79,9 +79,9 @@ async def test_a_backend_may_refuse_a_configuration(house: House) -> None:
 async def test_a_backend_that_is_not_installed_fails_the_load(house: House) -> None:
     write_model(house.path, config=TENSORS)
     (house.path / "m" / "config.pbtxt").write_text('backend: "nope"')
-    loader = ModelLoader(lambda _: {}, Reaper())
+    builder = VersionBuilder(lambda _: {}, Reaper())
     with pytest.raises(ModelLoadError, match="unable to find backend 'nope'"):
-        await loader.load(ModelRepository([house.path]).read("m"), 1)
+        await builder.build(ModelRepository([house.path]).read("m"), 1)
 
 
 @pytest.mark.parametrize("host", ["moon", "Thread"])
@@ -98,7 +98,9 @@ async def test_a_configuration_may_send_an_instance_to_a_process(tmp_path: Path)
         ' value { string_value: "process" } }'
     )
     reaper = Reaper()
-    model = await ModelLoader(lambda _: {}, reaper).load(ModelRepository([tmp_path]).read("m"), 1)
+    model = await VersionBuilder(lambda _: {}, reaper).build(
+        ModelRepository([tmp_path]).read("m"), 1
+    )
     tensor = Tensor.from_numpy(np.array([[7]], np.int32))
     (response,) = [r async for r in model.infer(InferenceRequest("m", inputs={"IN": tensor}))]
     assert response.outputs["OUT"].numpy().tolist() == [[7]]

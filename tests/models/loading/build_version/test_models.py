@@ -11,7 +11,7 @@ from models.loading.build_version.house import TENSORS, House
 from penstock.caching.local import LocalCache
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.instance_factory import instance_contexts
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import RateLimiter
@@ -99,8 +99,8 @@ async def test_requests_are_batched_as_the_configuration_says(
 async def test_a_model_counts_from_zero_each_time_it_is_loaded(house: House) -> None:
     first = await house.load()
     await marks(first.infer(make_request("a")))
-    loader = ModelLoader(lambda _: {}, Reaper())
-    second = await loader.load(ModelRepository([house.path]).read("m"), 1)
+    builder = VersionBuilder(lambda _: {}, Reaper())
+    second = await builder.build(ModelRepository([house.path]).read("m"), 1)
     assert (first.statistics.success.count, second.statistics.success.count) == (1, 0)
     await first.stop()
     await second.stop()

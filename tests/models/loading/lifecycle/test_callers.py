@@ -16,43 +16,43 @@ from penstock.core.errors import ConfigError, InferenceError, InternalError, Inv
 @pytest.mark.contract("M-05")
 async def test_loads_of_one_model_are_served_one_after_the_other(house: House) -> None:
     await asyncio.gather(*(house.lifecycle.load("m") for _ in range(4)))
-    await house.lifecycle.settled()
-    assert house.loader.most_loading == 1
-    assert [instance.stopped for instance in house.loader.instances] == [1, 1, 1, 0]
+    await house.lifecycle.wait_unloaded()
+    assert house.builder.most_loading == 1
+    assert [instance.stopped for instance in house.builder.instances] == [1, 1, 1, 0]
 
 
 async def test_loads_of_different_models_go_side_by_side(house: House) -> None:
     write_model(house.path, "other")
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     loads = [asyncio.ensure_future(house.lifecycle.load(name)) for name in ("m", "other")]
-    await until(lambda: house.loader.loading == 2)
-    house.loader.gate.set()
+    await until(lambda: house.builder.loading == 2)
+    house.builder.gate.set()
     await asyncio.gather(*loads)
 
 
 @pytest.mark.contract("M-10")
 async def test_an_unload_waits_for_the_load_before_it(house: House) -> None:
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await until(lambda: house.loader.loading)
+    await until(lambda: house.builder.loading)
     unload = asyncio.ensure_future(house.lifecycle.unload("m"))
     await turns()
     assert not unload.done()
-    house.loader.gate.set()
+    house.builder.gate.set()
     await asyncio.gather(load, unload)
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.states == {1: "UNAVAILABLE: unloaded"}
 
 
 async def test_a_load_waits_for_the_version_that_is_being_unloaded(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.lifecycle.load("m")
     await house.hold_a_request()
     await house.lifecycle.unload("m")
     load = asyncio.ensure_future(house.lifecycle.load("m"))
     await asyncio.sleep(0.05)
-    assert (len(house.loader.instances), load.done()) == (1, False)
-    house.loader.instances[0].release()
+    assert (len(house.builder.instances), load.done()) == (1, False)
+    house.builder.instances[0].release()
     await load
     assert house.states == {1: "READY"}
 
@@ -62,10 +62,10 @@ async def test_any_mixture_of_loads_and_unloads_ends_with_one_model_at_most(hous
     unload: Callable[[str], Awaitable[None]] = house.lifecycle.unload
     verbs = [load, unload] * 5 + [load]
     await asyncio.gather(*(verb("m") for verb in verbs))
-    await house.lifecycle.settled()
-    running = [instance for instance in house.loader.instances if not instance.stopped]
-    assert len(running) == len(house.lifecycle.served("m"))
-    assert all(instance.stopped <= 1 for instance in house.loader.instances)
+    await house.lifecycle.wait_unloaded()
+    running = [instance for instance in house.builder.instances if not instance.stopped]
+    assert len(running) == len(house.lifecycle.catalog.served("m"))
+    assert all(instance.stopped <= 1 for instance in house.builder.instances)
 
 
 @pytest.mark.contract("M-12")
@@ -77,10 +77,10 @@ async def test_a_load_that_fails_is_tried_again_unless_the_configuration_is_wron
 ) -> None:
     write_model(tmp_path)
     house = House(tmp_path, load_retries=2)
-    house.loader.failures[1] = failure
+    house.builder.failures[1] = failure
     with pytest.raises(InvalidRequestError, match=failure.message):
         await house.lifecycle.load("m")
     assert caplog.text.count("is tried again") == tries - 1
-    house.loader.failures.clear()
+    house.builder.failures.clear()
     await house.lifecycle.load("m")
     assert house.states == {1: "READY"}

@@ -18,19 +18,19 @@ from penstock.models.repository.override import ModelOverride
 
 
 async def test_a_model_that_loads_is_loading_and_does_not_serve(house: House) -> None:
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await until(lambda: house.loader.loading)
+    await until(lambda: house.builder.loading)
     assert house.states == {1: "LOADING"}
     assert house.refusal().message.endswith("'m' has no available versions")
-    house.loader.gate.set()
+    house.builder.gate.set()
     await load
 
 
 async def test_a_model_that_is_not_in_the_repository_stays_unknown(house: House) -> None:
     with pytest.raises(InternalError, match="failed to load 'nope', failed to poll"):
         await house.lifecycle.load("nope")
-    assert not house.lifecycle.known("nope")
+    assert not house.lifecycle.catalog.known("nope")
 
 
 @pytest.mark.contract("X-16", "X-19")
@@ -46,7 +46,7 @@ async def test_a_model_that_is_not_in_the_repository_stays_unknown(house: House)
 async def test_a_version_that_fails_to_load_is_unavailable_and_says_why(
     house: House, error: Exception, reason: str
 ) -> None:
-    house.loader.failures[1] = error
+    house.builder.failures[1] = error
     with pytest.raises(InvalidRequestError) as failed:
         await house.lifecycle.load("m")
     assert failed.value.message == (
@@ -58,7 +58,7 @@ async def test_a_version_that_fails_to_load_is_unavailable_and_says_why(
 @pytest.mark.contract("X-19")
 async def test_a_load_names_every_version_that_failed(house: House) -> None:
     write_model(house.path, versions=(2, 3), config=ALL)
-    house.loader.failures = {1: RuntimeError("x"), 3: InvalidRequestError("y")}
+    house.builder.failures = {1: RuntimeError("x"), 3: InvalidRequestError("y")}
     with pytest.raises(InvalidRequestError) as failed:
         await house.lifecycle.load("m")
     assert failed.value.message == (
@@ -84,10 +84,10 @@ async def test_a_policy_that_selects_no_version_fails_the_load(
 
 
 async def test_a_failed_load_may_be_tried_again(house: House) -> None:
-    house.loader.failures[1] = RuntimeError("once")
+    house.builder.failures[1] = RuntimeError("once")
     with pytest.raises(InvalidRequestError):
         await house.lifecycle.load("m")
-    del house.loader.failures[1]
+    del house.builder.failures[1]
     await house.lifecycle.load("m")
     assert house.states == {1: "READY"}
 
@@ -96,22 +96,22 @@ async def test_a_failed_load_may_be_tried_again(house: House) -> None:
 async def test_only_so_many_versions_are_loaded_at_the_same_time(tmp_path: Path) -> None:
     write_model(tmp_path, versions=range(1, 8), config=ALL)
     house = House(tmp_path, load_threads=3)
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await until(lambda: house.loader.loading)
+    await until(lambda: house.builder.loading)
     await turns(20)
-    house.loader.gate.set()
+    house.builder.gate.set()
     await load
-    assert (house.loader.most_loading, len(house.states)) == (3, 7)
+    assert (house.builder.most_loading, len(house.states)) == (3, 7)
 
 
 async def test_a_load_goes_on_when_its_caller_leaves(house: House) -> None:
-    house.loader.gate.clear()
+    house.builder.gate.clear()
     load = asyncio.ensure_future(house.lifecycle.load("m"))
-    await until(lambda: house.loader.loading)
+    await until(lambda: house.builder.loading)
     load.cancel()
     await asyncio.wait([load])
-    house.loader.gate.set()
+    house.builder.gate.set()
     await turns(20)
     assert await house.ask() == ("1", ["a"])
 
@@ -147,7 +147,7 @@ async def test_files_of_a_load_live_as_long_as_the_model(house: House, scratch: 
     (folder,) = left(scratch)
     assert (await house.ask("made"))[0] == "2"
     await house.lifecycle.load("made", made(3))
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert (await house.ask("made"))[0] == "3"
     assert folder not in left(scratch)
     await house.unload("made")
@@ -155,15 +155,15 @@ async def test_files_of_a_load_live_as_long_as_the_model(house: House, scratch: 
 
 
 async def test_files_of_a_model_with_requests_in_flight_stay(house: House, scratch: Path) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.lifecycle.load("made", made(1))
     held = await house.hold_a_request("made")
     await house.lifecycle.unload("made")
     await turns()
     assert len(left(scratch)) == 1
-    house.loader.instances[0].release()
+    house.builder.instances[0].release()
     assert await held == ["held"]
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert left(scratch) == []
 
 
@@ -172,7 +172,7 @@ async def test_what_served_goes_on_when_a_reload_with_files_fails(
     house: House, scratch: Path
 ) -> None:
     await house.lifecycle.load("made", made(1))
-    house.loader.failures[1] = InternalError("broken")
+    house.builder.failures[1] = InternalError("broken")
     with pytest.raises(InvalidRequestError, match="broken"):
         await house.lifecycle.load("made", made(1))
     assert await house.ask("made") == ("1", ["a"])
@@ -221,6 +221,6 @@ async def test_a_configuration_counts_until_the_next_load(house: House) -> None:
     await house.lifecycle.load(
         "m", ModelOverride('{"backend": "fake", "version_policy": {"specific": {"versions": [1]}}}')
     )
-    assert list(house.lifecycle.served("m")) == [1]
+    assert list(house.lifecycle.catalog.served("m")) == [1]
     await house.lifecycle.load("m")
-    assert list(house.lifecycle.served("m")) == [3]
+    assert list(house.lifecycle.catalog.served("m")) == [3]

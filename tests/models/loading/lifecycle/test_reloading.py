@@ -17,31 +17,31 @@ from penstock.core.errors import InternalError, InvalidRequestError
 @pytest.mark.contract("M-05")
 async def test_the_old_one_serves_until_the_new_one_does(house: House) -> None:
     await house.lifecycle.load("m")
-    old = house.lifecycle.find("m", 1)
-    house.loader.gate.clear()
+    old = house.lifecycle.catalog.find("m", 1)
+    house.builder.gate.clear()
     reload = asyncio.ensure_future(house.lifecycle.load("m"))
-    await until(lambda: house.loader.loading)
-    assert house.lifecycle.find("m", 1) is old
+    await until(lambda: house.builder.loading)
+    assert house.lifecycle.catalog.find("m", 1) is old
     assert await house.ask() == ("1", ["a"])
     assert house.states == {1: "READY"}
-    house.loader.gate.set()
+    house.builder.gate.set()
     await reload
-    assert house.lifecycle.find("m", 1) is not old
+    assert house.lifecycle.catalog.find("m", 1) is not old
 
 
 @pytest.mark.contract("M-05")
 async def test_requests_in_flight_finish_on_the_old_one(house: House) -> None:
-    house.loader.held = True
+    house.builder.held = True
     await house.lifecycle.load("m")
     held = await house.hold_a_request()
-    house.loader.held = False
+    house.builder.held = False
     await house.lifecycle.load("m")
-    old, new = house.loader.instances
+    old, new = house.builder.instances
     assert await house.ask() == ("1", ["a"])
     assert (old.batches, new.batches, old.stopped) == ([["held"]], [["a"]], 0)
     old.release()
     assert await held == ["held"]
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert (old.stopped, new.stopped) == (1, 0)
 
 
@@ -54,8 +54,8 @@ async def test_no_request_is_lost_while_a_model_is_loaded_anew(house: House) -> 
         answers.append(await house.ask())
     await loads
     assert set(map(repr, answers)) == {"('1', ['a'])"}
-    await house.lifecycle.settled()
-    assert [instance.stopped for instance in house.loader.instances] == [1] * 5 + [0]
+    await house.lifecycle.wait_unloaded()
+    assert [instance.stopped for instance in house.builder.instances] == [1] * 5 + [0]
 
 
 async def _load_often(house: House, count: int) -> None:
@@ -66,12 +66,12 @@ async def _load_often(house: House, count: int) -> None:
 @pytest.mark.contract("M-05")
 async def test_a_failed_reload_keeps_the_old_one_serving(house: House) -> None:
     await house.lifecycle.load("m")
-    house.loader.failures[1] = RuntimeError("bad weights")
+    house.builder.failures[1] = RuntimeError("bad weights")
     with pytest.raises(InvalidRequestError, match="bad weights"):
         await house.lifecycle.load("m")
     assert await house.ask() == ("1", ["a"])
     assert house.states == {1: "READY"}
-    assert house.loader.instances[0].stopped == 0
+    assert house.builder.instances[0].stopped == 0
 
 
 async def test_files_that_cannot_be_read_any_more_keep_the_old_one_serving(house: House) -> None:
@@ -85,33 +85,33 @@ async def test_files_that_cannot_be_read_any_more_keep_the_old_one_serving(house
 async def test_when_one_version_fails_no_other_is_replaced(house: House) -> None:
     write_model(house.path, versions=(2,), config=ALL)
     await house.lifecycle.load("m")
-    served = house.lifecycle.served("m")
-    house.loader.failures[2] = RuntimeError("bad weights")
+    served = house.lifecycle.catalog.served("m")
+    house.builder.failures[2] = RuntimeError("bad weights")
     with pytest.raises(InvalidRequestError):
         await house.lifecycle.load("m")
-    await house.lifecycle.settled()
-    assert house.lifecycle.served("m") == served
-    assert [instance.stopped for instance in house.loader.instances] == [0, 0, 1]
+    await house.lifecycle.wait_unloaded()
+    assert house.lifecycle.catalog.served("m") == served
+    assert [instance.stopped for instance in house.builder.instances] == [0, 0, 1]
 
 
 async def test_when_one_version_fails_no_other_becomes_ready(house: House) -> None:
     write_model(house.path, versions=(2,), config=ALL)
-    house.loader.failures[2] = RuntimeError("bad weights")
+    house.builder.failures[2] = RuntimeError("bad weights")
     with pytest.raises(InvalidRequestError):
         await house.lifecycle.load("m")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.states == {
         1: "UNAVAILABLE: unloaded",
         2: "UNAVAILABLE: Internal: RuntimeError: bad weights",
     }
-    assert house.loader.instances[0].stopped == 1
+    assert house.builder.instances[0].stopped == 1
 
 
 async def test_a_model_that_cannot_be_finalized_is_gone_all_the_same(
     house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     await house.lifecycle.load("m")
-    house.loader.instances[0].stop_error = OSError("device lost")
+    house.builder.instances[0].stop_error = OSError("device lost")
     with caplog.at_level(logging.ERROR):
         await house.unload()
     assert caplog.messages == ["finalizing 'm' failed"]
@@ -127,7 +127,7 @@ async def test_versions_that_the_policy_no_longer_selects_are_unloaded(house: Ho
     await house.lifecycle.load("m")
     write_model(house.path, config="version_policy { specific { versions: [1] } }")
     await house.lifecycle.load("m")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.states == {1: "READY", 2: "UNAVAILABLE: unloaded"}
     assert (await house.ask())[0] == "1"
 
@@ -137,14 +137,14 @@ async def test_a_new_latest_version_takes_over(house: House) -> None:
     await house.lifecycle.load("m")
     write_model(house.path, versions=(2,))
     await house.lifecycle.load("m")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     assert house.states == {1: "UNAVAILABLE: unloaded", 2: "READY"}
 
 
 async def test_a_new_version_that_fails_leaves_the_former_serving(house: House) -> None:
     await house.lifecycle.load("m")
     write_model(house.path, versions=(2,))
-    house.loader.failures[2] = RuntimeError("bad weights")
+    house.builder.failures[2] = RuntimeError("bad weights")
     with pytest.raises(InvalidRequestError):
         await house.lifecycle.load("m")
     assert (await house.ask())[0] == "1"

@@ -11,7 +11,7 @@ from fakes import write_model
 from models.loading.lifecycle.house import ALL, House
 from penstock.core.errors import InferenceError, NotFoundError, UnavailableError
 from penstock.core.request import ANY_VERSION
-from penstock.models.serving.catalog import State, VersionStatus
+from penstock.models.serving.catalog import VersionState, VersionStatus
 
 MOVES = {
     ("UNKNOWN", "LOADING"),
@@ -27,8 +27,8 @@ MOVES = {
 # -- the table ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start", "end"), list(product(State, State)))
-def test_a_version_moves_only_as_the_table_says(start: State, end: State) -> None:
+@pytest.mark.parametrize(("start", "end"), list(product(VersionState, VersionState)))
+def test_a_version_moves_only_as_the_table_says(start: VersionState, end: VersionState) -> None:
     status = VersionStatus(start)
     if (start.value, end.value) in MOVES:
         status.move(end, "why")
@@ -40,8 +40,8 @@ def test_a_version_moves_only_as_the_table_says(start: State, end: State) -> Non
 
 async def test_a_move_leaves_reason_and_model_of_the_former_state_behind(house: House) -> None:
     await house.lifecycle.load("m")
-    status = VersionStatus(State.READY, "odd", house.lifecycle.find("m", 1))
-    status.move(State.UNLOADING)
+    status = VersionStatus(VersionState.READY, "odd", house.lifecycle.catalog.find("m", 1))
+    status.move(VersionState.UNLOADING)
     assert (status.reason, status.model) == ("", None)
 
 
@@ -86,7 +86,7 @@ async def test_served_versions_are_listed_by_number_and_models_by_name(house: Ho
     write_model(house.path, "m", (10, 2), ALL)
     write_model(house.path, "a")
     await asyncio.gather(*(house.lifecycle.load(name) for name in ("m", "a")))
-    assert list(house.lifecycle.served("m")) == [1, 2, 10]
-    models = [(model.config.name, model.version) for model in house.lifecycle.models()]
+    assert list(house.lifecycle.catalog.served("m")) == [1, 2, 10]
+    models = [(model.config.name, model.version) for model in house.lifecycle.catalog.models()]
     assert models == [("a", 1), ("m", 1), ("m", 2), ("m", 10)]
-    assert house.lifecycle.served("nope") == {}
+    assert house.lifecycle.catalog.served("nope") == {}

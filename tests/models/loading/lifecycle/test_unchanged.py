@@ -15,11 +15,11 @@ from fakes import FakeBackend, InstallBackend, Script, make_request
 from penstock.core.backend import InstanceContext
 from penstock.core.errors import InferenceError
 from penstock.core.request import ANY_VERSION
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("X-17")
@@ -56,9 +56,9 @@ class House:
     script: Script
     lifecycle: ModelLifecycle
 
-    async def load(self, name: str = "m", override: ModelOverride | None = None) -> Model:
+    async def load(self, name: str = "m", override: ModelOverride | None = None) -> LoadedModel:
         await self.lifecycle.load(name, override)
-        return self.lifecycle.find(name, ANY_VERSION)
+        return self.lifecycle.catalog.find(name, ANY_VERSION)
 
     @property
     def starts(self) -> int:
@@ -74,8 +74,8 @@ def house(tmp_path: Path, install_backend: InstallBackend) -> House:
     (tmp_path / "m" / "1" / "weights").write_text("old")
     script = Script()
     install_backend("fake", type("Scripted", (Weighing,), {"script": script}))
-    loader = ModelLoader(lambda _: {}, Reaper())
-    return House(tmp_path, script, ModelLifecycle(ModelRepository([tmp_path]), loader))
+    builder = VersionBuilder(lambda _: {}, Reaper())
+    return House(tmp_path, script, ModelLifecycle(ModelRepository([tmp_path]), builder))
 
 
 def batching(rows: int) -> ModelOverride:
@@ -124,7 +124,7 @@ async def test_a_configuration_that_says_the_same_is_no_change(house: House) -> 
 async def test_a_model_that_was_unloaded_is_loaded(house: House) -> None:
     await house.load()
     await house.lifecycle.unload("m")
-    await house.lifecycle.settled()
+    await house.lifecycle.wait_unloaded()
     await house.load()
     assert house.starts == 2
     await house.lifecycle.close()
@@ -136,7 +136,7 @@ async def test_a_new_version_is_loaded_beside_one_that_stays(house: House) -> No
     (house.path / "m" / "2").mkdir()
     second = await house.load()
     assert (second.version, house.starts) == (2, 2)
-    assert house.lifecycle.find("m", 1) is first
+    assert house.lifecycle.catalog.find("m", 1) is first
     await house.lifecycle.close()
 
 
@@ -185,7 +185,7 @@ async def test_a_load_that_failed_is_tried_again(house: House) -> None:
     for _ in range(2):
         with pytest.raises(InferenceError, match="bad weights"):
             await house.load()
-    assert house.lifecycle.find("m", 1) is model
+    assert house.lifecycle.catalog.find("m", 1) is model
     (house.path / "m" / "1" / "weights").write_text("good")
     assert await house.load() is not model
     await house.lifecycle.close()
@@ -209,17 +209,17 @@ async def test_an_ensemble_is_made_anew_with_a_part_that_has_changed(
     os.utime(house.path / "m" / "1" / "weights", (1, 1))
     await house.load(asked)
     assert house.starts == 2
-    assert house.lifecycle.find("e", ANY_VERSION) is not ensemble
+    assert house.lifecycle.catalog.find("e", ANY_VERSION) is not ensemble
     await house.lifecycle.close()
 
 
 async def test_a_part_whose_files_are_gone_serves_on_in_its_ensemble(house: House) -> None:
     await house.load("e")
-    part = house.lifecycle.find("m", 1)
+    part = house.lifecycle.catalog.find("m", 1)
     shutil.rmtree(house.path / "m")
     os.utime(house.path / "e" / "config.pbtxt", (1, 1))
     await house.load("e")
-    assert house.lifecycle.find("m", 1) is part
+    assert house.lifecycle.catalog.find("m", 1) is part
     await house.lifecycle.close()
 
 

@@ -12,7 +12,7 @@ from penstock.core.errors import ModelLoadError, UnavailableError
 from penstock.core.request import InferenceResponse
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.loading.warmup import Sample, warm_up
+from penstock.models.loading.warmup import WarmupSample, warm_up
 
 
 class Answering(FakeInstance):
@@ -29,17 +29,20 @@ class Answering(FakeInstance):
         done()
 
 
-def _sample(size: int = 1, count: int = 1) -> Sample:
-    return Sample("s", make_request("w"), size, count)
+def _sample(size: int = 1, count: int = 1) -> WarmupSample:
+    return WarmupSample("s", make_request("w"), size, count)
 
 
 async def _run(
-    instance: FakeInstance, sample: Sample, most: int = 8, statistics: Statistics | None = None
+    instance: FakeInstance,
+    sample: WarmupSample,
+    most: int = 8,
+    statistics: Statistics | None = None,
 ) -> None:
     await asyncio.wait_for(warm_up(instance, [sample], most, statistics or Statistics()), 20)
 
 
-async def _error(instance: FakeInstance, sample: Sample, most: int = 8) -> str:
+async def _error(instance: FakeInstance, sample: WarmupSample, most: int = 8) -> str:
     with pytest.raises(ModelLoadError) as failed:
         await _run(instance, sample, most)
     return failed.value.message

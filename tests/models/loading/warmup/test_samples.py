@@ -12,7 +12,7 @@ from fakes import model_config
 from penstock.core.config import ModelConfig, ModelInput, Warmup, WarmupInput
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.tensor import DataType, encode_elements
-from penstock.models.loading.warmup import Sample, read_samples
+from penstock.models.loading.warmup import WarmupSample, read_samples
 
 _SOURCES = ("random_data", "input_data_file")
 
@@ -30,7 +30,7 @@ def _config(
     return model_config(model_warmup=(warmup,), input=(declared,))
 
 
-def _only(config: ModelConfig, folder: Path = Path("/nowhere")) -> Sample:
+def _only(config: ModelConfig, folder: Path = Path("/nowhere")) -> WarmupSample:
     (sample,) = read_samples(config, folder)
     return sample
 

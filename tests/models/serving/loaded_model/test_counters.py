@@ -27,7 +27,7 @@ from penstock.core.errors import InferenceError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Duration, Statistics
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
@@ -79,7 +79,7 @@ async def test_whatever_becomes_of_requests_the_counters_are_exact_and_all_is_qu
     context = InstanceContext("m_0", model_config(), 1, Path("/m/1"), run=_nowhere)
     instance = ThreadInstance(Script(outcomes=_outcomes).backend, context)
     await instance.start()
-    model = Model(model_config(), 1, [instance], _scheduler(instance, batched), statistics)
+    model = LoadedModel(model_config(), 1, [instance], _scheduler(instance, batched), statistics)
 
     async def call(kind: str, arrival: float, patience: float) -> bool:
         await asyncio.sleep(arrival)
@@ -107,7 +107,7 @@ async def _nowhere(*_: Any) -> Any:
 async def test_a_batch_is_one_execution_and_as_many_successes() -> None:
     """As the recorded statistics of a real server count them."""
     statistics, instance = Statistics(), FakeInstance()
-    model = Model(
+    model = LoadedModel(
         model_config(dynamic_batching=DynamicBatching()),
         1,
         [instance],

@@ -20,16 +20,16 @@ from fakes import (
 from models.serving.loaded_model.schedulers import Refusing
 from penstock.core.errors import DeadlineExceededError, InvalidRequestError
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling.batching.batch_queue import BatchPolicy
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
 
 
-def _batched(instance: FakeInstance, statistics: Statistics) -> Model:
+def _batched(instance: FakeInstance, statistics: Statistics) -> LoadedModel:
     scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8, max_queue_delay=1.0)), [instance])
-    return Model(model_config(), 1, [instance], scheduler, statistics)
+    return LoadedModel(model_config(), 1, [instance], scheduler, statistics)
 
 
 @pytest.mark.contract("GP-23")
@@ -70,7 +70,7 @@ async def test_deadline_of_an_executing_request_passes() -> None:
 @in_virtual_time
 async def test_deadline_of_a_refused_request_is_forgotten() -> None:
     instance = FakeInstance()
-    model = Model(model_config(), 1, [instance], Refusing(), Statistics())
+    model = LoadedModel(model_config(), 1, [instance], Refusing(), Statistics())
     with pytest.raises(InvalidRequestError):
         model.infer(make_request("a", deadline=0.5))
     await asyncio.sleep(1)
@@ -82,7 +82,7 @@ async def test_deadline_of_a_refused_request_is_forgotten() -> None:
 async def test_phase_of_a_cancelled_request_is_counted() -> None:
     statistics = Statistics()
     busy = FakeInstance(held=True)
-    model = Model(model_config(), 1, [busy], DirectScheduler([busy]), statistics)
+    model = LoadedModel(model_config(), 1, [busy], DirectScheduler([busy]), statistics)
     executing, queued = model.infer(make_request("a")), model.infer(make_request("b"))
     queued.close()
     executing.close()

@@ -15,7 +15,7 @@ from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType
 from penstock.inflight.statistics import FailureReason, Statistics
 from penstock.models.serving.answers import Gauge, TensorMetadata
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.batch_queue import BatchPolicy
 from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
@@ -41,7 +41,7 @@ async def test_a_request_that_is_not_fit_is_refused_before_it_counts() -> None:
 
 
 async def test_a_request_that_the_queue_refuses_is_raised_and_counted_as_rejected() -> None:
-    model = Model(model_config(), 1, [FakeInstance()], Full(), Statistics())
+    model = LoadedModel(model_config(), 1, [FakeInstance()], Full(), Statistics())
     with pytest.raises(RejectedError, match="Exceeds maximum queue size"):
         model.infer(make_request())
     assert model.statistics.failures == {FailureReason.REJECTED: 1}
@@ -52,7 +52,7 @@ async def test_no_more_requests_wait_than_the_server_lets() -> None:
     """Whatever the scheduler; who is executed does not wait, and who leaves makes room."""
     instance, statistics = FakeInstance(held=True), Statistics()
     config, scheduler = model_config(), DirectScheduler([instance])
-    model = Model(config, 1, [instance], scheduler, statistics, max_pending=2)
+    model = LoadedModel(config, 1, [instance], scheduler, statistics, max_pending=2)
     streams = [model.infer(make_request(id)) for id in "abc"]
     with pytest.raises(RejectedError, match=r"^\[request id: d\] Exceeds maximum queue size$"):
         model.infer(make_request("d"))
@@ -84,7 +84,7 @@ async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bo
     scheduler: Scheduler = DirectScheduler(instances)
     if batched:
         scheduler = DynamicBatcher(BatcherSettings(BatchPolicy(8)), instances)
-    model = Model(model_config(), 1, instances, scheduler, Statistics())
+    model = LoadedModel(model_config(), 1, instances, scheduler, Statistics())
     *_, waiting = [model.infer(make_request(id, rows=8)) for id in "abc"]
     await turns()
     first.give_up()

@@ -9,7 +9,7 @@ import pytest
 
 from fakes import FakeInstance, make_model, make_request, marks, turns
 from penstock.core.errors import UnavailableError
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 
 
 async def test_stopping_finishes_what_is_in_flight_and_then_releases_the_instances() -> None:
@@ -83,7 +83,7 @@ async def test_an_idle_model_stops_at_once() -> None:
     assert instance.stopped == 1
 
 
-@pytest.mark.parametrize("end", [Model.stop, Model.abort])
+@pytest.mark.parametrize("end", [LoadedModel.stop, LoadedModel.abort])
 async def test_an_instance_that_fails_to_stop_does_not_keep_the_others(end: Any) -> None:
     broken, sound = FakeInstance("m_0"), FakeInstance("m_1")
     broken.stop_error = OSError("device lost")

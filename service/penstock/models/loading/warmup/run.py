@@ -8,12 +8,15 @@ from collections.abc import Iterable, Sequence
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.loading.warmup.samples import Sample
+from penstock.models.loading.warmup.samples import WarmupSample
 from penstock.models.serving.loaded_model import ModelInstance
 
 
 async def warm_up(
-    instance: ModelInstance, samples: Iterable[Sample], max_batch_size: int, statistics: Statistics
+    instance: ModelInstance,
+    samples: Iterable[WarmupSample],
+    max_batch_size: int,
+    statistics: Statistics,
 ) -> None:
     """Have the instance answer every sample; raises `ModelLoadError` when it fails to (I-20)."""
     for sample in samples:
@@ -25,7 +28,7 @@ async def warm_up(
 
 
 async def _failures(
-    instance: ModelInstance, sample: Sample, most: int, statistics: Statistics
+    instance: ModelInstance, sample: WarmupSample, most: int, statistics: Statistics
 ) -> Sequence[str]:
     if sample.size > most:
         refusal = f"batch size {sample.size} for '{instance.name}', max allowed is {most}"

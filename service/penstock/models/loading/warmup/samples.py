@@ -26,7 +26,7 @@ _HIGHEST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class WarmupSample:
     """A batch of `size` equal requests, executed `count` times."""
 
     name: str
@@ -35,7 +35,7 @@ class Sample:
     count: int
 
 
-def read_samples(config: ModelConfig, model_path: Path) -> list[Sample]:
+def read_samples(config: ModelConfig, model_path: Path) -> list[WarmupSample]:
     """The samples of a model, checked as requests of clients are. Reads files.
 
     One with batch size 0 is skipped.
@@ -43,7 +43,7 @@ def read_samples(config: ModelConfig, model_path: Path) -> list[Sample]:
     return list(_samples(config, model_path / FOLDER))
 
 
-def _samples(config: ModelConfig, folder: Path) -> Iterator[Sample]:
+def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
     admission, to_model = Admission(config), request_reshape(config)
     for warmup in config.model_warmup:
         if not warmup.batch_size:
@@ -56,7 +56,7 @@ def _samples(config: ModelConfig, folder: Path) -> Iterator[Sample]:
             request = to_model(request)
         # What is no input of clients is one that schedulers add, such as a control tensor.
         request = replace(request, inputs={**tensors, **request.inputs})
-        yield Sample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
+        yield WarmupSample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
 
 
 def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Tensor:

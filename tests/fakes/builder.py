@@ -11,15 +11,15 @@ from typing import Any
 from fakes.instances import FakeInstance
 from fakes.values import model_config
 from penstock.inflight.statistics import Statistics
-from penstock.models.loading.build_version import ModelLoader
+from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelFiles
 from penstock.models.repository.version_files import origin_of
-from penstock.models.serving.loaded_model import Model
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling.direct import DirectScheduler
 from penstock.system.reaper import Reaper
 
 
-class FakeLoader(ModelLoader):
+class FakeBuilder(VersionBuilder):
     """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version.
 
     `failures` are raised for versions, `broken` for models; `before` is run for a model first.
@@ -41,7 +41,7 @@ class FakeLoader(ModelLoader):
         self.loading = 0
         self.most_loading = 0
 
-    async def load(self, files: ModelFiles, version: int) -> Model:
+    async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         self.loading += 1
         self.most_loading = max(self.loading, self.most_loading)
         try:
@@ -63,7 +63,7 @@ class FakeLoader(ModelLoader):
         scheduler = DirectScheduler(instances)
         origin = origin_of(files, version) if self.remembers else None
         statistics = Statistics()
-        return Model(
+        return LoadedModel(
             config, version, instances, scheduler, statistics, folder=files.folder, origin=origin
         )
 
