@@ -15,7 +15,7 @@ PLACE = {"host": "h", "port": "6379"}
 
 
 def _of(**given: str) -> RedisSettings:
-    return RedisSettings.of({**PLACE, **given}, {})
+    return RedisSettings.from_options({**PLACE, **given}, {})
 
 
 def test_what_is_not_given_has_the_defaults_of_the_real_server() -> None:
@@ -41,9 +41,9 @@ def test_values_have_the_types_of_their_fields() -> None:
 @pytest.mark.contract("EV-07")
 def test_user_and_password_may_come_from_the_environment() -> None:
     environment = {"TRITONCACHE_REDIS_USERNAME": "u", "TRITONCACHE_REDIS_PASSWORD": "p"}
-    settings = RedisSettings.of(PLACE, environment)
+    settings = RedisSettings.from_options(PLACE, environment)
     assert (settings.user, settings.password) == ("u", "p")
-    assert RedisSettings.of({**PLACE, "user": "other"}, environment).user == "other"
+    assert RedisSettings.from_options({**PLACE, "user": "other"}, environment).user == "other"
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_user_and_password_may_come_from_the_environment() -> None:
 )
 def test_settings_that_are_wrong_are_refused_by_name(given: Mapping[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        RedisSettings.of(given, {})
+        RedisSettings.from_options(given, {})

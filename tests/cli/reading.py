@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.reading import read
+from penstock.cli.arguments import parse_arguments
 from penstock.settings import Settings
 
 SERVED = 99
@@ -10,4 +10,4 @@ SERVED = 99
 
 
 def settings_of(*arguments: str, environment: dict[str, str] | None = None) -> Settings:
-    return read(["--model-repository=r", *arguments], environment or {}, lambda _: None)
+    return parse_arguments(["--model-repository=r", *arguments], environment or {}, lambda _: None)

@@ -15,9 +15,9 @@ import pytest
 from cli.reading import SERVED
 from harness import recorded
 from penstock import __version__, cli
+from penstock.cli.arguments import default_value
 from penstock.cli.flags import FLAGS
-from penstock.cli.missing import MISSING
-from penstock.cli.reading import default
+from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings import Settings
 
 
@@ -29,10 +29,10 @@ def test_serve_and_tritonserver_are_the_same(served: list[Settings]) -> None:
     assert served[0] == served[1]
 
 
-@pytest.mark.parametrize("row", MISSING, ids=lambda row: row.flag)
+@pytest.mark.parametrize("row", UNSUPPORTED_OPTIONS, ids=lambda row: row.flag)
 def test_rows_of_the_table_of_missing_features_name_options_and_fields(row: Any) -> None:
     assert row.flag.split()[0] in FLAGS
-    default(row.field)
+    default_value(row.field)
 
 
 @pytest.mark.contract("CL-01")

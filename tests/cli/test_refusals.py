@@ -10,7 +10,7 @@ import pytest
 from cli.reading import SERVED, settings_of
 from cli.starts import IMPOSSIBLE, Start, cases
 from penstock import cli
-from penstock.cli.reading import UsageError
+from penstock.cli.arguments import UsageError
 from penstock.settings import Settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli.reading import settings_of
-from penstock.cli.reading import read
+from penstock.cli.arguments import parse_arguments
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, ModelControlMode, RateLimitResource, Restriction
 
@@ -59,11 +59,11 @@ def test_settings_of_backends_are_grouped_by_name() -> None:
         "--backend-config=python,shm-region-prefix-name=p",
         "--backend-config=python,default-max-batch-size=2",
     )
-    assert settings.backends.of("python") == {
+    assert settings.backends.options_for("python") == {
         "default-max-batch-size": "2",
         "shm-region-prefix-name": "p",
     }
-    assert settings.backends.of("vllm") == {"default-max-batch-size": "8"}
+    assert settings.backends.options_for("vllm") == {"default-max-batch-size": "8"}
 
 
 @pytest.mark.contract("CL-39")
@@ -111,7 +111,7 @@ def test_both_ways_to_leave_configurations_as_they_are() -> None:
 def test_trace_config_wins_over_its_deprecated_forms() -> None:
     warnings: list[str] = []
     arguments = ["--model-store=r", "--trace-config=rate=6", "--trace-rate=5", "--trace-count=2"]
-    trace = read(arguments, {}, warnings.append).trace
+    trace = parse_arguments(arguments, {}, warnings.append).trace
     assert (trace.rate, trace.count) == (6, 2)
     assert warnings[-1] == (
         "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in "
@@ -138,7 +138,7 @@ def test_settings_of_opentelemetry_keep_their_order() -> None:
 @pytest.mark.contract("CL-33")
 def test_vertex_ai_speaks_through_the_environment() -> None:
     environment = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "81", "AIP_STORAGE_URI": "s"}
-    settings = read(["--allow-grpc=true"], environment, lambda _: None)
+    settings = parse_arguments(["--allow-grpc=true"], environment, lambda _: None)
     assert settings.vertex.enabled
     assert settings.vertex.port == 81
     assert (settings.http.enabled, settings.grpc.enabled) == (False, True)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway import body
-from penstock.gateway.body import chosen_encoding, compress, header_length, read_decompressed
+from penstock.gateway.body import compress, header_length, negotiate_encoding, read_decompressed
 
 
 def _request(body: bytes = b"", **headers: str) -> Request:
@@ -44,7 +44,7 @@ def _request(body: bytes = b"", **headers: str) -> Request:
     ],
 )
 def test_encoding_that_the_client_likes_best_is_chosen(accepted: str, chosen: str) -> None:
-    assert chosen_encoding(accepted) == chosen
+    assert negotiate_encoding(accepted) == chosen
 
 
 @pytest.mark.parametrize(("text", "length"), [("4", 4), ("0", 0), (" 3x", 3), ("abc", 0)])

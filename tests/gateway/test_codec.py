@@ -16,7 +16,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
-from penstock.gateway.codec import OutputForm, decode_request, encode_response
+from penstock.gateway.codec import OutputEncoding, decode_request, encode_response
 
 _LIMIT = 1 << 20
 
@@ -33,7 +33,7 @@ def _binary(size: int, **fields: Any) -> dict[str, Any]:
 
 def _decode(
     request: Any, rest: bytes = b"", limit: int = _LIMIT
-) -> tuple[InferenceRequest, OutputForm]:
+) -> tuple[InferenceRequest, OutputEncoding]:
     header = json.dumps(request).encode()
     return decode_request("m", "3", header + rest, len(header), limit)
 
@@ -183,7 +183,7 @@ def test_classes_that_cannot_be_are_refused(parameters: dict[str, Any], text: st
         _decode_output(parameters)
 
 
-def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, OutputForm]:
+def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, OutputEncoding]:
     return _decode({"inputs": [], "outputs": [{"name": "OUT", "parameters": parameters}]})
 
 
@@ -202,7 +202,7 @@ def test_named_outputs_are_json_unless_they_say_otherwise() -> None:
 async def test_response_lists_outputs_and_appends_binary_ones() -> None:
     tensor = Tensor.from_numpy(np.array([[1.5, 2.0]], np.float32))
     response = InferenceResponse({"A": tensor, "B": tensor}, parameters={"p": 1})
-    form = OutputForm(by_name={"A": True})
+    form = OutputEncoding(by_name={"A": True})
     encoded = await encode_response(InferenceRequest("m", id="7"), "3", response, form)
     shared = {"datatype": "FP32", "shape": [1, 2]}
     assert json.loads(b"".join(encoded.header)) == {
@@ -221,5 +221,5 @@ async def test_response_lists_outputs_and_appends_binary_ones() -> None:
 async def test_outputs_that_nobody_asked_for_stay_behind() -> None:
     response = InferenceResponse({name: Tensor(DataType.INT8, [1], b"\1") for name in "AB"})
     request = InferenceRequest("m", requested_outputs=("B",))
-    encoded = await encode_response(request, "1", response, OutputForm())
+    encoded = await encode_response(request, "1", response, OutputEncoding())
     assert [output["name"] for output in json.loads(b"".join(encoded.header))["outputs"]] == ["B"]

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
-from penstock.gateway.codec import OutputForm, read_request
+from penstock.gateway.codec import OutputEncoding, read_request
 from penstock.gateway.json.text import LARGE
 from penstock.shared_memory.registry import Regions
 
@@ -24,7 +24,9 @@ def _body(data: Any = 1.5, **more: Any) -> bytes:
     return json.dumps({"inputs": [item], **more}).encode()
 
 
-async def _read(body: bytes, regions: Regions | None = None) -> tuple[InferenceRequest, OutputForm]:
+async def _read(
+    body: bytes, regions: Regions | None = None
+) -> tuple[InferenceRequest, OutputEncoding]:
     return await read_request("m", "1", body, len(body), _LIMIT, regions or Regions())
 
 

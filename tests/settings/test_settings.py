@@ -117,5 +117,5 @@ def test_what_is_loaded_at_start(
 
 def test_a_backends_own_settings_win_over_those_for_all() -> None:
     backends = BackendSettings(config={"": {"a": "1", "b": "1"}, "python": {"b": "2"}})
-    assert backends.of("python") == {"a": "1", "b": "2"}
-    assert backends.of("other") == {"a": "1", "b": "1"}
+    assert backends.options_for("python") == {"a": "1", "b": "2"}
+    assert backends.options_for("other") == {"a": "1", "b": "1"}

@@ -2,11 +2,11 @@
 
 from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
 from penstock_backends.language_model.backend import LanguageModelBackend
-from penstock_backends.language_model.declared_tensors import check_face, complete_face
+from penstock_backends.language_model.declared_tensors import check_decoupled, complete_tensors
 from penstock_backends.language_model.delivery import Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.parameters import (
-    Reader,
+    ParameterReader,
     read_parameters,
     refuse,
 )
@@ -27,12 +27,12 @@ __all__ = [
     "GenerationRequest",
     "LanguageModelBackend",
     "Logprobs",
-    "Reader",
+    "ParameterReader",
     "StopStrings",
     "TokenLogprob",
     "WantedOutputs",
-    "check_face",
-    "complete_face",
+    "check_decoupled",
+    "complete_tensors",
     "read_parameters",
     "read_request",
     "refuse",

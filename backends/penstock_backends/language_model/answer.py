@@ -86,7 +86,7 @@ class Answer:
                 return True
         return self.finished
 
-    def take(self) -> InferenceResponse:
+    def take_response(self) -> InferenceResponse:
         """A response with what is new; the last one is flagged."""
         single = self._single
         if single is not None and self._plain:

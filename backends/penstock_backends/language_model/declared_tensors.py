@@ -46,7 +46,7 @@ OUTPUTS = (
 )
 
 
-def complete_face(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
+def complete_tensors(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
     """`config` with the tensors it does not name itself, and made decoupled (VL-10, VL-02)."""
     return replace(
         config,
@@ -56,7 +56,7 @@ def complete_face(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
     )
 
 
-def check_face(config: ModelConfig, backend: str) -> None:
+def check_decoupled(config: ModelConfig, backend: str) -> None:
     """Refuse what an engine that batches by itself cannot serve; `backend` is for the text."""
     if not config.decoupled:
         raise ConfigError(

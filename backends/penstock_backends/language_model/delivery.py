@@ -34,7 +34,7 @@ class Delivery:
             return
         self._held = self._merge and self.stream.backlog > 0 and not answer.finished
         if not self._held:
-            self.stream.send(answer.take())
+            self.stream.send(answer.take_response())
 
     def fail(self, error: InferenceError) -> None:
         """End with an error."""

@@ -43,7 +43,7 @@ def refuse(name: str, complaint: str) -> NoReturn:
     raise InvalidRequestError(f"sampling parameter '{name}' {complaint}")
 
 
-class Reader:
+class ParameterReader:
     """Takes parameters out one by one; what nobody took at the end is refused by name.
 
     Numbers and booleans may be written as strings, as some clients do (GP2-07).
@@ -101,7 +101,7 @@ class Reader:
         if self.boolean(name, only) is not only:
             refuse(name, f"of {str(not only).lower()} is not supported by the {backend} backend")
 
-    def end(self, backend: str) -> None:
+    def refuse_unread(self, backend: str) -> None:
         """Refuse the first parameter that is left, since nothing has asked for it."""
         for name in self._left:
             refuse(name, f"is not supported by the {backend} backend")

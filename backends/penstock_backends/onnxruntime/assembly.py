@@ -23,7 +23,7 @@ class Assembly:
     """
 
     def __init__(self, config: ModelConfig) -> None:
-        self._padding = Padding.of(config)
+        self._padding = Padding.from_config(config)
         ragged = {t.name for t in config.input if t.allow_ragged_batch and config.max_batch_size}
         self._ragged = ragged - self._padding.values.keys()
         self._computed = config.batch_input

@@ -15,7 +15,7 @@ from penstock.backend import (
     Output,
     TensorReshape,
 )
-from penstock_backends.onnxruntime.graph import Graph, GraphTensor
+from penstock_backends.onnxruntime.graph import GraphTensor, OnnxGraph
 from penstock_backends.onnxruntime.tokenizer import TOKENIZER
 
 DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
@@ -26,7 +26,7 @@ def needs_completion(config: ModelConfig) -> bool:
     return not (config.input or config.batch_input) or not config.output
 
 
-def completed(config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> ModelConfig:
+def completed(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]) -> ModelConfig:
     """`config` with the graph's tensors, batch size and batching where it names none."""
     rows = _max_batch_size(config, graph, settings)
     scheduled = config.dynamic_batching or config.sequence_batching
@@ -41,7 +41,7 @@ def completed(config: ModelConfig, graph: Graph, settings: Mapping[str, str]) ->
     )
 
 
-def _max_batch_size(config: ModelConfig, graph: Graph, settings: Mapping[str, str]) -> int:
+def _max_batch_size(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]) -> int:
     single = next((t for t in _tensors(graph) if t.dims[:1] != (-1,)), None)
     if single is None:
         return config.max_batch_size or (0 if _whole(config, graph) else _default(settings))
@@ -54,11 +54,11 @@ def _max_batch_size(config: ModelConfig, graph: Graph, settings: Mapping[str, st
     return 0
 
 
-def _tensors(graph: Graph) -> list[GraphTensor]:
+def _tensors(graph: OnnxGraph) -> list[GraphTensor]:
     return [*graph.inputs.values(), *graph.outputs.values()]
 
 
-def _whole(config: ModelConfig, graph: Graph) -> bool:
+def _whole(config: ModelConfig, graph: OnnxGraph) -> bool:
     """Whether a declared tensor has all dimensions of the graph's, so that none is the batch."""
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
@@ -74,7 +74,7 @@ def _default(settings: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
+def _inputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Input, ...]:
     if config.parameter(TOKENIZER) is not None:
         return (Input("TEXT", DataType.BYTES, dims=(1,) if rows else (-1,)),)
     computed = {name for tensor in config.batch_input for name in tensor.target_name}
@@ -84,7 +84,7 @@ def _inputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Input, ...]:
     )
 
 
-def _outputs(config: ModelConfig, graph: Graph, rows: int) -> tuple[Output, ...]:
+def _outputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Output, ...]:
     tensors = _unclaimed(graph.outputs.values(), states(config))
     return tuple(
         Output(t.name, t.datatype, dims=_dims(t, rows), reshape=_reshape(t, rows)) for t in tensors

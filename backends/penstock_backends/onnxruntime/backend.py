@@ -50,7 +50,7 @@ class OnnxRuntimeBackend(Backend):
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         check_supported(config)
-        SessionSettings.of(config, {})
+        SessionSettings.from_config(config, {})
         if config.parameter(TOKENIZER) is not None:
             check_text(config)
 
@@ -73,7 +73,7 @@ def _load(context: InstanceContext) -> Answer:
     config = context.config
     device = Device(context.kind, context.device_id)
     path = model_file(config, context.version_path)
-    settings = SessionSettings.of(config, context.settings, context.host_policy)
+    settings = SessionSettings.from_config(config, context.settings, context.host_policy)
     graph = open_graph(path, config, settings, device)
     name = config.parameter(TOKENIZER)
     if name is None:

@@ -15,7 +15,7 @@ from penstock.backend import (
     Output,
 )
 from penstock_backends.onnxruntime.autocomplete import controls, states
-from penstock_backends.onnxruntime.graph import Graph, GraphTensor
+from penstock_backends.onnxruntime.graph import GraphTensor, OnnxGraph
 from penstock_backends.onnxruntime.padding import Padding
 
 
@@ -26,7 +26,7 @@ def check_supported(config: ModelConfig) -> None:
             f"model '{config.name}': the onnxruntime backend does not support "
             "model_transaction_policy.decoupled"
         )
-    Padding.of(config)
+    Padding.from_config(config)
     for tensor in config.batch_output:
         _check_scattered(config, tensor)
 
@@ -42,7 +42,7 @@ def _check_scattered(config: ModelConfig, tensor: BatchOutput) -> None:
             )
 
 
-def check_declared(config: ModelConfig, graph: Graph) -> None:
+def check_declared(config: ModelConfig, graph: OnnxGraph) -> None:
     """Compare the declared tensors with those of the graph; raises `ModelLoadError`."""
     _check_names(config, "input", config.inputs_by_name, graph.inputs | graph.defaults)
     _check_names(config, "batch input", _targets(config), graph.inputs)
@@ -59,7 +59,7 @@ def check_declared(config: ModelConfig, graph: Graph) -> None:
     check_outputs(config, graph)
 
 
-def check_outputs(config: ModelConfig, graph: Graph) -> None:
+def check_outputs(config: ModelConfig, graph: OnnxGraph) -> None:
     """Compare the declared outputs with those of the graph; raises `ModelLoadError`."""
     names = dict.fromkeys([*config.outputs_by_name, *states(config)])
     _check_names(config, "output", names, graph.outputs)
@@ -78,7 +78,7 @@ def _targets(config: ModelConfig) -> dict[str, BatchInput]:
 def _check_input(config: ModelConfig, tensor: Input, found: GraphTensor) -> None:
     _check_type(config, "input", tensor.data_type, found)
     joined = tensor.allow_ragged_batch and config.max_batch_size > 0
-    if not joined or tensor.name in Padding.of(config).values:
+    if not joined or tensor.name in Padding.from_config(config).values:
         _check_shape(config, tensor, found)
     elif found.dims != (-1,):
         raise ModelLoadError(

@@ -15,7 +15,7 @@ from penstock.backend import (
     Outcome,
     Tensor,
 )
-from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.padding import Padding
 from penstock_backends.onnxruntime.shapes import scalar_inputs, scalar_outputs
 
@@ -27,13 +27,13 @@ _UNKNOWN_TO_NUMPY = (DataType.BYTES, DataType.BF16)
 class DeviceRun:
     """Runs one request alone: joining a batch would take its tensors to the host."""
 
-    def __init__(self, graph: Graph, memory: tuple[str, int], outputs: Sequence[str]) -> None:
+    def __init__(self, graph: OnnxGraph, memory: tuple[str, int], outputs: Sequence[str]) -> None:
         self._graph = graph
         self._memory = memory
         self._outputs = outputs
 
     @classmethod
-    def of(cls, config: ModelConfig, graph: Graph) -> Self | None:
+    def for_graph(cls, config: ModelConfig, graph: OnnxGraph) -> Self | None:
         """For a graph that is on a device, and whose tensors are those of the model as they are."""
         known = graph.inputs | graph.defaults
         tensors = [*known.values(), *graph.outputs.values()]
@@ -43,7 +43,7 @@ class DeviceRun:
             or config.batch_input
             or config.batch_output
             or config.sequence_batching
-            or Padding.of(config).values
+            or Padding.from_config(config).values
             or scalar_inputs(config, known)
             or scalar_outputs(config)
         )

@@ -1,4 +1,4 @@
-"""`Graph`: an ONNX graph that can be run, and what its tensors are like."""
+"""`OnnxGraph`: an ONNX graph that can be run, and what its tensors are like."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class GraphTensor:
     dims: tuple[int, ...]
 
     @classmethod
-    def of(cls, value: Any) -> GraphTensor:
+    def from_runtime(cls, value: Any) -> GraphTensor:
         """From ONNX Runtime's description of it."""
         if value.type not in _DATATYPES:
             raise ModelLoadError(f"tensor '{value.name}' is a {value.type}, which cannot be served")
@@ -48,7 +48,7 @@ class GraphTensor:
         return cls(value.name, _DATATYPES[value.type], dims)
 
 
-class Graph:
+class OnnxGraph:
     """A session, and its tensors by name. `defaults` are inputs that need not be fed.
 
     `memory` is the device, as ONNX Runtime calls it, on which tensors may be left; `None` is none.
@@ -105,7 +105,7 @@ def reason(error: Exception) -> str:
 
 
 def _by_name(values: Iterable[Any]) -> dict[str, GraphTensor]:
-    return {value.name: GraphTensor.of(value) for value in values}
+    return {value.name: GraphTensor.from_runtime(value) for value in values}
 
 
 def _to_value(array: Array, datatype: DataType) -> Any:

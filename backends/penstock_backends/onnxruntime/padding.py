@@ -24,7 +24,7 @@ class Padding:
     outputs: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, config: ModelConfig) -> Padding:
+    def from_config(cls, config: ModelConfig) -> Padding:
         """As the parameters say; raises `ConfigError` for tensors that cannot be padded."""
         text = config.parameter(PADDING)
         outputs = _names(config.parameter(PADDED_OUTPUTS))

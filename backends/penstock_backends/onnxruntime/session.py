@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelConfig, ModelLoadError
-from penstock_backends.onnxruntime.graph import Graph, reason
+from penstock_backends.onnxruntime.graph import OnnxGraph, reason
 from penstock_backends.onnxruntime.model_file import model_file
 from penstock_backends.onnxruntime.providers import CPU, CUDA, Device, Provider, providers
 from penstock_backends.onnxruntime.settings import SessionSettings
@@ -16,17 +16,19 @@ from penstock_backends.onnxruntime.settings import SessionSettings
 _ERRORS_ONLY = 3
 
 
-def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, str]) -> Graph:
+def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, str]) -> OnnxGraph:
     """The graph as its file has it, not optimised: enough to learn its tensors."""
     ort = _runtime()
-    wanted = SessionSettings.of(config, settings)
+    wanted = SessionSettings.from_config(config, settings)
     options = _session_options(ort, wanted)
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = _session(ort, model_file(config, version_path), config.name, options, [(CPU, {})])
-    return Graph(session)
+    return OnnxGraph(session)
 
 
-def open_graph(path: Path, config: ModelConfig, settings: SessionSettings, device: Device) -> Graph:
+def open_graph(
+    path: Path, config: ModelConfig, settings: SessionSettings, device: Device
+) -> OnnxGraph:
     """The graph, optimised and ready to run on `device`."""
     ort = _runtime()
     chosen = providers(config, device, ort.get_available_providers())
@@ -39,7 +41,7 @@ def open_graph(path: Path, config: ModelConfig, settings: SessionSettings, devic
                 f"{', '.join(running)}"
             )
     memory = ("cuda", device.id) if CUDA in running else None
-    return Graph(session, _run_options(ort, settings), memory)
+    return OnnxGraph(session, _run_options(ort, settings), memory)
 
 
 def _runtime() -> Any:

@@ -33,7 +33,7 @@ class SessionSettings:
     operator_libraries: tuple[str, ...] = ()
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: ModelConfig, settings: Mapping[str, str], host_policy: str = "cpu"
     ) -> SessionSettings:
         """What `config` asks for; `settings` are the server's defaults for the backend.

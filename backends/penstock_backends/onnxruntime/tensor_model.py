@@ -21,7 +21,7 @@ from penstock_backends.onnxruntime.assembly import Assembly
 from penstock_backends.onnxruntime.autocomplete import states
 from penstock_backends.onnxruntime.batch import answer_each, responses, wanted
 from penstock_backends.onnxruntime.device_run import DeviceRun
-from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.shapes import (
     as_element,
     as_scalar,
@@ -35,7 +35,7 @@ Feeds = dict[str, Array]
 class TensorModel:
     """Answers batches of requests whose tensors are the graph's own."""
 
-    def __init__(self, config: ModelConfig, graph: Graph) -> None:
+    def __init__(self, config: ModelConfig, graph: OnnxGraph) -> None:
         self._graph = graph
         self._name = config.name
         self._max_batch_size = config.max_batch_size
@@ -45,7 +45,7 @@ class TensorModel:
         self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
-        self._device_run = DeviceRun.of(config, graph)
+        self._device_run = DeviceRun.for_graph(config, graph)
 
     def __call__(self, requests: Sequence[InferenceRequest]) -> list[Outcome]:
         """Answer every request, in order. Blocks."""

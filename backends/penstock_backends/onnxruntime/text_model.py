@@ -21,7 +21,7 @@ from penstock.backend import (
 from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
-from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.padding import PADDING
 from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
 from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
@@ -38,7 +38,7 @@ class TextModel:
     """Answers batches of requests that hold texts, one row per text."""
 
     def __init__(
-        self, config: ModelConfig, graph: Graph, tokenizer: Tokenizer, run_cost: int = RUN_COST
+        self, config: ModelConfig, graph: OnnxGraph, tokenizer: Tokenizer, run_cost: int = RUN_COST
     ) -> None:
         _check_inputs(config, graph)
         check_outputs(config, graph)
@@ -119,7 +119,7 @@ def check_text(config: ModelConfig) -> None:
         )
 
 
-def _check_inputs(config: ModelConfig, graph: Graph) -> None:
+def _check_inputs(config: ModelConfig, graph: OnnxGraph) -> None:
     unknown = graph.inputs.keys() - set(_FED)
     if unknown or _FED[0] not in graph.inputs:
         raise ModelLoadError(

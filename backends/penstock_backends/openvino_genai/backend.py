@@ -24,11 +24,11 @@ from penstock_backends.language_model import (
     Detokenizer,
     GenerationRequest,
     LanguageModelBackend,
-    check_face,
-    complete_face,
+    check_decoupled,
+    complete_tensors,
     read_request,
 )
-from penstock_backends.openvino_genai.engine import Engine
+from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
 from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
@@ -46,7 +46,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        completed = complete_face(config)
+        completed = complete_tensors(config)
         if completed.instance_group:
             return completed
         on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
@@ -54,7 +54,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        check_face(config, "OpenVINO GenAI")
+        check_decoupled(config, "OpenVINO GenAI")
 
     async def initialize(self, context: InstanceContext) -> None:
         unsupported = unsupported_reason()
@@ -66,7 +66,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         self._tokenizer = tokenizer
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
         self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
-        self._engine = Engine(
+        self._engine = GenAiEngine(
             await context.run(_open_pipeline, settings, context),
             max_running=settings.max_num_seqs,
             max_waiting=settings.max_num_waiting,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.backend import InferenceError, InternalError, RejectedError, UnavailableError
 from penstock_backends.language_model import Delivery, EngineStatistics
-from penstock_backends.openvino_genai.pipeline import Output, Pipeline, reason
+from penstock_backends.openvino_genai.pipeline import Pipeline, StepOutput, reason
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ _BREATHS = 2
 written out and what has arrived is read; in the second, the requests that arrived begin."""
 
 
-class Engine:
+class GenAiEngine:
     """Runs sequences in flight. Everything happens on one event loop, between its turns.
 
     `step` holds the interpreter, and nothing else goes on in the engine's process: so there is no
@@ -125,7 +125,7 @@ class Engine:
         for delivery in touched:
             delivery.push()
 
-    def _take(self, sequence: TokenSequence, output: Output) -> None:
+    def _take(self, sequence: TokenSequence, output: StepOutput) -> None:
         if output.lost:
             self._fail(sequence.delivery, UnavailableError("the engine ran out of KV cache"))
             return

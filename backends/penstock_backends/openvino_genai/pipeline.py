@@ -13,7 +13,7 @@ from penstock_backends.openvino_genai.settings import EngineSettings
 from penstock_backends.openvino_genai.writable import writable
 
 
-class Output(NamedTuple):
+class StepOutput(NamedTuple):
     """What one step gave one sequence. `finish_reason` is `None` while it goes on.
 
     `lost` says that the engine gave the sequence up.
@@ -26,13 +26,13 @@ class Output(NamedTuple):
     lost: bool = False
 
 
-LOST = Output(lost=True)
+LOST = StepOutput(lost=True)
 
 
 class Handle(Protocol):
     """One sequence inside the pipeline."""
 
-    def read(self) -> Output | None:
+    def read(self) -> StepOutput | None:
         """What the last step gave it; `None` for nothing."""
 
     def cancel(self) -> None:
@@ -69,15 +69,15 @@ class GenAiHandle:
         self._reasons = {reason.STOP.value: "stop", reason.LENGTH.value: "length"}
         self._lost = (status.IGNORED, status.CANCEL)
 
-    def read(self) -> Output | None:
+    def read(self) -> StepOutput | None:
         handle = self._handle
         if not handle.can_read():
             return LOST if handle.get_status() in self._lost else None
         output = handle.read()[0]
         reason = self._reasons.get(output.finish_reason.value)
         if not self._logprobs:
-            return Output(output.generated_ids, finish_reason=reason)
-        return Output(output.generated_ids, output.generated_log_probs, output.score, reason)
+            return StepOutput(output.generated_ids, finish_reason=reason)
+        return StepOutput(output.generated_ids, output.generated_log_probs, output.score, reason)
 
     def cancel(self) -> None:
         self._handle.cancel()

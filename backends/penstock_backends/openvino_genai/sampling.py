@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_backends.language_model import Reader, refuse
+from penstock_backends.language_model import ParameterReader, refuse
 
 BACKEND = "openvino_genai"
 
@@ -51,7 +51,7 @@ def read_sampling(
     given: Mapping[str, Any], *, vocabulary: int, max_num_seqs: int, top_k_cap: int
 ) -> Sampling:
     """The parameters that `given` spells; refuses by name what the engine cannot do."""
-    reader = Reader(given)
+    reader = ParameterReader(given)
     max_tokens = reader.integer("max_tokens", 16, 1)
     temperature = _temperature(reader)
     top_p = _top_p(reader)
@@ -76,43 +76,43 @@ def read_sampling(
     )
     reader.fixed("detokenize", True, BACKEND)
     reader.fixed("spaces_between_special_tokens", True, BACKEND)
-    reader.end(BACKEND)
+    reader.refuse_unread(BACKEND)
     if sampling.n > 1 and sampling.greedy:
         refuse("n", f"must be 1 where temperature is 0, not {sampling.n}")
     return sampling
 
 
-def _temperature(reader: Reader) -> float:
+def _temperature(reader: ParameterReader) -> float:
     value = reader.number("temperature", 1.0, 0.0, 2.0)
     return 0.0 if value < _GREEDY_BELOW else max(value, _COLDEST)
 
 
-def _top_p(reader: Reader) -> float:
+def _top_p(reader: ParameterReader) -> float:
     value = reader.number("top_p", 1.0, 0.0, 1.0)
     if value == 0.0:
         refuse("top_p", "must be above 0")
     return value
 
 
-def _top_k(reader: Reader, top_p: float, cap: int) -> int:
+def _top_k(reader: ParameterReader, top_p: float, cap: int) -> int:
     value: int = max(reader.integer("top_k", 0, -1, (1 << 31) - 1), 0)
     return cap if top_p < 1.0 and not value else value
 
 
-def _repetition_penalty(reader: Reader) -> float:
+def _repetition_penalty(reader: ParameterReader) -> float:
     value = reader.number("repetition_penalty", 1.0, 0.0)
     if value == 0.0:
         refuse("repetition_penalty", "must be above 0")
     return value
 
 
-def _seed(reader: Reader) -> int:
+def _seed(reader: ParameterReader) -> int:
     """The seed, or a fresh one: left alone, the engine would give every request the same."""
     value: int = reader.integer("seed", -1, -1, _SEEDS - 1)
     return random.getrandbits(63) if value == -1 else value
 
 
-def _logprobs(reader: Reader, temperature: float) -> bool:
+def _logprobs(reader: ParameterReader, temperature: float) -> bool:
     """Whether to report log probabilities: the engine knows that of the chosen token only."""
     value = reader.integer("logprobs", None)
     if value is None:

@@ -11,7 +11,7 @@ from penstock_backends.language_model import (
     Logprobs,
     StopStrings,
 )
-from penstock_backends.openvino_genai.pipeline import Handle, Output
+from penstock_backends.openvino_genai.pipeline import Handle, StepOutput
 from penstock_backends.openvino_genai.sampling import Sampling
 
 DecodeToken = Callable[[int], str]
@@ -66,7 +66,7 @@ class TokenSequence:
         """Whether nothing more will come."""
         return self.candidate.finish_reason is not None
 
-    def accept(self, output: Output) -> int:
+    def accept(self, output: StepOutput) -> int:
         """Turn a step's tokens into text; the number of tokens that were taken."""
         tokens = output.tokens
         if self.logprobs:
@@ -96,7 +96,7 @@ class TokenSequence:
             self.candidate.add(self._stops.flush(), tokens=0)
         self.candidate.finish_reason = reason
 
-    def _add_logprobs(self, output: Output) -> None:
+    def _add_logprobs(self, output: StepOutput) -> None:
         places: list[Logprobs] = []
         if self._report is not None:
             rank = 1 if self.sampling.greedy else None

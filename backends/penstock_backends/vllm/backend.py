@@ -25,12 +25,12 @@ from penstock_backends.language_model import (
     Answer,
     GenerationRequest,
     LanguageModelBackend,
-    check_face,
-    complete_face,
+    check_decoupled,
+    complete_tensors,
     read_request,
 )
 from penstock_backends.language_model.declared_tensors import IMAGE
-from penstock_backends.vllm.engine import Engine
+from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import Adapters, read_adapters
@@ -50,11 +50,11 @@ class VllmBackend(LanguageModelBackend):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        return complete_face(config, IMAGE)
+        return complete_tensors(config, IMAGE)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        check_face(config, "vLLM Triton")
+        check_decoupled(config, "vLLM Triton")
 
     async def initialize(self, context: InstanceContext) -> None:
         self._relays: set[asyncio.Task[None]] = set()
@@ -63,7 +63,7 @@ class VllmBackend(LanguageModelBackend):
         prepare_environment(arguments)
         lora = arguments.enable_lora
         self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
-        self._engine: Engine = await context.run(Engine, arguments)
+        self._engine: VllmEngine = await context.run(VllmEngine, arguments)
         try:
             await self._engine.warm_up()
         except InferenceError as error:
@@ -105,7 +105,7 @@ class VllmBackend(LanguageModelBackend):
             async for output in outputs:
                 add_output(answer, output)
                 if answer.due:
-                    yield answer.take()
+                    yield answer.take_response()
 
     def _unmerged(self, responses: AsyncGenerator[InferenceResponse, None]) -> ResponseStream:
         """Take every response from vLLM at once, for a reader who wants each alone."""

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Process(NamedTuple):
+class ChildProcess(NamedTuple):
     """A process by number and start time, which together are unique."""
 
     pid: int
     started: int
 
 
-def descendants(of: int) -> set[Process]:
+def descendants(of: int) -> set[ChildProcess]:
     """Every living process below `of`, but for Python's own resource tracker."""
-    below: dict[int, list[Process]] = {}
+    below: dict[int, list[ChildProcess]] = {}
     for entry in Path("/proc").iterdir():
         stat = _stat(int(entry.name)) if entry.name.isdigit() else None
         if stat is not None:
             below.setdefault(stat[0], []).append(stat[1])
-    found: set[Process] = set()
+    found: set[ChildProcess] = set()
     new = below.get(of, [])
     while new:
         found.update(new)
@@ -33,9 +33,9 @@ def descendants(of: int) -> set[Process]:
     return {process for process in found if not _is_tracker(process.pid)}
 
 
-def kill_leftovers(processes: Iterable[Process], patience: float = 2.0) -> int:
-    """Wait up to `patience` seconds for them to end, then kill; how many had to be killed."""
-    deadline = time.monotonic() + patience
+def kill_leftovers(processes: Iterable[ChildProcess], grace: float = 2.0) -> int:
+    """Wait up to `grace` seconds for them to end, then kill; how many had to be killed."""
+    deadline = time.monotonic() + grace
     left = _living(processes)
     while left and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -54,12 +54,12 @@ def _is_tracker(pid: int) -> bool:
         return False
 
 
-def _living(processes: Iterable[Process]) -> list[Process]:
+def _living(processes: Iterable[ChildProcess]) -> list[ChildProcess]:
     stats = ((process, _stat(process.pid)) for process in processes)
     return [process for process, stat in stats if stat is not None and stat[1] == process]
 
 
-def _stat(pid: int) -> tuple[int, Process] | None:
+def _stat(pid: int) -> tuple[int, ChildProcess] | None:
     """Parent and identity of a process; `None` when it has ended, even if nobody has waited."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -67,4 +67,4 @@ def _stat(pid: int) -> tuple[int, Process] | None:
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold anything
     state, parent, started = fields[0], int(fields[1]), int(fields[19])
-    return None if state in ("Z", "X") else (parent, Process(pid, started))
+    return None if state in ("Z", "X") else (parent, ChildProcess(pid, started))

@@ -29,7 +29,7 @@ UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
 _GRACE = 1.0  # seconds that the engine's processes get to end by themselves
 
 
-class Engine:
+class VllmEngine:
     """One `AsyncLLM` and the processes that it has started."""
 
     def __init__(self, arguments: EngineArguments) -> None:

@@ -25,7 +25,7 @@ from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.system.allocator import tune_allocator
-from penstock.telemetry.console import open_missing, say
+from penstock.telemetry.console import open_missing, write_line
 from penstock.telemetry.metrics import OwnNames
 
 
@@ -51,7 +51,7 @@ def run(settings: Settings) -> int:
 
 
 def _refused(error: StartError) -> int:
-    say(f"error: {error}", sys.stderr)
+    write_line(f"error: {error}", sys.stderr)
     return 1
 
 
@@ -136,4 +136,4 @@ def _stop(number: int, stop: asyncio.Event) -> None:
     """The first signal asks for a graceful end; later ones change nothing (W-05)."""
     if not stop.is_set():
         stop.set()
-        say(f"Signal ({number}) received.", sys.stdout)
+        write_line(f"Signal ({number}) received.", sys.stdout)

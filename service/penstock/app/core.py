@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from penstock import __version__
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
-from penstock.caching.opening import open_cache
+from penstock.caching.registry import open_cache
 from penstock.core.errors import ConfigError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
@@ -50,7 +50,7 @@ async def open_server(
     repository = open_repository(settings.repository)
     reaper = Reaper()
     builder = VersionBuilder(
-        settings.backends.of,
+        settings.backends.options_for,
         reaper,
         auto_complete=settings.repository.auto_complete_config,
         gpus=visible_gpus(),

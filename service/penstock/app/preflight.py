@@ -17,7 +17,7 @@ class StartError(Exception):
 
 
 def open_log(settings: LogSettings) -> None:
-    """Write the log where the settings say."""
+    """Open the log outputs that the settings name; raises `StartError`."""
     try:
         server_log.configure(settings)
     except OSError as error:

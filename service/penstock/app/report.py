@@ -40,6 +40,6 @@ def _configuration(backend: str, settings: Settings) -> str:
         "auto-complete-config": str(settings.repository.auto_complete_config).lower(),
         "min-compute-capability": f"{settings.devices.min_supported_compute_capability:f}",
         "default-max-batch-size": "4",
-        **settings.backends.of(backend),
+        **settings.backends.options_for(backend),
     }
     return json.dumps({"cmdline": told}, separators=(",", ":"))

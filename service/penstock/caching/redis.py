@@ -36,7 +36,7 @@ class RedisCache:
     @classmethod
     async def open(cls, settings: Mapping[str, str]) -> RedisCache:
         """A cache whose server has answered; raises `ConfigError` when it has not."""
-        wanted = RedisSettings.of(settings)
+        wanted = RedisSettings.from_options(settings)
         client = _client(wanted)
         try:
             await client.ping()

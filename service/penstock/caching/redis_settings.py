@@ -35,7 +35,7 @@ class RedisSettings:
     sni: str = ""
 
     @classmethod
-    def of(
+    def from_options(
         cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ
     ) -> RedisSettings:
         """The settings that were given, and those of the environment."""

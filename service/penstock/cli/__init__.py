@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 from penstock import __version__
 from penstock.cli import usage
+from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
-from penstock.cli.missing import refuse_missing
-from penstock.cli.reading import HelpRequested, UsageError, read
+from penstock.cli.unsupported import refuse_unsupported
 from penstock.settings.rules import SettingsError
 
 
@@ -46,8 +46,8 @@ def _serve(program: str, arguments: Sequence[str]) -> int:
     words = ["--help"] if list(arguments) == ["-h"] else arguments
     takes_files = program == usage.SERVE
     try:
-        settings = read(words, os.environ, _complain, takes_files)
-        refuse_missing(settings)
+        settings = parse_arguments(words, os.environ, _complain, takes_files)
+        refuse_unsupported(settings)
     except HelpRequested:
         print(usage.serve_usage(program), end="")
         return 0

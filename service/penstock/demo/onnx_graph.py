@@ -12,7 +12,7 @@ _OPSET = 20
 _IR_VERSION = 10
 
 
-class OnnxGraph:
+class OnnxGraphBuilder:
     """Every operation returns the name of its result, to be the input of the next."""
 
     def __init__(self, name: str) -> None:

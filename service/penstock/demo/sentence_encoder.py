@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.demo.onnx_graph import OnnxGraph
+from penstock.demo.onnx_graph import OnnxGraphBuilder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,14 +61,14 @@ class _Encoder:
     """Builds the graph: BERT, the mean over the words, length one."""
 
     def __init__(self, weights: "dict[str, Array]", config: dict[str, Any]) -> None:
-        self._graph = OnnxGraph("all-MiniLM-L6-v2")
+        self._graph = OnnxGraphBuilder("all-MiniLM-L6-v2")
         self._weights = weights
         self._layers: int = config["num_hidden_layers"]
         self._heads: int = config["num_attention_heads"]
         self._width: int = config["hidden_size"]
         self._epsilon: float = config["layer_norm_eps"]
 
-    def graph(self) -> OnnxGraph:
+    def graph(self) -> OnnxGraphBuilder:
         graph = self._graph
         ids = graph.input("input_ids", "int64", ("batch", "length"))
         mask = graph.input("attention_mask", "int64", ("batch", "length"))

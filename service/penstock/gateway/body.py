@@ -86,7 +86,7 @@ async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
     return await asyncio.to_thread(_compress, parts, encoding)
 
 
-def chosen_encoding(accepted: str) -> str:
+def negotiate_encoding(accepted: str) -> str:
     """What an Accept-Encoding header likes best of what there is (HI-18); the first of equals."""
     best, weight = "identity", 0.0
     for item in accepted.split(","):

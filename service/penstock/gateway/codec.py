@@ -32,7 +32,7 @@ from penstock.shared_memory.tensors import put
 
 
 @dataclass(frozen=True, slots=True)
-class OutputForm:
+class OutputEncoding:
     """Which outputs travel as bytes behind the JSON, and which in it (HI-09, HI-10).
 
     `binary` is for outputs that the request does not name.
@@ -60,7 +60,7 @@ async def read_request(
     header_length: int,
     limit: int,
     regions: Regions = NO_REGIONS,
-) -> tuple[InferenceRequest, OutputForm]:
+) -> tuple[InferenceRequest, OutputEncoding]:
     """As `decode_request`; large JSON is read in a thread, unless it names memory of the client's.
 
     Only the loop's thread knows that memory. Where its name is written in an unusual way, so that
@@ -78,7 +78,7 @@ def decode_request(
     header_length: int,
     limit: int,
     regions: Regions = NO_REGIONS,
-) -> tuple[InferenceRequest, OutputForm]:
+) -> tuple[InferenceRequest, OutputEncoding]:
     """The request in a body whose first `header_length` bytes are JSON (HI-01, HI-08)."""
     json = parse(body[:header_length])
     request_id = read_id(json)
@@ -97,7 +97,7 @@ def decode_request(
         output_places=places,
         **parameters.fields,
     )
-    return request, OutputForm(parameters.binary_output, outputs)
+    return request, OutputEncoding(parameters.binary_output, outputs)
 
 
 def read_id(json: Any) -> str:
@@ -107,7 +107,7 @@ def read_id(json: Any) -> str:
 
 
 async def encode_response(
-    request: InferenceRequest, version: str, response: InferenceResponse, form: OutputForm
+    request: InferenceRequest, version: str, response: InferenceResponse, form: OutputEncoding
 ) -> EncodedResponse:
     """The body of a response (HI-02, HI-11); raises for outputs that JSON cannot carry."""
     parts: list[bytes] = []

@@ -16,7 +16,7 @@ from penstock.gateway.generate_request import decode_generate
 from penstock.gateway.json.tensors import tensor_to_json
 from penstock.gateway.json.text import dump_sorted
 from penstock.gateway.replies import reply
-from penstock.gateway.request_scope import RequestHeaders, closing, timed
+from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
@@ -34,12 +34,12 @@ class GenerateEndpoints:
     def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
         self._limit = settings.max_input_size
-        self._forward = RequestHeaders(settings.header_forward_pattern)
+        self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
         """One JSON object for the one response."""
         answers = await self._start(request, target)
-        async with closing(answers.stream, request.receive):
+        async with closed_on_disconnect(answers.stream, request.receive):
             first, second = await answers.next(), await answers.next()
         if first is None or second is not None:
             return reply(dump_sorted({"error": _NOT_ONE}))
@@ -49,7 +49,7 @@ class GenerateEndpoints:
         """One event a response."""
         return _EventStream(await self._start(request, target))
 
-    async def _start(self, request: Request, target: Target) -> _Answers:
+    async def _start(self, request: Request, target: Target) -> _AnswerReader:
         metadata = await self._server.model_metadata(target.model, target.version)
         if request.headers.get("content-encoding", "") not in ("", "identity"):
             raise InvalidRequestError("Unsupported content-encoding, only 'identity' is supported.")
@@ -57,18 +57,18 @@ class GenerateEndpoints:
         inference = decode_generate(
             metadata, target.version, body, request.headers.get("triton-request-id", "")
         )
-        inference = timed(self._forward.applied(inference, request), request)
-        return _Answers(inference, self._server.infer(inference))
+        inference = with_deadline(self._forward.added_to(inference, request), request)
+        return _AnswerReader(inference, self._server.infer(inference))
 
 
-class _Answer(NamedTuple):
+class _EncodedAnswer(NamedTuple):
     """A response as JSON, and the HTTP status if it is the first."""
 
     json: bytes
     status: int = 200
 
 
-class _Answers:
+class _AnswerReader:
     """The responses to one request, encoded; an error of the request is the last of them."""
 
     def __init__(self, request: InferenceRequest, stream: ResponseStream) -> None:
@@ -76,7 +76,7 @@ class _Answers:
         self._request = request
         self._failed = False
 
-    async def next(self) -> _Answer | None:
+    async def next(self) -> _EncodedAnswer | None:
         """The next response; `None` after the last."""
         if self._failed:
             return None
@@ -87,15 +87,15 @@ class _Answers:
             return _failure(error)
         return None if response is None else self._encode(response)
 
-    def ready(self) -> list[_Answer]:
+    def ready(self) -> list[_EncodedAnswer]:
         """The responses that can be had without waiting."""
         return [self._encode(response) for response in self.stream.take()]
 
-    def _encode(self, response: InferenceResponse) -> _Answer:
+    def _encode(self, response: InferenceResponse) -> _EncodedAnswer:
         try:
             if response.error is not None:
                 raise response.error
-            return _Answer(self._json(response))
+            return _EncodedAnswer(self._json(response))
         except InferenceError as error:
             return _failure(error)
 
@@ -112,19 +112,19 @@ class _Answers:
         return dump_sorted(members)
 
 
-def _failure(error: InferenceError) -> _Answer:
+def _failure(error: InferenceError) -> _EncodedAnswer:
     late = isinstance(error, DeadlineExceededError)
-    return _Answer(dump_sorted({"error": error.message}), 504 if late else 400)
+    return _EncodedAnswer(dump_sorted({"error": error.message}), 504 if late else 400)
 
 
 class _EventStream:
     """Sends responses as they come. What the client does not read yet, is not pulled yet."""
 
-    def __init__(self, answers: _Answers) -> None:
+    def __init__(self, answers: _AnswerReader) -> None:
         self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with closing(self._answers.stream, receive):
+        async with closed_on_disconnect(self._answers.stream, receive):
             batch = await self._next()
             status = batch[0].status if batch else 200
             headers = [(b"content-type", _EVENTS.encode())]
@@ -135,7 +135,7 @@ class _EventStream:
                 batch = await self._next()
             await send({"type": "http.response.body"})
 
-    async def _next(self) -> list[_Answer]:
+    async def _next(self) -> list[_EncodedAnswer]:
         """What has come meanwhile, at least one response; empty at the end."""
         first = await self._answers.next()
         return [] if first is None else [first, *self._answers.ready()]

@@ -23,7 +23,7 @@ def decode_generate(
 ) -> InferenceRequest:
     """The request in a body (HG-01 to HG-05); `request_id` is used where it names none."""
     json = parse(body)
-    mapping = _Mapping(metadata, read_id(json))
+    mapping = _SchemaMapping(metadata, read_id(json))
     mapping.convert(members_of(json))
     return InferenceRequest(
         model_name=metadata.name,
@@ -34,7 +34,7 @@ def decode_generate(
     )
 
 
-class _Mapping:
+class _SchemaMapping:
     """Sorts the members of one request into tensors and parameters."""
 
     def __init__(self, metadata: ModelMetadata, request_id: str) -> None:

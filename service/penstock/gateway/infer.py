@@ -16,15 +16,15 @@ from penstock.core.request import InferenceRequest
 from penstock.core.stream import only
 from penstock.gateway.body import (
     can_decompress,
-    chosen_encoding,
     compress,
     header_length,
+    negotiate_encoding,
     read_decompressed,
 )
-from penstock.gateway.codec import EncodedResponse, OutputForm, encode_response, read_request
+from penstock.gateway.codec import EncodedResponse, OutputEncoding, encode_response, read_request
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
-from penstock.gateway.request_scope import RequestHeaders, closing, timed
+from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
@@ -38,7 +38,7 @@ class InferEndpoint:
     def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
         self._server = server
         self._limit = settings.max_input_size
-        self._forward = RequestHeaders(settings.header_forward_pattern)
+        self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
@@ -63,21 +63,21 @@ class InferEndpoint:
             self._server.regions.release(inference)
 
     async def _run(
-        self, request: Request, inference: InferenceRequest, form: OutputForm
+        self, request: Request, inference: InferenceRequest, form: OutputEncoding
     ) -> ASGIApp:
         try:
-            inference = timed(self._forward.applied(inference, request), request)
+            inference = with_deadline(self._forward.added_to(inference, request), request)
             stream = self._server.infer(inference)
         except InferenceError as error:
             return refusal(error, JSON)
-        async with closing(stream, request.receive):
+        async with closed_on_disconnect(stream, request.receive):
             response = await only(stream)
         encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
     async def _decode(
         self, request: Request, target: Target, body: bytes, length: int, config: ModelConfig
-    ) -> tuple[InferenceRequest, OutputForm]:
+    ) -> tuple[InferenceRequest, OutputEncoding]:
         model, version = target.model, target.version
         if length:
             regions = self._server.regions
@@ -85,7 +85,7 @@ class InferEndpoint:
         inference = decode_raw_request(model, version, body, config)
         if not body and request.headers.get("content-encoding", "identity") != "identity":
             raise InvalidRequestError("unable to decompress the request body")
-        return inference, OutputForm(binary=True)
+        return inference, OutputEncoding(binary=True)
 
 
 async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:
@@ -95,7 +95,7 @@ async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:
     if any(memoryview(tensor).nbytes for tensor in response.tensors):
         length = str(sum(map(len, response.header)))
         headers = [("content-type", _BINARY), ("inference-header-content-length", length)]
-    encoding = chosen_encoding(accepted) if accepted else "identity"
+    encoding = negotiate_encoding(accepted) if accepted else "identity"
     if encoding != "identity":
         parts = [await compress(parts, encoding)]
         headers.append(("content-encoding", encoding))

@@ -33,7 +33,7 @@ async def listening(
 
     At the end running requests get what is left of `grace`, then their connections are aborted.
     """
-    connections = _Connections(app)
+    connections = _HttpConnections(app)
     try:
         listener = await asyncio.get_running_loop().create_server(
             connections.protocol, _host(address), port, reuse_port=reuse_port, backlog=2048
@@ -47,7 +47,7 @@ async def listening(
         await connections.close(grace)
 
 
-class _Connections:
+class _HttpConnections:
     """The connections of one port, and the requests that run on them."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -72,7 +72,7 @@ class _Connections:
 
     def protocol(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return _Protocol(self._config, self._state, self._descriptors, self._lost.set)
+        return _HttpProtocol(self._config, self._state, self._descriptors, self._lost.set)
 
     async def close(self, grace: ExitDeadline) -> None:
         """Close idle connections at once, others after their request, the rest after `grace`."""
@@ -96,7 +96,7 @@ class _Connections:
                     await asyncio.wait(self._state.tasks)
 
 
-class _Protocol(HttpToolsProtocol):
+class _HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, which also keeps headers' names and tells when its connection is gone."""
 
     def __init__(

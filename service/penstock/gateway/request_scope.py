@@ -19,7 +19,7 @@ HEADER = "request-timeout"
 """Seconds, with a fraction if need be. After them the request is cancelled, and answered 504."""
 
 
-def timed(inference: InferenceRequest, request: Request) -> InferenceRequest:
+def with_deadline(inference: InferenceRequest, request: Request) -> InferenceRequest:
     """`inference` with the deadline that the header of `request` sets; without one as it is."""
     text = request.headers.get(HEADER)
     if text is None:
@@ -39,13 +39,13 @@ HEADER_NAMES = "penstock.header_names"
 """Where the scope holds the names of headers as they were sent; in its `headers` they are lower."""
 
 
-class RequestHeaders:
+class ForwardedHeaders:
     """Passes on the headers whose names a pattern matches; none if it is empty."""
 
     def __init__(self, pattern: str) -> None:
         self._forward = header_forward(pattern)
 
-    def applied(self, inference: InferenceRequest, request: Request) -> InferenceRequest:
+    def added_to(self, inference: InferenceRequest, request: Request) -> InferenceRequest:
         """`inference` with headers of `request` among its parameters; refuses reserved ones."""
         if self._forward is None:
             return inference
@@ -57,7 +57,9 @@ class RequestHeaders:
 
 
 @asynccontextmanager
-async def closing(stream: ResponseStream, receive: Receive) -> AsyncIterator[ResponseStream]:
+async def closed_on_disconnect(
+    stream: ResponseStream, receive: Receive
+) -> AsyncIterator[ResponseStream]:
     """`stream`, closed when the client disconnects and in any case at the end."""
     watcher = None
     if not stream.ended:

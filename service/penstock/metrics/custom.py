@@ -71,7 +71,7 @@ class CustomMetrics:
 
     def __init__(self, reserved: Container[str] = ()) -> None:
         self._reserved = reserved
-        self._families: dict[str, _Family] = {}
+        self._families: dict[str, _SharedFamily] = {}
         self._owners: dict[str, _Owner] = {}
         self._numbers = count(1)
         self._operations: dict[str, Callable[..., Any]] = {
@@ -110,7 +110,7 @@ class CustomMetrics:
         if name in self._reserved or (family is not None and family.kind != kind):
             raise InvalidRequestError("Family name already exists with different type")
         if family is None:
-            family = self._families[name] = _Family(name, description, kind_of(kind))
+            family = self._families[name] = _SharedFamily(name, description, kind_of(kind))
         family.holders += 1
         handle = next(self._numbers)
         owner.families[handle] = family, []
@@ -158,7 +158,7 @@ class CustomMetrics:
             del self._families[family.name]
 
 
-class _Metric:
+class _SharedMetric:
     """One number, or one histogram; `holders` are the handles for it."""
 
     __slots__ = ("_bounds", "_counts", "holders", "kind", "labels", "value")
@@ -180,27 +180,27 @@ class _Metric:
         return Series(self.labels, self.value, tuple(buckets))
 
 
-class _Family:
+class _SharedFamily:
     """The metrics of one name, by labels. The first description stays."""
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self.name = name
         self.kind = kind
         self.holders = 0
-        self.metrics: dict[Labels, _Metric] = {}
+        self.metrics: dict[Labels, _SharedMetric] = {}
         self._description = description
 
-    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> _Metric:
+    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> _SharedMetric:
         """The metric with these labels; one that is there already keeps its buckets."""
         _check_labels(labels, self.kind)
         bounds = _checked_bounds(self.kind, buckets)
         key = tuple(sorted(labels.items()))
         found = self.metrics.get(key)
         if found is None:
-            found = self.metrics[key] = _Metric(self.kind, key, bounds)
+            found = self.metrics[key] = _SharedMetric(self.kind, key, bounds)
         return found
 
-    def release(self, metric: _Metric) -> None:
+    def release(self, metric: _SharedMetric) -> None:
         """One handle less."""
         metric.holders -= 1
         if not metric.holders:
@@ -215,10 +215,10 @@ class _Family:
 class _Owner:
     """The handles of one owner; a family's come with those of the metrics made of it."""
 
-    families: dict[int, tuple[_Family, list[int]]] = field(default_factory=dict)
-    metrics: dict[int, _Metric] = field(default_factory=dict)
+    families: dict[int, tuple[_SharedFamily, list[int]]] = field(default_factory=dict)
+    metrics: dict[int, _SharedMetric] = field(default_factory=dict)
 
-    def metric(self, handle: int, operation: str, number: float = 0.0) -> _Metric:
+    def metric(self, handle: int, operation: str, number: float = 0.0) -> _SharedMetric:
         """The metric, if it can do that."""
         metric = self.metrics.get(handle)
         if metric is None:

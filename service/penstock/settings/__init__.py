@@ -6,14 +6,20 @@ if they do not contradict each other. Times are in the unit that the name ends w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
 from penstock.metrics.measurement import Measurement
-from penstock.settings.rules import check
+from penstock.settings.rules import (
+    Endpoint,
+    check_creation,
+    check_ports,
+    check_safe_ports,
+    check_startup_models,
+)
 
 
 class ModelControlMode(StrEnum):
@@ -192,7 +198,7 @@ class BackendSettings:
     directory: str = ""
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def of(self, backend: str) -> dict[str, str]:
+    def options_for(self, backend: str) -> dict[str, str]:
         """What one backend is told; the directory is the same for all of them."""
         common = self.config.get("", {})
         directory = self.directory or common.get("backend-directory", "")
@@ -274,4 +280,25 @@ class Settings:
     vertex: VertexSettings = field(default_factory=VertexSettings)
 
     def __post_init__(self) -> None:
-        check(self)
+        repository = self.repository
+        check_startup_models(repository.startup_models, explicit=repository.explicit)
+        check_ports(self._endpoints())
+        if self.sagemaker.enabled and self.sagemaker.safe_ports is not None:
+            check_safe_ports(self._endpoints(), self.sagemaker.safe_ports)
+        check_creation(
+            repository.paths + repository.files, repository.startup_models, self.cache.config
+        )
+
+    def _endpoints(self) -> Iterator[Endpoint]:
+        """Every enabled endpoint."""
+        http, grpc, metrics = self.http, self.grpc, self.metrics
+        if http.enabled:
+            yield Endpoint("HTTP", http.address, http.port)
+        if grpc.enabled:
+            yield Endpoint("GRPC", grpc.address, grpc.port)
+        if metrics.enabled:
+            yield Endpoint("metrics", metrics.address, metrics.port)
+        if self.sagemaker.enabled:
+            yield Endpoint("SageMaker", http.address, self.sagemaker.port)
+        if self.vertex.enabled:
+            yield Endpoint("Vertex AI", http.address, self.vertex.port)

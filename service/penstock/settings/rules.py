@@ -1,58 +1,38 @@
-"""What settings may not say, alone or together; the texts are those of `tritonserver`."""
+"""Validation rules of the settings, alone and in combination; texts are those of `tritonserver`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from penstock.settings import RepositorySettings, Settings
+from typing import NamedTuple
 
 
 class SettingsError(ValueError):
-    """Settings that contradict each other. The message is what the command line prints."""
+    """Invalid or contradictory settings. The message is printed by the command line as it is."""
 
 
-def check(settings: Settings) -> None:
-    """Raise a `SettingsError` for what cannot be served."""
-    _check_startup_models(settings.repository)
-    _check_ports(settings)
-    _check_safe_ports(settings)
-    _check_creation(settings)
+class Endpoint(NamedTuple):
+    """One listening address; `name` is the endpoint's in error messages."""
 
-
-class _Endpoint(NamedTuple):
     name: str
     address: str
     port: int
 
 
-def _endpoints(settings: Settings) -> Iterator[_Endpoint]:
-    """What listens, in the order in which a conflict names it."""
-    http, grpc, metrics = settings.http, settings.grpc, settings.metrics
-    if http.enabled:
-        yield _Endpoint("HTTP", http.address, http.port)
-    if grpc.enabled:
-        yield _Endpoint("GRPC", grpc.address, grpc.port)
-    if metrics.enabled:
-        yield _Endpoint("metrics", metrics.address, metrics.port)
-    if settings.sagemaker.enabled:
-        yield _Endpoint("SageMaker", http.address, settings.sagemaker.port)
-    if settings.vertex.enabled:
-        yield _Endpoint("Vertex AI", http.address, settings.vertex.port)
-
-
-def _check_startup_models(repository: RepositorySettings) -> None:
-    if repository.startup_models and not repository.explicit:
+def check_startup_models(startup_models: Sequence[str], *, explicit: bool) -> None:
+    """Models can be named for start-up only if clients control what is loaded."""
+    if startup_models and not explicit:
         raise SettingsError(
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
         )
 
 
-def _check_ports(settings: Settings) -> None:
-    """No two endpoints on one port; port 0 lets the system choose, so it never collides."""
-    for one, other in combinations(_endpoints(settings), 2):
+def check_ports(endpoints: Iterable[Endpoint]) -> None:
+    """No two endpoints share a port; port 0, chosen by the system, never collides.
+
+    A conflict names its two endpoints in the given order.
+    """
+    for one, other in combinations(endpoints, 2):
         if one.port and (one.address, one.port) == (other.address, other.port):
             raise SettingsError(
                 f"The server cannot listen to {one.name} requests and {other.name} requests "
@@ -60,12 +40,10 @@ def _check_ports(settings: Settings) -> None:
             )
 
 
-def _check_safe_ports(settings: Settings) -> None:
-    """SageMaker may confine every endpoint but its own to a range of ports."""
-    if not settings.sagemaker.enabled or settings.sagemaker.safe_ports is None:
-        return
-    low, high = settings.sagemaker.safe_ports
-    for name, _, port in _endpoints(settings):
+def check_safe_ports(endpoints: Iterable[Endpoint], safe_ports: tuple[int, int]) -> None:
+    """SageMaker may confine every endpoint but its own to a range of ports, bounds included."""
+    low, high = safe_ports
+    for name, _, port in endpoints:
         if name != "SageMaker" and not low <= port <= high:
             raise SettingsError(
                 f"The server cannot listen to {name} requests at port {port}, "
@@ -73,14 +51,19 @@ def _check_safe_ports(settings: Settings) -> None:
             )
 
 
-def _check_creation(settings: Settings) -> None:
+def check_creation(
+    models: Sequence[object], startup_models: Sequence[str], caches: Collection[str]
+) -> None:
+    """The rules that `tritonserver` applies when it creates the server, in its order.
+
+    `models` are the sources of models: repositories and files.
+    """
     problem = ""
-    startup_models = settings.repository.startup_models
-    if not settings.repository.paths and not settings.repository.files:
+    if not models:
         problem = "--model-repository must be specified"
     elif "*" in startup_models and len(startup_models) > 1:
         problem = "Wildcard model name '*' must be the ONLY startup model if specified at all."
-    elif len(settings.cache.config) > 1:
+    elif len(caches) > 1:
         problem = (
             "found multiple cache configurations, but only a single cache is currently supported"
         )

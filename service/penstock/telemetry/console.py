@@ -20,15 +20,15 @@ def open_missing() -> None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
-def say(line: str, stream: TextIO) -> None:
+def write_line(line: str, stream: TextIO) -> None:
     """Write a line at once; what cannot be written ends nobody's work."""
     try:
         print(line, file=stream, flush=True)
     except OSError:
-        abandon(stream)
+        discard(stream)
 
 
-def abandon(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
     """Let go of what was not written, and of all that will be."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:

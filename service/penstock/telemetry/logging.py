@@ -16,7 +16,7 @@ from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
 from typing import Any
 
 from penstock.settings import LogSettings
-from penstock.telemetry.console import abandon
+from penstock.telemetry.console import discard
 
 _OWN = ("penstock", "penstock_backends")
 
@@ -32,18 +32,18 @@ _NAMES = {
 
 
 def configure(settings: LogSettings) -> None:
-    """Log as `settings` say, from now on; may be called again to change them.
+    """Log as `settings` define, from now on; may be called again to change them.
 
     Raises `OSError` where the log file cannot be opened, and then changes nothing.
     """
     handlers = _handlers(settings)
     root = logging.getLogger()
-    for old in [handler for handler in root.handlers if isinstance(handler, _Output)]:
+    for old in [handler for handler in root.handlers if isinstance(handler, _OwnHandler)]:
         root.removeHandler(old)
         old.close()
     for handler in handlers:
         root.addHandler(handler)
-    # What libraries say below a warning is detail: it takes --log-verbose to see it.
+    # What libraries log below a warning is detail, shown with --log-verbose only.
     root.setLevel(INFO if settings.verbose else WARNING)
     for name in _OWN:
         logging.getLogger(name).setLevel(max(1, DEBUG + 1 - settings.verbose))
@@ -60,7 +60,7 @@ class ServerLog:
         return {name: getattr(self._settings, field) for name, field in _NAMES.items()}
 
     def change(self, values: Mapping[str, bool | int | str]) -> None:
-        """Log as these say from now on."""
+        """Apply changed settings from now on."""
         fields: dict[str, Any] = {_NAMES[name]: value for name, value in values.items()}
         self._settings = replace(self._settings, **fields)
         configure(self._settings)
@@ -110,7 +110,7 @@ def _escaped(message: str) -> str:
     return json.dumps(printable, ensure_ascii=False)
 
 
-class _Wanted(logging.Filter):
+class _LevelFilter(logging.Filter):
     """The levels that are switched on, between two bounds."""
 
     def __init__(self, settings: LogSettings, low: int, high: int) -> None:
@@ -130,19 +130,19 @@ class _Wanted(logging.Filter):
         return self._settings.info if level >= INFO else self._settings.verbose > 0
 
 
-class _Output:
+class _OwnHandler:
     """Marks the handlers made here, which the next `configure` replaces."""
 
 
-class _Console(_Output, logging.StreamHandler):  # type: ignore[type-arg]
+class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]
     def handleError(self, record: LogRecord) -> None:  # noqa: N802
         if isinstance(sys.exc_info()[1], BrokenPipeError):
-            abandon(self.stream)
+            discard(self.stream)
         else:
             super().handleError(record)
 
 
-class _File(_Output, logging.FileHandler):
+class _File(_OwnHandler, logging.FileHandler):
     pass
 
 
@@ -157,5 +157,5 @@ def _handlers(settings: LogSettings) -> list[_Console | _File]:
         outputs.append((file, range(highest)))
     for handler, levels in outputs:
         handler.setFormatter(LineFormatter(settings))
-        handler.addFilter(_Wanted(settings, levels.start, levels.stop))
+        handler.addFilter(_LevelFilter(settings, levels.start, levels.stop))
     return [handler for handler, _ in outputs]

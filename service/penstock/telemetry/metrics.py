@@ -40,7 +40,7 @@ class OwnNames:
 
 
 class MetricsPage:
-    """Makes the page from what `snapshot` and `gauges` say at the time."""
+    """Makes the page from what `snapshot` and `gauges` return at the time."""
 
     def __init__(
         self,

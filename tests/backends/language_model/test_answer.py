@@ -41,10 +41,10 @@ def test_a_delta_holds_what_is_new() -> None:
     answer = streamed()
     answer.candidates[0].add("a")
     answer.candidates[0].add("b")
-    first = answer.take()
+    first = answer.take_response()
     answer.candidates[0].add("c")
     answer.candidates[0].finish_reason = "length"
-    second = answer.take()
+    second = answer.take_response()
     assert (texts(first), first.final, texts(second), second.final) == (["ab"], False, ["c"], True)
 
 
@@ -52,7 +52,7 @@ def test_the_end_is_due_without_text() -> None:
     answer = streamed()
     answer.candidates[0].finish_reason = "stop"
     assert answer.due
-    assert (texts(answer.take()), answer.finished) == ([""], True)
+    assert (texts(answer.take_response()), answer.finished) == ([""], True)
 
 
 def test_a_whole_answer_is_due_when_every_candidate_is_finished() -> None:
@@ -62,7 +62,7 @@ def test_a_whole_answer_is_due_when_every_candidate_is_finished() -> None:
     assert not answer.due
     answer.candidates[1].add("b")
     answer.candidates[1].finish_reason = "length"
-    assert texts(answer.take()) == ["P a", "P b"]
+    assert texts(answer.take_response()) == ["P a", "P b"]
 
 
 @pytest.mark.contract("VL-08")
@@ -70,13 +70,13 @@ def test_the_prompt_is_left_out_when_asked() -> None:
     answer = whole(prepend=False)
     answer.candidates[0].add("a")
     answer.candidates[0].finish_reason = "stop"
-    assert texts(answer.take()) == ["a"]
+    assert texts(answer.take_response()) == ["a"]
 
 
 def test_only_the_text_is_there_unless_asked() -> None:
     answer = streamed()
     answer.candidates[0].add("a")
-    assert list(answer.take().outputs) == ["text_output"]
+    assert list(answer.take_response().outputs) == ["text_output"]
 
 
 @pytest.mark.contract("VL-09")
@@ -84,7 +84,7 @@ def test_everything_that_was_asked_for() -> None:
     answer = streamed(wanted=EVERYTHING)
     answer.candidates[0].add("a")
     answer.candidates[0].add_logprobs([TOKEN], -0.5)
-    outputs = answer.take().outputs
+    outputs = answer.take_response().outputs
     assert [outputs[name].shape for name in outputs] == [(1,)] * 6
     assert outputs["finish_reason"].elements() == [b"None"]
     assert json.loads(outputs["logprobs"].elements()[0]) == [{"7": TOKEN[7]}]
@@ -97,10 +97,10 @@ def test_counts_and_probabilities_are_of_the_delta_and_sums_of_the_whole() -> No
     answer = streamed(wanted=EVERYTHING)
     answer.candidates[0].add("a", tokens=2)
     answer.candidates[0].add_logprobs([TOKEN, TOKEN], -1.0)
-    answer.take()
+    answer.take_response()
     answer.candidates[0].add("b")
     answer.candidates[0].add_logprobs([TOKEN], -1.5)
-    outputs = answer.take().outputs
+    outputs = answer.take_response().outputs
     assert outputs["num_output_tokens"].numpy().tolist() == [1]
     assert len(json.loads(outputs["logprobs"].elements()[0])) == 1
     assert outputs["cumulative_logprob"].numpy().tolist() == [-1.5]
@@ -109,7 +109,7 @@ def test_counts_and_probabilities_are_of_the_delta_and_sums_of_the_whole() -> No
 def test_probabilities_that_nobody_computed() -> None:
     answer = streamed(wanted=EVERYTHING)
     answer.candidates[0].add("a")
-    outputs = answer.take().outputs
+    outputs = answer.take_response().outputs
     assert outputs["logprobs"].elements() == [b"null"]
     assert math.isnan(outputs["cumulative_logprob"].numpy()[0])
 
@@ -118,7 +118,7 @@ def test_a_finished_candidate_keeps_its_reason_while_others_go_on() -> None:
     answer = streamed(candidates=2, wanted=EVERYTHING)
     answer.candidates[0].finish_reason = "stop"
     answer.candidates[1].add("a")
-    answer.take()
+    answer.take_response()
     answer.candidates[1].add("b")
-    response = answer.take()
+    response = answer.take_response()
     assert (texts(response), texts(response, "finish_reason")) == (["", "b"], ["stop", "None"])

@@ -7,12 +7,12 @@ import pytest
 from penstock.core.config import ModelConfig, ModelInput, TransactionPolicy
 from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType
-from penstock_backends.language_model import check_face, complete_face
+from penstock_backends.language_model import check_decoupled, complete_tensors
 
 
 @pytest.mark.contract("AC-10")
 def test_an_empty_configuration_gets_every_tensor() -> None:
-    config = complete_face(ModelConfig(name="m"))
+    config = complete_tensors(ModelConfig(name="m"))
     assert [tensor.name for tensor in config.input] == [
         "text_input",
         "stream",
@@ -37,28 +37,28 @@ def test_an_empty_configuration_gets_every_tensor() -> None:
 
 @pytest.mark.contract("VL-04", "VL-06", "VL-07", "VL-08", "VL-09")
 def test_only_the_prompt_is_mandatory() -> None:
-    config = complete_face(ModelConfig())
+    config = complete_tensors(ModelConfig())
     assert [tensor.name for tensor in config.input if not tensor.optional] == ["text_input"]
 
 
 @pytest.mark.contract("AC-10")
 def test_given_inputs_are_kept() -> None:
     stream = ModelInput(name="stream", data_type=DataType.BOOL, dims=(1,))
-    config = complete_face(ModelConfig(input=(stream,)))
+    config = complete_tensors(ModelConfig(input=(stream,)))
     assert config.input[0] is stream
     assert [tensor.name for tensor in config.input].count("stream") == 1
 
 
 def test_completing_twice_changes_nothing() -> None:
-    once = complete_face(ModelConfig(name="m"))
-    assert complete_face(once) == once
+    once = complete_tensors(ModelConfig(name="m"))
+    assert complete_tensors(once) == once
 
 
 @pytest.mark.contract("VL-02")
 def test_the_decoupled_policy_is_mandatory() -> None:
-    config = complete_face(ModelConfig(model_transaction_policy=TransactionPolicy(False)))
+    config = complete_tensors(ModelConfig(model_transaction_policy=TransactionPolicy(False)))
     with pytest.raises(ConfigError) as refused:
-        check_face(config, "vLLM Triton")
+        check_decoupled(config, "vLLM Triton")
     assert refused.value.message == (
         "vLLM Triton backend must be configured to use decoupled model transaction policy"
     )
@@ -67,4 +67,4 @@ def test_the_decoupled_policy_is_mandatory() -> None:
 @pytest.mark.contract("VL-03")
 def test_the_server_must_not_batch() -> None:
     with pytest.raises(ConfigError, match="max_batch_size must be 0, not 8"):
-        check_face(complete_face(ModelConfig(max_batch_size=8)), "toy")
+        check_decoupled(complete_tensors(ModelConfig(max_batch_size=8)), "toy")

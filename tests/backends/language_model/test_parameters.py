@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidRequestError
-from penstock_backends.language_model import Reader, read_parameters
+from penstock_backends.language_model import ParameterReader, read_parameters
 
 
 def test_parameters_come_from_json() -> None:
@@ -44,69 +44,69 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @pytest.mark.parametrize("written", [128, "128", " 128 ", 128.0])
 def test_an_integer_may_be_a_string_or_a_whole_number(written: Any) -> None:
-    assert Reader({"max_tokens": written}).integer("max_tokens", 16, 1) == 128
+    assert ParameterReader({"max_tokens": written}).integer("max_tokens", 16, 1) == 128
 
 
 @pytest.mark.parametrize("written", ["0.5", 0.5, "5e-1"])
 def test_a_number_may_be_a_string(written: Any) -> None:
-    assert Reader({"top_p": written}).number("top_p", 1.0) == 0.5
+    assert ParameterReader({"top_p": written}).number("top_p", 1.0) == 0.5
 
 
 @pytest.mark.parametrize("written", [True, "true", "True"])
 def test_a_boolean_may_be_a_string(written: Any) -> None:
-    assert Reader({"ignore_eos": written}).boolean("ignore_eos", False) is True
+    assert ParameterReader({"ignore_eos": written}).boolean("ignore_eos", False) is True
 
 
 @pytest.mark.parametrize("written", ["x", "", 1.5, True, [], {}, "1" * 5000])
 def test_no_integer(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"^sampling parameter 'n' must be an integer$"):
-        Reader({"n": written}).integer("n", 1)
+        ParameterReader({"n": written}).integer("n", 1)
 
 
 @pytest.mark.parametrize("written", ["x", "", True, [], {}, "nan", "inf", float("nan"), 10**999])
 def test_no_number(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"^sampling parameter 'top_p' "):
-        Reader({"top_p": written}).number("top_p", 1.0)
+        ParameterReader({"top_p": written}).number("top_p", 1.0)
 
 
 @pytest.mark.parametrize("written", ["x", 1, 0, [], ""])
 def test_no_boolean(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match="'ignore_eos' must be a boolean"):
-        Reader({"ignore_eos": written}).boolean("ignore_eos", False)
+        ParameterReader({"ignore_eos": written}).boolean("ignore_eos", False)
 
 
 @pytest.mark.parametrize(("value", "bound"), [(0, "at least 1"), (9, "at most 8")])
 def test_a_number_outside_its_range_is_refused(value: int, bound: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"'n' must be {bound}, not {value}"):
-        Reader({"n": value}).integer("n", 1, 1, 8)
+        ParameterReader({"n": value}).integer("n", 1, 1, 8)
 
 
 @pytest.mark.parametrize("written", ["end", ["end"], ["end", "end"]])
 def test_strings_are_one_or_several(written: Any) -> None:
-    assert Reader({"stop": written}).strings("stop") == ("end",)
+    assert ParameterReader({"stop": written}).strings("stop") == ("end",)
 
 
 @pytest.mark.parametrize("written", [1, [1], {"a": 1}, "", ["a", ""]])
 def test_no_strings(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"^sampling parameter 'stop' must"):
-        Reader({"stop": written}).strings("stop")
+        ParameterReader({"stop": written}).strings("stop")
 
 
 @pytest.mark.parametrize("written", [1, "1", ["x"], [-1], [10]])
 def test_no_token_ids(written: Any) -> None:
     with pytest.raises(InvalidRequestError, match=r"^sampling parameter 'stop_token_ids' must"):
-        Reader({"stop_token_ids": written}).integers("stop_token_ids", 0, 9)
+        ParameterReader({"stop_token_ids": written}).integers("stop_token_ids", 0, 9)
 
 
 def test_what_nobody_asked_for_is_refused_by_name() -> None:
-    reader = Reader({"n": 1, "logit_bias": {}})
+    reader = ParameterReader({"n": 1, "logit_bias": {}})
     reader.integer("n", 1)
     expected = "^sampling parameter 'logit_bias' is not supported by the toy backend$"
     with pytest.raises(InvalidRequestError, match=expected):
-        reader.end("toy")
+        reader.refuse_unread("toy")
 
 
 def test_a_switch_without_effect_is_accepted_in_one_position_only() -> None:
-    Reader({"detokenize": True}).fixed("detokenize", True, "toy")
+    ParameterReader({"detokenize": True}).fixed("detokenize", True, "toy")
     with pytest.raises(InvalidRequestError, match="'detokenize' of false is not supported"):
-        Reader({"detokenize": False}).fixed("detokenize", True, "toy")
+        ParameterReader({"detokenize": False}).fixed("detokenize", True, "toy")

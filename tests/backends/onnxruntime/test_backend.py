@@ -180,7 +180,7 @@ def test_threads_may_be_shared_by_all_models(version: Path) -> None:
         "from penstock_backends.onnxruntime.providers import Device; "
         "given = {'enable-global-threadpool': '1', 'intra_op_thread_count': '1'}; "
         "path, config = Path(sys.argv[1]), ModelConfig(name='m'); read_graph(config, path, given); "
-        "settings = SessionSettings.of(config, given); "
+        "settings = SessionSettings.from_config(config, given); "
         "graphs = [open_graph(path / 'model.onnx', config, settings, Device()) for _ in range(2)]; "
         "print([g.run({'x': numpy.ones((1, 2), 'f')}, ['y'])[0].sum().item() for g in graphs])"
     )

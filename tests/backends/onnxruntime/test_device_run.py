@@ -16,7 +16,7 @@ from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.onnxruntime.device_run import DeviceRun
-from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
@@ -26,8 +26,8 @@ A = np.arange(4, dtype=np.float32).reshape(2, 2)
 BOTH = frozenset(("sum", "difference"))
 
 
-def _graph(path: Path, config: ModelConfig) -> Graph:
-    graph = open_graph(path, config, SessionSettings.of(config, {}), Device())
+def _graph(path: Path, config: ModelConfig) -> OnnxGraph:
+    graph = open_graph(path, config, SessionSettings.from_config(config, {}), Device())
     assert graph.memory is None  # it has none of its own
     graph.memory = ("cpu", 0)
     return graph
@@ -108,8 +108,8 @@ def test_an_error_of_the_graph_is_the_answer(sums: TensorModel) -> None:
 def test_inputs_that_have_to_be_changed_first_take_the_other_way(tmp_path: Path) -> None:
     config = graphs.sums_config()
     graph = _graph(graphs.save_sums(tmp_path / "model.onnx"), config)
-    assert DeviceRun.of(config, graph) is not None
+    assert DeviceRun.for_graph(config, graph) is not None
     ragged = ModelInput(name="a", data_type=DataType.FP32, dims=(-1,), allow_ragged_batch=True)
-    assert DeviceRun.of(replace(config, input=(ragged,)), graph) is None
+    assert DeviceRun.for_graph(replace(config, input=(ragged,)), graph) is None
     graph.memory = None
-    assert DeviceRun.of(config, graph) is None
+    assert DeviceRun.for_graph(config, graph) is None

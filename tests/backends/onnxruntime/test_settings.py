@@ -23,22 +23,22 @@ def _groups(*counts: int) -> ModelConfig:
 
 
 def test_threads_are_the_share_of_the_cores_that_an_instance_has() -> None:
-    assert SessionSettings.of(_groups(1), {}).intra_op_threads == cores()
-    assert SessionSettings.of(_groups(99, 99), {}).intra_op_threads == 1
+    assert SessionSettings.from_config(_groups(1), {}).intra_op_threads == cores()
+    assert SessionSettings.from_config(_groups(99, 99), {}).intra_op_threads == 1
 
 
 @pytest.mark.contract("B-05", "B-21")
 def test_parameters_go_before_server_settings() -> None:
     server = {"intra_op_thread_count": "3", "inter_op_thread_count": "2"}
     config = ModelConfig(name="m", parameters=graphs.parameters(intra_op_thread_count="5"))
-    found = SessionSettings.of(config, server)
+    found = SessionSettings.from_config(config, server)
     assert (found.intra_op_threads, found.inter_op_threads) == (5, 2)
 
 
 def test_a_shared_pool_has_the_size_that_the_server_gives() -> None:
     server = {"enable-global-threadpool": "1", "intra_op_thread_count": "3"}
     config = ModelConfig(name="m", parameters=graphs.parameters(intra_op_thread_count="5"))
-    found = SessionSettings.of(config, server)
+    found = SessionSettings.from_config(config, server)
     assert (found.shared_threads, found.intra_op_threads) == (True, 3)
 
 
@@ -57,7 +57,7 @@ def test_every_parameter_has_its_place() -> None:
             other="ignored",
         ),
     )
-    found = SessionSettings.of(config, {})
+    found = SessionSettings.from_config(config, {})
     assert (found.parallel, found.memory_arena, found.memory_pattern) == (True, False, False)
     assert (found.graph_level, found.operator_libraries) == (-1, ("ops.so",))
     assert found.run_entries == (("memory.enable_memory_arena_shrinkage", "cpu:0"),)
@@ -68,5 +68,5 @@ def test_every_parameter_has_its_place() -> None:
 def test_threads_spin_only_when_told(given: dict[str, str], expected: str) -> None:
     named = {f"session__intra_op__{name}": text for name, text in given.items()}
     config = ModelConfig(name="m", parameters=graphs.parameters(**named))
-    entries = dict(SessionSettings.of(config, {}).session_entries)
+    entries = dict(SessionSettings.from_config(config, {}).session_entries)
     assert entries["session.intra_op.allow_spinning"] == expected

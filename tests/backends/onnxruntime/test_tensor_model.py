@@ -17,7 +17,7 @@ from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
-from penstock_backends.onnxruntime.graph import Graph
+from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
@@ -68,7 +68,7 @@ async def test_without_batching_a_request_runs_as_it_is(open_backend: Open, vers
     assert_array_equal(graphs.tensor(outcome, "y").numpy(), _rows(0, 3))
 
 
-class _Recorder(Graph):
+class _Recorder(OnnxGraph):
     """A graph that remembers which outputs it was asked for, and the arrays it was fed."""
 
     def run(self, feeds: Any, names: Sequence[str]) -> list[Any]:

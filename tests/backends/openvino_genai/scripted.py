@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock_backends.language_model import Answer, Delivery, Detokenizer, GenerationRequest
-from penstock_backends.openvino_genai.pipeline import LOST, Output
+from penstock_backends.openvino_genai.pipeline import LOST, StepOutput
 from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
@@ -42,13 +42,13 @@ class ScriptedHandle:
         self.cancelled = False
         self.lost = False
 
-    def read(self) -> Output | None:
+    def read(self) -> StepOutput | None:
         if self.lost:
             return LOST
         if not self.ready:
             return None
         self.ready = False
-        return Output([self.token - 1], finish_reason=None if self.left else "length")
+        return StepOutput([self.token - 1], finish_reason=None if self.left else "length")
 
     def cancel(self) -> None:
         self.cancelled = True

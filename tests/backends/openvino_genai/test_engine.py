@@ -8,12 +8,12 @@ import pytest
 
 from backends.openvino_genai.scripted import ScriptedPipeline, sequences
 from penstock.core.errors import InternalError, RejectedError, UnavailableError
-from penstock_backends.openvino_genai.engine import Engine
+from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
 
-def engine(pipeline: ScriptedPipeline, running: int = 8, waiting: int = 8) -> Engine:
-    return Engine(pipeline, max_running=running, max_waiting=waiting)
+def engine(pipeline: ScriptedPipeline, running: int = 8, waiting: int = 8) -> GenAiEngine:
+    return GenAiEngine(pipeline, max_running=running, max_waiting=waiting)
 
 
 async def text(request: list[TokenSequence]) -> str:

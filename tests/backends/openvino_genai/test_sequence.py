@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from backends.openvino_genai.scripted import sequences
-from penstock_backends.openvino_genai.pipeline import Output
+from penstock_backends.openvino_genai.pipeline import StepOutput
 
 
-def run(outputs: list[Output], **given: Any) -> tuple[str, int, str | None]:
+def run(outputs: list[StepOutput], **given: Any) -> tuple[str, int, str | None]:
     (sequence,) = sequences(max_tokens=99, **given)
     for output in outputs:
         sequence.accept(output)
@@ -16,9 +16,9 @@ def run(outputs: list[Output], **given: Any) -> tuple[str, int, str | None]:
     return "".join(candidate.text), candidate.tokens, candidate.finish_reason
 
 
-def counting(*tokens: int, end: str | None = None) -> list[Output]:
-    outputs = [Output([token]) for token in tokens]
-    return [*outputs[:-1], Output([tokens[-1]], finish_reason=end)]
+def counting(*tokens: int, end: str | None = None) -> list[StepOutput]:
+    outputs = [StepOutput([token]) for token in tokens]
+    return [*outputs[:-1], StepOutput([tokens[-1]], finish_reason=end)]
 
 
 def test_the_limit_ends_a_text_behind_its_last_token() -> None:
@@ -44,7 +44,7 @@ def test_a_stop_string_can_be_shown() -> None:
 
 
 def test_tokens_behind_a_stop_string_do_not_count() -> None:
-    assert run([Output([1, 2, 3, 4])], stop="2") == ("1 ", 2, "stop")
+    assert run([StepOutput([1, 2, 3, 4])], stop="2") == ("1 ", 2, "stop")
 
 
 def test_what_looked_like_a_stop_string_is_shown_at_the_end() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock_backends.vllm.children import Process, descendants, kill_leftovers
+from penstock_backends.vllm.children import ChildProcess, descendants, kill_leftovers
 
 FAMILY = """
 import subprocess, sys
@@ -29,7 +29,7 @@ def family() -> Iterator[tuple[int, int]]:
         parent.kill()
 
 
-def pids(processes: set[Process]) -> set[int]:
+def pids(processes: set[ChildProcess]) -> set[int]:
     return {process.pid for process in processes}
 
 
@@ -40,12 +40,12 @@ def test_grandchildren_are_found(family: tuple[int, int]) -> None:
 def test_who_stays_is_killed(family: tuple[int, int]) -> None:
     remembered = {p for p in descendants(os.getpid()) if p.pid in family}
     os.kill(family[0], 9)  # its child is now an orphan
-    assert kill_leftovers(remembered, patience=0.1) == 1
-    assert kill_leftovers(remembered, patience=5) == 0
+    assert kill_leftovers(remembered, grace=0.1) == 1
+    assert kill_leftovers(remembered, grace=5) == 0
 
 
 def test_another_process_with_the_same_number_is_left_alone(family: tuple[int, int]) -> None:
-    assert kill_leftovers([Process(family[1], started=1)], patience=0) == 0
+    assert kill_leftovers([ChildProcess(family[1], started=1)], grace=0) == 0
     assert family[1] in pids(descendants(os.getpid()))
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from penstock.caching.local import LocalCache
-from penstock.caching.opening import open_cache
+from penstock.caching.registry import open_cache
 from penstock.core.errors import ConfigError
 
 

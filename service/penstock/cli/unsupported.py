@@ -7,13 +7,13 @@ row. Settings that only tune the other server's machinery, such as its thread co
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cli.reading import default
+from penstock.cli.arguments import default_value
 from penstock.settings import Settings
 from penstock.settings.rules import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class UnsupportedOption:
     """Only the default of `field` is possible so far."""
 
     field: str
@@ -21,21 +21,21 @@ class Missing:
     feature: str
 
 
-MISSING = (
-    Missing("repository.namespacing", "model-namespacing", "model namespaces"),
-    Missing("repository.agent_directory", "repoagent-directory", "repository agents"),
-    Missing("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
-    Missing("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
-    Missing("trace.levels", "trace-config level", "tracing"),
-    Missing("trace.mode", "trace-config mode", "tracing"),
-    Missing("cache.directory", "cache-directory", "caches from a directory"),
+UNSUPPORTED_OPTIONS = (
+    UnsupportedOption("repository.namespacing", "model-namespacing", "model namespaces"),
+    UnsupportedOption("repository.agent_directory", "repoagent-directory", "repository agents"),
+    UnsupportedOption("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
+    UnsupportedOption("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
+    UnsupportedOption("trace.levels", "trace-config level", "tracing"),
+    UnsupportedOption("trace.mode", "trace-config mode", "tracing"),
+    UnsupportedOption("cache.directory", "cache-directory", "caches from a directory"),
 )
 
 
-def refuse_missing(settings: Settings) -> None:
-    for row in MISSING:
+def refuse_unsupported(settings: Settings) -> None:
+    for row in UNSUPPORTED_OPTIONS:
         value = _value(settings, row.field)
-        if value != default(row.field):
+        if value != default_value(row.field):
             raise SettingsError(
                 f'Bad option: "--{row.flag}".\nnot supported by Penstock yet: {row.feature}'
             )

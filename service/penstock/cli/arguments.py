@@ -46,18 +46,18 @@ _DEPRECATED_TRACE = {
 }
 
 
-def read(
+def parse_arguments(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     warn: Warn,
     takes_files: bool = False,
 ) -> Settings:
-    """The settings that `arguments` ask for; those that are no options may be models' files.
+    """The settings that `arguments` ask for; positional arguments are model files, if accepted.
 
     Raises `HelpRequested`; `OptionError` for a word that is no option; `UsageError` for a value
     that does not fit; `SettingsError` where values contradict each other.
     """
-    reading = _Reading(warn, takes_files)
+    reading = _SettingsBuilder(warn, takes_files)
     for option in _from_environment(environment):
         reading.take(option)
     for option in options(arguments, _TAKES_VALUE):
@@ -66,7 +66,7 @@ def read(
     return _settings(reading.fields)
 
 
-def default(path: str) -> Any:
+def default_value(path: str) -> Any:
     """The default of a field of `Settings`, named by its path."""
     section, *names = path.split(".")
     value = next(_default_of(field) for field in fields(Settings) if field.name == section)
@@ -89,7 +89,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:
         yield Option("vertex-ai-port", environment["AIP_HTTP_PORT"])
 
 
-class _Reading:
+class _SettingsBuilder:
     """The fields that options have set so far, by path."""
 
     def __init__(self, warn: Warn, takes_files: bool) -> None:
@@ -140,7 +140,7 @@ class _Reading:
         if self.fields.get("grpc.tls.mutual"):
             self.fields["grpc.tls.enabled"] = True
         self.fields.setdefault(
-            "metrics.address", self.fields.get("http.address", default("http.address"))
+            "metrics.address", self.fields.get("http.address", default_value("http.address"))
         )
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
@@ -150,7 +150,7 @@ class _Reading:
 
     def _keep(self, flag: Flag, value: Any) -> None:
         if flag.field:
-            before = self.fields.get(flag.field, default(flag.field))
+            before = self.fields.get(flag.field, default_value(flag.field))
             self.fields[flag.field] = flag.gather(before, value)
         elif flag.name == "trace-config":
             self._keep_trace(*value)
@@ -204,7 +204,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         for section in sections:
             branch = branch.setdefault(section, {})
         branch[name] = value
-    return Settings(**{name: _changed(default(name), value) for name, value in tree.items()})
+    return Settings(**{name: _changed(default_value(name), value) for name, value in tree.items()})
 
 
 def _changed(part: Part, branch: Any) -> Part:
