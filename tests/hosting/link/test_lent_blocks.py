@@ -200,8 +200,8 @@ async def _echo(puppets: Puppets, instance: ProcessInstance, tensor: Tensor) -> 
 
 
 def _memory(instance: ProcessInstance) -> SharedMemory:
-    assert instance._connection is not None
-    memory = instance._connection._memory
+    assert instance._process is not None
+    memory = instance._process._memory
     assert memory is not None
     return memory
 

@@ -85,7 +85,7 @@ class NativeWorker:
         begun = time.monotonic_ns()
         batch = self._stub.accept(packed, payload, self._terms)
         started = time.monotonic_ns()
-        self._stub.send(Kind.DONE, (number, begun, started, started))
+        self._stub.send(Kind.DONE, (number, begun, started, started, 0))
         await self._model.execute(batch)
         del batch
         self._stub.tell_let_go()

@@ -11,7 +11,7 @@ from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.frames import encode
-from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.messages import Done, Kind
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse
 from penstock_backends.python.process.replies import PendingReply, Terms, printable
@@ -59,9 +59,9 @@ class Execution:
         """
         return self._finished - self._begun - self._waited <= _QUICK
 
-    def under_way(self) -> tuple[int, int, int, int]:
-        """What `DONE` says of an execution that is under way, while others may begin."""
-        return self._number, self._begun, self._started, time.monotonic_ns()
+    def under_way(self) -> Done:
+        """The header of `DONE` for an execution in flight, while others may begin."""
+        return self._number, self._begun, self._started, time.monotonic_ns(), 0
 
     def take(self, returned: Any) -> None:
         """Take the responses that `execute` returned, by position; contract PY-04 and PY-10."""

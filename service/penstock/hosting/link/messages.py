@@ -1,12 +1,12 @@
-"""What front and model process say to each other, and how requests and responses are packed.
+"""Messages on the link between server and model process: their kinds, headers and codecs.
 
-Headers are plain tuples; an `Exchange` describes tensors in them, and says which bytes follow as
-the payload.
+Headers are plain tuples, which is what `marshal` takes; their types stand beside their kinds. A
+tensor codec describes the tensors in them, and says which bytes follow as the payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, unique
 from typing import Any
@@ -22,54 +22,98 @@ from penstock.core.request import (
 )
 from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Exchange, Places
 
-Packed = tuple[Any, list[Buffer]]
+TensorSpecs = Any
+"""Tensors as the tensor codec describes them."""
+PackedRequest = tuple[
+    int,  # number on the link
+    str,  # model name
+    str,  # model version
+    str,  # request id
+    TensorSpecs,
+    tuple[str, ...],  # requested outputs
+    dict[str, ParameterValue],
+    int,  # priority
+    int,  # timeout in microseconds
+    int | str,  # correlation id
+    bool,  # sequence start
+    bool,  # sequence end
+    float | None,  # deadline
+    Any,  # places of outputs in shared memory
+]
+PackedError = tuple[str, str]
+"""Error code and message."""
+PackedResponse = tuple[TensorSpecs, dict[str, ParameterValue], bool, PackedError | None]
+"""Outputs, parameters, whether it is final, and the error that it carries."""
+
+# Headers, by kinds; `Initialize` is `introduction.Introduction`.
+Execute = tuple[int, list[PackedRequest]]
+"""Number of the batch, its requests."""
+Taken = list[tuple[int, int]]
+"""Numbers of requests, and how many responses their readers have taken: flow control."""
+NumberedResponse = tuple[int, PackedResponse]
+Failed = PackedError
+Error = tuple[int, str, str]
+"""Number of the request or call, error code, message."""
+Done = tuple[int, int, int, int, int]
+"""Number of the batch; compute start, input end, output start, and of these the time waited."""
+Executed = tuple[int, int, int, int, int, list[NumberedResponse]]
+Log = tuple[int, str, str, int, str]
+"""Level, name of the logger, path, line, text."""
+Call = tuple[bool, bool, PackedRequest]
+"""Whether any number of responses may come; whether the caller waits for the first; the request."""
+Control = tuple[int, str, Sequence[Any]]
+"""Number of the call, verb, arguments."""
+Controlled = tuple[int, Any, str | None]
+"""Number of the call, value, and the error message if it failed."""
 
 
 @unique
 class Kind(IntEnum):
-    """Kinds of messages; the comment gives the header."""
+    """Kinds of messages; the comment gives the type of the header."""
 
-    # front to model process
-    INITIALIZE = 1  # dict: target, serial, and what an instance is told about itself
-    EXECUTE = 2  # (batch id, [request, ...])
-    TAKEN = 3  # [(request id, responses taken by the reader), ...]
-    CANCEL = 4  # request id
-    PROBE = 5  # None: is the backend healthy?
+    # server to model process
+    INITIALIZE = 1  # Introduction
+    EXECUTE = 2  # Execute
+    TAKEN = 3  # Taken
+    CANCEL = 4  # number of a request
+    PROBE = 5  # None: asks for the health of the backend
     FINALIZE = 6  # None
-    FREE = 7  # [offset or (region number, offset), ...]: blocks that nobody looks at any more
-    CALLED = 8  # (call id, response): of a request that a model made
-    CALL_END = 9  # call id: no more responses
-    CALL_ERROR = 10  # (call id, error code, message)
-    CONTROLLED = 30  # (call id, value, problem or None)
+    FREE = 7  # [offset or (number of a region, offset), ...]: blocks without a view
+    CALLED = 8  # NumberedResponse: to a call that a model made
+    CALL_END = 9  # number of a call that gets no more responses
+    CALL_ERROR = 10  # Error
+    CONTROLLED = 30  # Controlled
     REGION = 32  # (number, path, offset, bytes): memory that may be mapped
-    REGION_GONE = 33  # number
+    REGION_GONE = 33  # number of a region
 
-    # model process to front
+    # model process to server
     READY = 11  # None
-    FAILED = 12  # (error code, message): could not be initialized
-    RESPONSE = 13  # (request id, response)
-    RESPONSES = 31  # [(request id, response), ...]
-    END = 14  # request id: no more responses
-    ERROR = 15  # (request id, error code, message)
-    DONE = 16  # (batch id, compute start, input end, output start[, waited]): the next may come
+    FAILED = 12  # Failed: could not be initialized
+    RESPONSE = 13  # NumberedResponse
+    RESPONSES = 31  # [NumberedResponse, ...]
+    END = 14  # number of a request that gets no more responses
+    ERROR = 15  # Error
+    DONE = 16  # Done: the next batch may be sent
     HEALTH = 17  # bool
     METRICS = 18  # {name: value}
-    UNHEALTHY = 19  # message: the backend is beyond repair, the process ends
-    LOG = 20  # (level, logger name, path, line, message)
-    CALL = 21  # (decoupled, holds, request): a model makes one, and may do nothing until its answer
-    CALL_TAKEN = 22  # (call id, responses taken)
-    CALL_CANCEL = 23  # call id
-    CONTROL = 24  # (call id, verb, arguments): load, unload or ask for a model
-    METRIC = 25  # (call id or 0, operation, arguments) on a metric of the model's own
-    REGION_MAPPED = 27  # number
-    EXECUTED = 26  # DONE's five values, then [(request id, response), ...]: both in one
-    RESCHEDULE = 28  # request id: not done with; it shall come again under the same id
+    UNHEALTHY = 19  # text: the backend is beyond repair, the process ends
+    LOG = 20  # Log
+    CALL = 21  # Call: a model calls another one
+    CALL_TAKEN = 22  # (number of a call, responses taken)
+    CALL_CANCEL = 23  # number of a call
+    CONTROL = 24  # Control: load, unload or ask for a model
+    METRIC = 25  # Control, number 0 for no answer: on a metric of the model's own
+    REGION_MAPPED = 27  # number of a region
+    EXECUTED = 26  # Executed: DONE and RESPONSES in one
+    RESCHEDULE = 28  # number of a request that is to be scheduled again
 
 
-def pack_request(number: int, request: InferenceRequest, exchange: Exchange = INLINE) -> Packed:
+def pack_request(
+    number: int, request: InferenceRequest, exchange: Exchange = INLINE
+) -> tuple[PackedRequest, list[Buffer]]:
     """A request as header and payload; `number` names it on the link."""
     payload: list[Buffer] = []
-    parameters = _plain(request.parameters)  # first: what is in the arena must be sent
+    parameters = _plain(request.parameters)  # first: a block of the arena must not be left behind
     header = (
         number,
         request.model_name,
@@ -90,12 +134,40 @@ def pack_request(number: int, request: InferenceRequest, exchange: Exchange = IN
 
 
 def unpack_request(
-    header: Any, payload: memoryview, at: int, exchange: Exchange = INLINE
+    header: PackedRequest, payload: memoryview, at: int, exchange: Exchange = INLINE
 ) -> tuple[int, InferenceRequest, int]:
     """Number, request, and where the next request's tensors begin in the payload."""
-    number, model_name, model_version, request_id, specs, *others, places = header
+    (
+        number,
+        model_name,
+        model_version,
+        request_id,
+        specs,
+        requested_outputs,
+        parameters,
+        priority,
+        timeout,
+        correlation_id,
+        sequence_start,
+        sequence_end,
+        deadline,
+        places,
+    ) = header
     inputs, at = exchange.unpack(specs, payload, at)
-    request = InferenceRequest(model_name, model_version, request_id, inputs, *others)
+    request = InferenceRequest(
+        model_name,
+        model_version,
+        request_id,
+        inputs,
+        requested_outputs,
+        parameters,
+        priority,
+        timeout,
+        correlation_id,
+        sequence_start,
+        sequence_end,
+        deadline,
+    )
     if places:
         request = replace(request, output_places=exchange.unpack_places(places))
     return number, request, at
@@ -103,7 +175,7 @@ def unpack_request(
 
 def pack_response(
     response: InferenceResponse, exchange: Exchange = INLINE, places: Places = NO_PLACES
-) -> Packed:
+) -> tuple[PackedResponse, list[Buffer]]:
     """A response as header and payload; `places` are where its request wants outputs."""
     payload: list[Buffer] = []
     return pack_next_response(response, payload, exchange, places), payload
@@ -114,23 +186,27 @@ def pack_next_response(
     payload: list[Buffer],
     exchange: Exchange = INLINE,
     places: Places = NO_PLACES,
-) -> Any:
+) -> PackedResponse:
     """The header of one of several responses; its tensors' bytes are added to `payload`."""
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
     specs = exchange.pack(response.outputs, payload, places)
-    error = response.error and (response.error.code, response.error.message)
+    problem = response.error
+    error = None if problem is None else (problem.code, problem.message)
     return specs, parameters, response.final, error
 
 
 def unpack_response(
-    header: Any, payload: memoryview, exchange: Exchange = INLINE, places: Places = NO_PLACES
+    header: PackedResponse,
+    payload: memoryview,
+    exchange: Exchange = INLINE,
+    places: Places = NO_PLACES,
 ) -> InferenceResponse:
     """The response that `pack_response` packed."""
     return unpack_next_response(header, payload, 0, exchange, places)[0]
 
 
 def unpack_next_response(
-    header: Any,
+    header: PackedResponse,
     payload: memoryview,
     at: int,
     exchange: Exchange = INLINE,
@@ -139,8 +215,8 @@ def unpack_next_response(
     """One of several responses, and where the next one's tensors begin in the payload."""
     specs, parameters, final, error = header
     outputs, at = exchange.unpack(specs, payload, at, places)
-    error = error and error_from_code(*error)
-    return InferenceResponse(outputs, parameters, final, error), at
+    problem = None if error is None else error_from_code(*error)
+    return InferenceResponse(outputs, parameters, final, problem), at
 
 
 _VALUES = (bool, int, float, str)

@@ -1,4 +1,4 @@
-"""One model process, from its start to its end, and the requests that it is answering."""
+"""`ModelProcess`: one model process and the link to it, from its start to its end."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import Caller
-from penstock.core.config import config_to_json
-from penstock.core.errors import InferenceError, UnavailableError, error_from_code
+from penstock.core.errors import UnavailableError, error_from_code
 from penstock.hosting.link.arena import create
+from penstock.hosting.link.introduction import introduce
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
-from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.messages import Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
 from penstock.hosting.parent.child import Child, ProcessSpec
-from penstock.hosting.parent.executions import Executions
-from penstock.hosting.parent.open_requests import OpenRequests
+from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.services import ModelServices, ServedCalls
-from penstock.inflight.inference import Inference
 from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
@@ -32,14 +29,18 @@ logger = logging.getLogger(__name__)
 _PROBE_TIMEOUT = 5.0
 
 
-class Connection:
-    """The link to a model process; `ended` tells how it came to its end."""
+class ModelProcess:
+    """A child process with one instance of a model. It dispatches the messages of the link.
+
+    `in_flight` is what processes of this instance were sent, this one and those before it.
+    """
 
     def __init__(
         self,
         spec: ProcessSpec,
         context: InstanceContext,
         reaper: Reaper,
+        in_flight: InFlight,
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
@@ -51,28 +52,26 @@ class Connection:
         self._child: Child | None = None
         self._link: Link | None = None
         self._memory: SharedMemory | None = None
-        self._requests: OpenRequests
         self._calls: ServedCalls | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._health: asyncio.Future[bool] | None = None
         self._complaint = ""
-        self._batches = 0
-        self._executions = Executions(
-            serial=spec.serial,
-            ahead=spec.ahead,
-            limit=spec.execution_timeout,
-            on_late=self._late,
-        )
+        self._in_flight = in_flight
         self._services = services
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
-            Kind.FAILED: self._failed,
-            Kind.DONE: lambda header, _: self._done(header),
-            Kind.EXECUTED: self._executed,
-            Kind.HEALTH: self._told_health,
-            Kind.METRICS: self._told_metrics,
-            Kind.UNHEALTHY: self._unhealthy,
+            Kind.FAILED: self._on_failed,
+            Kind.DONE: in_flight.on_done,
+            Kind.EXECUTED: in_flight.on_executed,
+            Kind.RESPONSE: in_flight.on_response,
+            Kind.RESPONSES: in_flight.on_responses,
+            Kind.END: in_flight.on_end,
+            Kind.ERROR: in_flight.on_error,
+            Kind.RESCHEDULE: in_flight.on_reschedule,
+            Kind.HEALTH: self._on_health,
+            Kind.METRICS: self._on_metrics,
+            Kind.UNHEALTHY: self._on_unhealthy,
             Kind.LOG: _log,
         }
 
@@ -90,7 +89,7 @@ class Connection:
         """Start the process and wait until its model is loaded."""
         await self._start()
         assert self._link is not None
-        self._link.send(Kind.INITIALIZE, self._introduction())
+        self._link.send(Kind.INITIALIZE, introduce(self._spec, self._context))
         await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
             reason = await self.ended()
@@ -119,76 +118,45 @@ class Connection:
             theirs.close()
             os.close(inputs)
             os.close(outputs)
-        self._listen(memory)
+        self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
-            lambda: Link(self._receive, lambda: _settle(self._lost, None), self._asking), sock=ours
+            lambda: Link(self._receive, lambda: _settle(self._lost, None), self._is_calling),
+            sock=ours,
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
+        self._in_flight.attach(self._link, memory, self._on_late)
 
-    def _listen(self, memory: SharedMemory) -> None:
-        """Know whom to tell what the process says of requests, its own among them."""
-        requests = self._requests = OpenRequests(memory, self._send)
-        self._handlers |= {
-            Kind.RESPONSE: requests.response,
-            Kind.RESPONSES: requests.responses,
-            Kind.END: requests.end,
-            Kind.ERROR: requests.error,
-            Kind.RESCHEDULE: requests.reschedule,
-            Kind.FREE: lambda header, _: memory.free(header),
-        }
+    def _serve_calls(self, memory: SharedMemory) -> None:
+        """Register the handlers for the model's own calls and for freed blocks of memory."""
+        self._handlers[Kind.FREE] = lambda blocks, _: memory.free(blocks)
         if self._services is not None:
-            executing, config = self._executions, self._context.config
+            in_flight = self._in_flight
             self._calls = ServedCalls(
                 self._services,
                 self.caller,
                 self.pid,
                 memory,
                 self._send,
-                lambda: executing.current,
-                decoupled=config.decoupled,
+                lambda: in_flight.current,
+                decoupled=self._context.config.decoupled,
             )
             self._handlers |= self._calls.handlers
 
-    def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Send a batch; `done` is called when the process may have another."""
-        self._executions.sent(self._submit(batch), batch, done)
-
-    def repeat(self, batch: Sequence[Inference]) -> None:
-        """Send a batch that the process before this one was given, but has not begun.
-
-        So a request is executed once, or not at all (which its client is told).
-        """
-        self._executions.repeated(self._submit(batch), batch)
-
-    def _submit(self, batch: Sequence[Inference]) -> int:
-        self._batches += 1
-        headers, payload = self._requests.pack(batch)
-        assert self._link is not None
-        # While it waits for another model, word of what comes after would wake it for nothing.
-        say = self._link.hold if len(self._executions) else self._link.send
-        say(Kind.EXECUTE, (self._batches, headers), payload)
-        return self._batches
-
-    def _asking(self) -> bool:
-        """Whether the process waits for an answer of another model."""
+    def _is_calling(self) -> bool:
+        """Whether the model waits for an answer of another model."""
         return bool(self._calls)
 
-    def _late(self) -> None:
-        """An execution has had its time: end the process, which is seen as any other end."""
+    def _on_late(self) -> None:
+        """An execution has taken too long: kill the process, which is handled as any other end."""
         assert self._child is not None
         limit = self._spec.execution_timeout
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
         self._child.strike()
 
-    @property
-    def open_requests(self) -> Iterable[Inference]:
-        """What was sent and is not answered in full."""
-        return self._requests.open
-
     async def probe(self) -> bool:
         """Ask the backend for its health; a process that does not answer is not healthy."""
-        if self._spec.serial and len(self._executions):
-            return True  # it is executing, and answers when it is done
+        if self._spec.serial and self._in_flight.executing:
+            return True  # it answers when it is done
         if self._health is None:
             assert self._link is not None
             self._health = self._loop.create_future()
@@ -210,27 +178,17 @@ class Connection:
             return f"was stopped since {self._complaint}"
         return await self._child.fate()
 
-    def not_begun(self) -> list[Sequence[Inference]]:
-        """The batches that were sent ahead, and that a process that died has not executed."""
-        assert self._memory is not None
-        batches = self._executions.not_begun(self._memory.begun)
-        for batch in batches:
-            self._requests.release(batch)
-        return batches
-
-    def fail_all(self, error: InferenceError) -> None:
-        """Answer everything still open with an error."""
-        self._requests.fail_all(error)
-        self._executions.clear()
+    def abandon(self) -> None:
+        """The process is dead or will be stopped: nothing waits for its messages any more."""
         _settle(self._health, False)
         if self._calls is not None:
             self._calls.close()
 
     async def stop(self) -> None:
-        """Let the backend finalize, then see that the process is gone."""
+        """Let the backend finalize, then make sure that the process is gone."""
         assert self._link is not None
         assert self._child is not None
-        self.fail_all(UnavailableError(f"model '{self._context.config.name}' is being unloaded"))
+        self.abandon()
         self._link.send(Kind.FINALIZE, None)
         try:
             await asyncio.wait_for(self._child.ended(), self._spec.stop_timeout)
@@ -254,58 +212,28 @@ class Connection:
             if self._memory is not None:  # to the last the process may write to what was lent
                 self._memory.close()
 
-    def _introduction(self) -> dict[str, Any]:
-        context = self._context
-        return {
-            "target": self._spec.target,
-            "serial": self._spec.serial,
-            "window": (self._spec.window.responses, self._spec.window.size),
-            "name": context.name,
-            "config": config_to_json(context.config, with_defaults=True),
-            "version": context.version,
-            "version_path": str(context.version_path),
-            "kind": context.kind,
-            "device_id": context.device_id,
-            "settings": dict(context.settings),
-            "host_policy": context.host_policy,
-            "placement": asdict(context.placement),
-            "passive": context.passive,
-            "profiles": context.profiles,
-            "secondary_devices": context.secondary_devices,
-        }
-
     def _send(self, kind: Kind, header: Any, payload: Sequence[Any] = ()) -> None:
         if self._link is not None:
             self._link.send(kind, header, payload)
 
-    # -- what the process says ----------------------------------------------------------------
+    # -- messages of the process --------------------------------------------------------------
 
     def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
         self._handlers[kind](header, payload)
 
-    def _failed(self, header: Any, _: memoryview) -> None:
+    def _on_failed(self, header: Failed, _: memoryview) -> None:
         if not self._ready.done():
             self._ready.set_exception(error_from_code(*header))
 
-    def _executed(self, header: Any, payload: memoryview) -> None:
-        *done, answers = header
-        self._done(done)
-        self._requests.responses(answers, payload)
-
-    def _done(self, header: Sequence[Any]) -> None:
-        assert self._link is not None
-        self._link.release()
-        self._executions.done(*header)
-
-    def _told_health(self, healthy: Any, _: memoryview) -> None:
+    def _on_health(self, healthy: bool, _: memoryview) -> None:
         health, self._health = self._health, None
-        _settle(health, bool(healthy))
+        _settle(health, healthy)
 
-    def _told_metrics(self, numbers: Any, _: memoryview) -> None:
+    def _on_metrics(self, numbers: dict[str, float], _: memoryview) -> None:
         self.metrics = numbers
 
-    def _unhealthy(self, complaint: Any, _: memoryview) -> None:
-        self._complaint = str(complaint)
+    def _on_unhealthy(self, complaint: str, _: memoryview) -> None:
+        self._complaint = complaint
 
 
 def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
@@ -313,7 +241,7 @@ def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
         future.set_result(value)
 
 
-def _log(header: Any, _: memoryview) -> None:
+def _log(header: Log, _: memoryview) -> None:
     """Write a record of the model process to the log, as from the line that it names."""
     level, name, path, line, text = header
     own = logging.getLogger(name)

@@ -11,8 +11,8 @@ from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import Caller
 from penstock.core.errors import UnavailableError
 from penstock.hosting.parent.child import ProcessSpec
-from penstock.hosting.parent.model_process import Connection
-from penstock.hosting.parent.opening import open_or_kill
+from penstock.hosting.parent.in_flight import InFlight
+from penstock.hosting.parent.model_process import ModelProcess
 from penstock.hosting.parent.restart import RestartPolicy
 from penstock.hosting.parent.services import ModelServices
 from penstock.inflight.inference import Inference, answered
@@ -49,27 +49,29 @@ class ProcessInstance:
         self._reaper = reaper
         self._services = services
         self._policy = RestartPolicy()
-        self._connection: Connection | None = None
+        self._process: ModelProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
-        self._again: list[Sequence[Inference]] = []
+        self._in_flight = InFlight(
+            serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
+        )
         self._down = "it is not loaded"
 
     @property
     def alive(self) -> bool:
-        return self._connection is not None
+        return self._process is not None
 
     @property
     def available(self) -> bool:
-        return self._connection is not None
+        return self._process is not None
 
     @property
     def memory(self) -> object | None:
         """The link to the process, since its memory is the model's."""
-        return self._connection
+        return self._process
 
     @property
     def caller(self) -> Caller | None:
-        return None if self._connection is None else self._connection.caller
+        return None if self._process is None else self._process.caller
 
     @property
     def why_unavailable(self) -> str:
@@ -79,11 +81,11 @@ class ProcessInstance:
     @property
     def pid(self) -> int | None:
         """The model process's id while it serves."""
-        return self._connection.pid if self._connection else None
+        return self._process.pid if self._process else None
 
     async def start(self) -> None:
         """Start the process and load the model; raises what the backend raised."""
-        self._connection = await self._connect()
+        self._process = await self._start_process()
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
@@ -91,92 +93,86 @@ class ProcessInstance:
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
-        connection = self._connection
-        if connection is None:
-            for inference in batch:
-                inference.fail(self._unavailable())
-            done()
+        if self._process is not None:
+            self._in_flight.send(batch, done)
             return
-        connection.execute(batch, done)
+        for inference in batch:
+            inference.fail(self._unavailable())
+        done()
 
     async def healthy(self) -> bool:
         """Whether the process lives and its backend says that it can serve."""
-        return self._connection is not None and await self._connection.probe()
+        return self._process is not None and await self._process.probe()
 
     def metrics(self) -> Mapping[str, float]:
         """The numbers that the backend told last, and what the process holds of ours."""
-        connection = self._connection
-        if connection is None:
+        process = self._process
+        if process is None:
             return {}
-        return {**connection.metrics, "penstock_shared_memory_blocks": connection.blocks}
+        return {**process.metrics, "penstock_shared_memory_blocks": process.blocks}
 
     async def answered(self) -> None:
-        """Wait until every request that it was given has been answered."""
-        if self._connection is not None:
-            await answered(self._connection.open_requests)
+        """Wait until every request that the process was sent has been answered."""
+        await answered(self._in_flight.requests)
 
     async def stop(self) -> None:
-        """End the process, politely first."""
+        """Stop the process, politely first."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             supervisor.cancel()
             await asyncio.wait([supervisor])
-        self._drop(UnavailableError(f"model '{self._context.config.name}' is being unloaded"))
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.stop()
+        process, self._process = self._process, None
+        model = self._context.config.name
+        self._in_flight.fail_all(UnavailableError(f"model '{model}' is being unloaded"))
+        if process is not None:
+            await process.stop()
 
-    async def _connect(self) -> Connection:
-        connection = Connection(self._spec, self._context, self._reaper, self._services)
-        await open_or_kill(connection)
-        return connection
+    async def _start_process(self) -> ModelProcess:
+        """A process whose model is loaded; none is left behind where that fails."""
+        process = ModelProcess(
+            self._spec, self._context, self._reaper, self._in_flight, self._services
+        )
+        failure: BaseException | None = None
+        try:
+            await process.open()
+        except BaseException as error:  # compiled code must not wait in a handler
+            failure = error
+        if failure is None:
+            return process
+        await process.kill()
+        raise failure
 
     async def _supervise(self) -> None:
         """Wait for the process to end, and start another, as often as the policy allows."""
-        while self._connection is not None:
-            reason = await self._connection.ended()
-            failed, self._connection = self._connection, None
+        while self._process is not None:
+            reason = await self._process.ended()
+            dead, self._process = self._process, None
             delay = self._policy.failed(time.monotonic())
             self._report(reason, delay)
-            self._again += failed.not_begun()
-            failed.fail_all(self._unavailable())
-            await failed.kill()
-            while delay is not None and self._connection is None:
+            self._in_flight.lose(self._unavailable())
+            dead.abandon()
+            await dead.kill()
+            while delay is not None and self._process is None:
                 await asyncio.sleep(delay)
                 delay = await self._restart()
         self._give_up()
 
-    def _repeat(self) -> None:
-        """Send what the last process has not begun; what nobody waits for any more stays away."""
-        assert self._connection is not None
-        batches, self._again = self._again, []
-        for batch in batches:
-            if wanted := [inference for inference in batch if not inference.abandoned]:
-                self._connection.repeat(wanted)
-
-    def _drop(self, error: UnavailableError) -> None:
-        """No process will come for what waits for one."""
-        batches, self._again = self._again, []
-        for batch in batches:
-            for inference in batch:
-                inference.fail(error)
-
     def _give_up(self) -> None:
         self.lost = True
-        self._drop(self._unavailable())
+        self._in_flight.fail_all(self._unavailable())
         if self.on_lost is not None:
             self.on_lost()
 
     async def _restart(self) -> float | None:
         """Start again; the delay before the next try if this one fails, `None` otherwise."""
         try:
-            self._connection = await self._connect()
+            self._process = await self._start_process()
         except Exception as error:  # whatever the backend raised this time
             delay = self._policy.failed(time.monotonic())
             self._report(f"could not be started again: {error}", delay)
             return delay
         logger.info("model process of instance '%s' is back, pid %s", self.name, self.pid)
-        self._repeat()
+        self._in_flight.resend()
         if self.on_available is not None:
             self.on_available()
         return None

@@ -20,7 +20,8 @@ from penstock.core.errors import (
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.messages import Kind, unpack_request
+from penstock.hosting.link.messages import Call as CallMessage
+from penstock.hosting.link.messages import Kind, PackedResponse, unpack_request
 from penstock.hosting.link.response_sender import Outlets, Send, Wording
 from penstock.inflight.inference import Inference
 
@@ -92,7 +93,7 @@ class ServedCalls:
             task.cancel()
         self._services.ended(self._owner)
 
-    def _call(self, header: Any, payload: memoryview) -> None:
+    def _call(self, header: CallMessage, payload: memoryview) -> None:
         decoupled, holds, packed = header
         number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
         try:
@@ -121,7 +122,7 @@ class ServedCalls:
         callers = *former, Call(self._caller, holds=holds)
         return replace(request, callers=callers, deadline=deadline)
 
-    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+    def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
 
     def _check_policy(self, request: InferenceRequest, decoupled: bool) -> None:

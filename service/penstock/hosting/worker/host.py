@@ -12,20 +12,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from penstock.core.backend import Backend, InstanceContext, Outcome
+from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
-from penstock.core.config import config_from_json
 from penstock.core.delivery import outcomes_of
 from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest
+from penstock.hosting.link.introduction import Introduction, instance_context
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.messages import Kind, unpack_request
+from penstock.hosting.link.messages import (
+    Done,
+    Execute,
+    Kind,
+    PackedResponse,
+    Taken,
+    unpack_request,
+)
 from penstock.hosting.link.region_sharing import Borrower
 from penstock.hosting.link.response_sender import Outlet, Outlets, Wording
 from penstock.hosting.worker.health import Vitals
@@ -108,7 +114,7 @@ class Host:
 
     # -- messages -----------------------------------------------------------------------------
 
-    async def _initialize(self, header: dict[str, Any]) -> None:
+    async def _initialize(self, header: Introduction) -> None:
         self._name = header["name"]
         try:
             if header["serial"]:  # batches may be sent ahead of their turn
@@ -117,7 +123,7 @@ class Host:
             self._backend = _load(header["target"])
             self._vitals = Vitals(self._backend, self._link.send)
             self._replies.window = Window(*header["window"])
-            await self._backend.initialize(self._context(header))
+            await self._backend.initialize(instance_context(header, self._run))
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             if not isinstance(error, InferenceError):
                 logger.exception("initializing '%s' failed", header["name"])
@@ -131,7 +137,7 @@ class Host:
         await self._vitals.watch()
         self._link.close()
 
-    def _execute_batch(self, header: Any, payload: memoryview) -> None:
+    def _execute_batch(self, header: Execute, payload: memoryview) -> None:
         number, packed = header
         batch: Batch = []
         at = 0
@@ -145,14 +151,14 @@ class Host:
         if (number := self._borrower.take(offer)) is not None:
             self._link.send(Kind.REGION_MAPPED, number)
 
-    def _taken(self, header: Any, _: memoryview) -> None:
+    def _taken(self, header: Taken, _: memoryview) -> None:
         for number, count in header:
             self._replies.taken(number, count)
 
     async def _probe(self) -> None:
         self._link.send(Kind.HEALTH, await self._vitals.healthy())
 
-    def _respond(self, number: int, packed: Any, payload: list[Buffer]) -> None:
+    def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._link.add(Kind.RESPONSES, (number, packed), payload)
 
     # -- work ---------------------------------------------------------------------------------
@@ -165,7 +171,8 @@ class Host:
             batch = [(reply, request) for reply, request in batch if not reply.done]
             outcomes = await self._outcomes(batch)
             done = time.monotonic_ns()
-        self._link.send(Kind.DONE, (number, begun, begun, done))
+        header: Done = number, begun, begun, done, 0
+        self._link.send(Kind.DONE, header)
         for (reply, _), outcome in zip(batch, outcomes, strict=True):
             if task := reply.answer(outcome):
                 self._own(task)
@@ -185,23 +192,6 @@ class Host:
         except Exception:  # a backend may raise anything; the process ends all the same
             logger.exception("finalizing failed")
             await asyncio.sleep(0)  # lets the record out
-
-    def _context(self, header: dict[str, Any]) -> InstanceContext:
-        return InstanceContext(
-            name=header["name"],
-            config=config_from_json(header["config"]),
-            version=header["version"],
-            version_path=Path(header["version_path"]),
-            run=self._run,
-            kind=header["kind"],
-            device_id=header["device_id"],
-            settings=header["settings"],
-            passive=header["passive"],
-            host_policy=header["host_policy"],
-            placement=Placement(**header["placement"]),
-            profiles=tuple(header["profiles"]),
-            secondary_devices=tuple(map(tuple, header["secondary_devices"])),
-        )
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
         loop = asyncio.get_running_loop()

@@ -82,7 +82,7 @@ def test_times_of_the_batch_come_with_its_answers(begin: Begin) -> None:
 
 
 def test_batch_under_way_is_told_with_its_number(begin: Begin) -> None:
-    number, begun, started, now = begin(request(1)).under_way()
+    number, begun, started, now, _ = begin(request(1)).under_way()
     assert number == BATCH
     assert begun <= started <= now
 

@@ -1,0 +1,291 @@
+"""`InFlight`: the batches and requests that a model process was sent and has not finished."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from math import inf
+from typing import Any
+
+from penstock.core.buffer import Buffer
+from penstock.core.errors import InferenceError, error_from_code
+from penstock.core.request import InferenceResponse
+from penstock.hosting.link.link import Link
+from penstock.hosting.link.memory import SharedMemory
+from penstock.hosting.link.messages import (
+    Done,
+    Error,
+    Executed,
+    Kind,
+    NumberedResponse,
+    pack_request,
+    unpack_next_response,
+    unpack_response,
+)
+from penstock.hosting.link.tensor_codec import NO_PLACES, Places
+from penstock.inflight.inference import Inference
+
+Batch = Sequence[Inference]
+
+_AHEAD = 300_000
+"""Nanoseconds of executions that a process may have queued; waking it costs as much as some."""
+
+
+class InFlight:
+    """Sends batches over the link to a model process, and passes its responses on.
+
+    A process gets one batch at a time. Only while its executions are quick it may have more, up
+    to `ahead`: then it finds the next one without being woken for it. An execution longer than
+    `limit` seconds is reported to the `on_late` callback of `attach`, once.
+
+    Outlives the process: `lose` keeps the batches that a dead process had not begun, and `resend`
+    gives them to the next one. Numbers on the link are never used twice, so that a message of a
+    dead process that is still read finds nothing.
+    """
+
+    def __init__(self, *, serial: bool, ahead: int, limit: float | None) -> None:
+        self._serial = serial
+        self._ahead = ahead
+        self._limit = limit
+        self._loop: asyncio.AbstractEventLoop
+        self._link: Link | None = None
+        self._memory: SharedMemory
+        self._on_late: Callable[[], None]
+        self._batches: dict[int, Batch] = {}
+        self._last_batch = 0
+        self._to_resend: list[Batch] = []
+        self._window: float = 1
+        self._on_room: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._requests: dict[int, Inference] = {}
+        self._last_request = 0
+        self._rescheduled: dict[Inference, int] = {}
+        self._taken: dict[int, int] = {}
+
+    def attach(self, link: Link, memory: SharedMemory, on_late: Callable[[], None]) -> None:
+        """Use the link to a process that has just started."""
+        self._loop = asyncio.get_running_loop()
+        self._link, self._memory, self._on_late = link, memory, on_late
+        self._window = 1 if self._serial else inf
+
+    @property
+    def executing(self) -> bool:
+        """Whether the process has a batch that it has not executed."""
+        return bool(self._batches)
+
+    @property
+    def requests(self) -> Iterable[Inference]:
+        """Requests that the process was sent and has not answered in full."""
+        return self._requests.values()
+
+    @property
+    def current(self) -> Batch:
+        """The batch that is executing and may wait for other models; none if batches overlap."""
+        return next(iter(self._batches.values()), ()) if self._serial else ()
+
+    # -- to the process -----------------------------------------------------------------------
+
+    def send(self, batch: Batch, on_room: Callable[[], None]) -> None:
+        """Send a batch; `on_room` is called once the process may have another."""
+        link = self._link
+        assert link is not None
+        number = self._last_batch = self._last_batch + 1
+        headers, payload = self._pack(batch)
+        # A batch ahead of its turn must not wake a process that waits for another model.
+        post = link.hold if self._batches else link.send
+        post(Kind.EXECUTE, (number, headers), payload)
+        self._batches[number] = batch
+        if len(self._batches) == 1:
+            self._restart_timer()
+        self._on_room = on_room
+        self._make_room()
+
+    def resend(self) -> None:
+        """Send the batches that the process before this one had not begun.
+
+        So a request is executed once, or not at all, of which its client is notified.
+        """
+        batches, self._to_resend = self._to_resend, []
+        for batch in batches:
+            if wanted := [inference for inference in batch if not inference.abandoned]:
+                self.send(wanted, _ignore)
+
+    def _pack(self, batch: Batch) -> tuple[list[Any], list[Buffer]]:
+        """Headers and payload of the requests of a batch; each request gets its number."""
+        headers, payload = [], []
+        for inference in batch:
+            number = self._number(inference)
+            header, buffers = pack_request(number, inference.request, self._memory.exchange)
+            headers.append(header)
+            payload += buffers
+        return headers, payload
+
+    def _number(self, inference: Inference) -> int:
+        """A new number, and callbacks of the reader; a rescheduled request has both already."""
+        if (known := self._rescheduled.pop(inference, None)) is not None:
+            return known
+        number = self._last_request = self._last_request + 1
+        self._requests[number] = inference
+        inference.stream.connect(partial(self._cancel, number), partial(self._take, number))
+        return number
+
+    def _cancel(self, number: int) -> None:
+        """The reader has closed the stream of responses."""
+        if (inference := self._requests.pop(number, None)) is not None:
+            self._rescheduled.pop(inference, None)
+            if self._link is not None:
+                self._link.send(Kind.CANCEL, number)
+
+    def _take(self, number: int, count: int) -> None:
+        """The reader has taken responses: flow control, sent once per turn of the loop."""
+        if not self._taken:
+            self._loop.call_soon(self._send_taken)
+        self._taken[number] = self._taken.get(number, 0) + count
+
+    def _send_taken(self) -> None:
+        taken, self._taken = self._taken, {}
+        if self._link is not None:
+            self._link.send(Kind.TAKEN, list(taken.items()))
+
+    # -- from the process ---------------------------------------------------------------------
+
+    def on_executed(self, header: Executed, payload: memoryview) -> None:
+        """A batch was executed; all its responses are in the same message."""
+        number, begun, input_end, output_start, waited, responses = header
+        self._done(number, begun, input_end, output_start, waited)
+        self.on_responses(responses, payload)
+
+    def on_done(self, header: Done, _: memoryview) -> None:
+        """A batch was executed; its responses are sent in messages of their own."""
+        self._done(*header)
+
+    def _done(
+        self, number: int, begun: int, input_end: int, output_start: int, waited: int
+    ) -> None:
+        """Times are from `time.monotonic_ns`, which both processes share.
+
+        `waited` nanoseconds of them the model waited for other models that it had called.
+        """
+        if self._link is not None:
+            self._link.release()
+        batch = self._batches.pop(number, None)
+        if batch is None:
+            return
+        for inference in batch:
+            inference.compute_start = begun
+            inference.compute_input_end = input_end
+            if self._serial:  # others go on computing after `execute` has returned
+                inference.compute_output_start = output_start
+            if inference.wait is not None:  # a thread of the model may still send the response
+                inference.wait.end()
+        rows = sum(inference.rows for inference in batch)
+        output = max(time.monotonic_ns() - output_start, 0)  # on its way from there to here
+        batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)
+        self._restart_timer()
+        if self._serial:
+            self._resize_window(output_start - begun - waited)
+        self._make_room()
+
+    def on_response(self, header: NumberedResponse, payload: memoryview) -> None:
+        """One response to one request."""
+        number, packed = header
+        places = self._places(number)
+        self._pass_on(number, unpack_response(packed, payload, self._memory.exchange, places))
+
+    def on_responses(self, responses: Iterable[NumberedResponse], payload: memoryview) -> None:
+        """Several responses in one message."""
+        at = 0
+        for number, packed in responses:
+            places = self._places(number)
+            response, at = unpack_next_response(packed, payload, at, self._memory.exchange, places)
+            self._pass_on(number, response)
+
+    def on_end(self, number: int, _: memoryview) -> None:
+        """A request gets no more responses."""
+        if inference := self._requests.pop(number, None):
+            inference.stream.end()
+
+    def on_error(self, header: Error, _: memoryview) -> None:
+        """A request failed."""
+        number, code, message = header
+        if inference := self._requests.pop(number, None):
+            inference.fail(error_from_code(code, message), from_backend=True)
+
+    def on_reschedule(self, number: int, _: memoryview) -> None:
+        """The model wants a request to be scheduled again, under the same number."""
+        if inference := self._requests.get(number):
+            inference.rescheduled = True
+            self._rescheduled[inference] = number
+
+    def _places(self, number: int) -> Places:
+        """Shared memory where the client of a request wants its outputs."""
+        inference = self._requests.get(number)
+        return NO_PLACES if inference is None else inference.request.output_places
+
+    def _pass_on(self, number: int, response: InferenceResponse) -> None:
+        # Unpacked in any case, so that the blocks of its tensors become free again.
+        inference = self._requests.get(number)
+        if inference is None:  # cancelled, and the process has not read that yet
+            return
+        if response.final:
+            del self._requests[number]
+            inference.from_backend = response.error is not None
+        inference.stream.send(response)
+
+    # -- the end of the process ---------------------------------------------------------------
+
+    def lose(self, error: InferenceError) -> None:
+        """The process is dead: keep the batches that it had not begun, fail all other requests.
+
+        The first batch of those in flight is not kept, since reading it may be what ended the
+        process; nor is any of a backend that overlaps its batches.
+        """
+        if self._serial and self._batches:
+            begun = self._memory.begun
+            ahead = [number for number in list(self._batches)[1:] if number > begun]
+            self._to_resend += [self._batches.pop(number) for number in ahead]
+        kept = {id(inference) for batch in self._to_resend for inference in batch}
+        lost = [one for one in self._requests.values() if id(one) not in kept]
+        self._link = None
+        self._requests = {}
+        self._rescheduled.clear()
+        for inference in lost:
+            inference.fail(error, from_backend=True)
+        self._batches.clear()
+        self._restart_timer()
+        self._make_room()
+
+    def fail_all(self, error: InferenceError) -> None:
+        """There will be no process any more: fail every request, the kept ones too."""
+        self.lose(error)
+        batches, self._to_resend = self._to_resend, []
+        for batch in batches:
+            for inference in batch:
+                inference.fail(error)
+
+    # -- room for another batch ---------------------------------------------------------------
+
+    def _resize_window(self, duration: int) -> None:
+        """A slow execution closes the window at once, quick ones open it step by step."""
+        fitting = _AHEAD // max(duration, 1)
+        self._window = max(1, min(fitting, self._window + 1, self._ahead))
+
+    def _make_room(self) -> None:
+        on_room = self._on_room
+        if on_room is not None and len(self._batches) < self._window:
+            self._on_room = None
+            on_room()
+
+    def _restart_timer(self) -> None:
+        """Limit the time of the execution that is first now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._limit is not None and self._batches:
+            self._timer = self._loop.call_later(self._limit, self._on_late)
+
+
+def _ignore() -> None:
+    """The scheduler that sent this batch was called back when the first process died."""
