@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,3 +113,16 @@ def test_class_that_is_not_a_model_is_refused(author: Path, tmp_path: Path) -> N
     assert process.wait(60) == 1
     assert "'Scale' in " in (tmp_path / "log").read_text()
     assert "is not a model: it is neither made from" in (tmp_path / "log").read_text()
+
+
+def test_first_minute_of_the_readme(tmp_path: Path) -> None:
+    """Its class, its command and its request, as they are written there."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (minute,) = re.findall(r"^The first minute(.*?)^More about", readme, re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", minute, re.DOTALL)
+    (file,) = re.findall(r"penstock serve (\S+)", minute)
+    (path, body) = re.findall(r"curl localhost:8000(\S+) .*?-d '(.*?)'", minute, re.DOTALL)[0]
+    (tmp_path / "model.py").write_text(code)
+    with serving(None, tmp_path / "log", f"{tmp_path}/{file}") as server:
+        answer = httpx.post(f"http://{server.http}{path}", content=body).json()
+    assert answer["outputs"][0]["data"] == [2.0, 4.0]
