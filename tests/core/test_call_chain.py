@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.call_chain import Call, Caller, Pool, Wait, circle
+from penstock.core.call_chain import CallingInstance, Candidates, NestedCall, Wait, find_cycle
 
 A, B, C = "a_0", "b_0", "c_0"
 
 
-def callers(*names: str) -> list[Caller]:
-    return [Caller(name) for name in names]
+def callers(*names: str) -> list[CallingInstance]:
+    return [CallingInstance(name) for name in names]
 
 
-def pool(*instances: Caller | None) -> Pool:
+def pool(*instances: CallingInstance | None) -> Candidates:
     return lambda: instances
 
 
-def waits(caller: Caller, *instances: Caller | None) -> Wait:
+def waits(caller: CallingInstance, *instances: CallingInstance | None) -> Wait:
     """The caller is held by a call that one of these instances answers."""
-    return Wait(Call(caller, holds=True), pool(*instances))
+    return Wait(NestedCall(caller, blocking=True), pool(*instances))
 
 
 # -- by example ------------------------------------------------------------------------------------
@@ -30,71 +30,71 @@ def waits(caller: Caller, *instances: Caller | None) -> Wait:
 
 def test_who_does_not_call_will_answer() -> None:
     a, b = callers(A, B)
-    assert circle(Call(a, holds=True), pool(b)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
 
 
 def test_a_call_to_who_waits_for_the_caller_closes_a_circle() -> None:
     a, b = callers(A, B)
     waits(b, a)
-    assert circle(Call(a, holds=True), pool(b)) == [b]
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == [b]
 
 
 def test_a_circle_may_be_long() -> None:
     a, b, c = callers(A, B, C)
     waits(b, c)
     waits(c, a)
-    assert circle(Call(a, holds=True), pool(b)) == [b, c]
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == [b, c]
 
 
 def test_who_waits_for_somebody_that_goes_on_will_answer() -> None:
     a, b, c = callers(A, B, C)
     waits(b, c)
-    assert circle(Call(a, holds=True), pool(b)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
 
 
 def test_one_instance_that_goes_on_is_enough() -> None:
     a, b, free = callers(A, B, C)
     waits(b, a)
-    assert circle(Call(a, holds=True), pool(b, free)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b, free)) == []
     waits(free, a)
-    assert set(circle(Call(a, holds=True), pool(b, free))) == {b, free}
+    assert set(find_cycle(NestedCall(a, blocking=True), pool(b, free))) == {b, free}
 
 
 def test_an_instance_that_never_calls_goes_on() -> None:
     a, b = callers(A, B)
     waits(b, a)
-    assert circle(Call(a, holds=True), pool(b, None)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b, None)) == []
 
 
 def test_who_has_been_answered_goes_on() -> None:
     a, b = callers(A, B)
     waits(b, a).end()
-    assert circle(Call(a, holds=True), pool(b)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
 
 
 def test_who_may_give_up_goes_on() -> None:
     a, b = callers(A, B)
-    Wait(Call(b), pool(a))
-    assert circle(Call(a, holds=True), pool(b)) == []
+    Wait(NestedCall(b), pool(a))
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
 
 
 def test_a_request_that_is_executed_waits_for_no_other_instance() -> None:
     a, b, free = callers(A, B, C)
     of_a = waits(a, b, free)
-    assert circle(Call(b, holds=True), pool(a)) == []
-    of_a.place = b
-    assert circle(Call(b, holds=True), pool(a)) == [a]
+    assert find_cycle(NestedCall(b, blocking=True), pool(a)) == []
+    of_a.executor = b
+    assert find_cycle(NestedCall(b, blocking=True), pool(a)) == [a]
 
 
 def test_a_call_that_made_several_requests_may_end_with_each() -> None:
     """A step of an ensemble that fails ends the ensemble, however long the others take."""
     a, b, free = callers(A, B, C)
-    call = Call(b, holds=True)
+    call = NestedCall(b, blocking=True)
     Wait(call, pool(a))
     other = Wait(call, pool(free))
-    assert circle(Call(a, holds=True), pool(b)) == []
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
     other.end()
-    assert circle(Call(a, holds=True), pool(b)) == [b]
+    assert find_cycle(NestedCall(a, blocking=True), pool(b)) == [b]
 
 
 # -- in any order ----------------------------------------------------------------------------------
@@ -115,14 +115,14 @@ class World:
     """Models with instances, each of which executes something all the time, and may call."""
 
     sizes: list[int]
-    instances: list[Caller] = field(default_factory=list)
+    instances: list[CallingInstance] = field(default_factory=list)
     model_of: list[int] = field(default_factory=list)
     held: dict[int, Request] = field(default_factory=dict)  # by the caller
 
     def __post_init__(self) -> None:
         for model, size in enumerate(self.sizes):
             for number in range(size):
-                self.instances.append(Caller(f"{model}_{number}"))
+                self.instances.append(CallingInstance(f"{model}_{number}"))
                 self.model_of.append(model)
 
     def pool(self, model: int) -> list[int]:
@@ -130,9 +130,9 @@ class World:
 
     def call(self, caller: int, model: int) -> bool:
         """Let an instance make a call unless it is refused; whether it was made."""
-        call = Call(self.instances[caller], holds=True)
+        call = NestedCall(self.instances[caller], blocking=True)
         members = pool(*(self.instances[n] for n in self.pool(model)))
-        if self.pool(model) == [caller] or circle(call, members):
+        if self.pool(model) == [caller] or find_cycle(call, members):
             return False
         self.held[caller] = Request(model, caller, Wait(call, members))
         return True
@@ -142,7 +142,7 @@ class World:
         for request in self.held.values():
             if request.place is None and request.model == self.model_of[instance]:
                 request.place = instance
-                request.wait.place = self.instances[instance]
+                request.wait.executor = self.instances[instance]
                 return
 
     def finish(self, instance: int) -> None:
@@ -186,7 +186,9 @@ def test_a_call_is_refused_just_when_it_could_never_be_answered(
         if not calls:
             world.finish(instance)
         elif not world.call(instance, model):
-            world.held[instance] = Request(model, instance, Wait(Call(Caller("")), tuple))
+            world.held[instance] = Request(
+                model, instance, Wait(NestedCall(CallingInstance("")), tuple)
+            )
             assert instance not in world.answerable()
             del world.held[instance]
         assert world.answerable() == set(range(len(world.instances)))

@@ -18,10 +18,10 @@ from penstock.core.config import (
     ModelConfig,
     ModelInput,
     ModelOutput,
+    ModelRateLimiter,
     Output,
     Parameter,
     QueuePolicy,
-    RateLimiter,
     RateLimiterResource,
     SequenceBatching,
     StrategyDirect,
@@ -209,7 +209,7 @@ def test_missing_datatype_has_a_name() -> None:
 
 
 def test_field_named_by_a_keyword_keeps_its_name() -> None:
-    limiter = RateLimiter((RateLimiterResource("r", global_=True, count=2),))
+    limiter = ModelRateLimiter((RateLimiterResource("r", global_=True, count=2),))
     printed = config_to_json(ModelConfig(instance_group=(InstanceGroup(rate_limiter=limiter),)))
     resource = {"name": "r", "global": True, "count": 2}
     assert printed["instance_group"][0]["rate_limiter"] == {"resources": [resource]}

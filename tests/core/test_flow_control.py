@@ -15,7 +15,7 @@ def test_one_response_is_always_allowed() -> None:
     left = [credit.left]
     credit.spend(1 << 30)
     left.append(credit.left)
-    credit.earn(1)
+    credit.replenish(1)
     left.append(credit.left)
     assert left == [True, False, True]
 
@@ -27,7 +27,7 @@ def test_who_had_to_wait_is_told_to_go_on_when_half_is_free() -> None:
     told = []
     for _ in range(4):
         told.append(credit.plenty)
-        credit.earn(1)
+        credit.replenish(1)
     assert told == [False, False, True, True]
 
 
@@ -36,7 +36,7 @@ def test_half_of_the_bytes_must_be_free_as_well() -> None:
     credit.spend(400)
     credit.spend(400)
     assert not credit.plenty
-    credit.earn(1)
+    credit.replenish(1)
     assert credit.plenty
 
 
@@ -50,7 +50,7 @@ def test_a_window_is_never_exceeded_and_never_stuck(
         if not credit.left:
             while not credit.plenty:
                 waiting.pop(0)
-                credit.earn(1)
+                credit.replenish(1)
         assert not waiting or (len(waiting) < responses and sum(waiting) < most)
         credit.spend(size)
         waiting.append(size)
@@ -62,13 +62,13 @@ def test_bytes_are_counted() -> None:
     credit.spend(60)
     credit.spend(60)
     assert not credit.left
-    credit.earn(1)
+    credit.replenish(1)
     assert credit.left
 
 
 def test_word_of_more_than_was_sent_is_no_credit() -> None:
     credit = Credit(Window(responses=1))
-    credit.earn(5)
+    credit.replenish(5)
     credit.spend(1)
     assert not credit.left
 
@@ -82,6 +82,6 @@ def test_empty_windows_are_refused(sizes: tuple[int, int]) -> None:
 def test_what_was_not_sent_after_all_takes_no_room() -> None:
     credit = Credit(Window(1, 10))
     credit.spend(20)
-    credit.take_back()
+    credit.refund()
     assert credit.left
     assert credit.plenty

@@ -32,7 +32,7 @@ def _on_a_thread(work: Callable[[], Any]) -> Any:
     ],
 )
 def test_a_policy_says_cores_and_node(settings: Mapping[str, str], placement: Placement) -> None:
-    assert Placement.of("p", settings) == placement
+    assert Placement.from_settings("p", settings) == placement
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_policy_says_cores_and_node(settings: Mapping[str, str], placement: Pl
 )
 def test_what_is_no_policy_is_refused_by_name(settings: Mapping[str, str]) -> None:
     with pytest.raises(ConfigError, match="host policy 'p': "):
-        Placement.of("p", settings)
+        Placement.from_settings("p", settings)
 
 
 def test_a_thread_and_those_it_starts_stay_on_the_cores() -> None:

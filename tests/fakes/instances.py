@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from fakes.values import answer, model_config
-from penstock.core.call_chain import Caller
+from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
@@ -39,7 +39,7 @@ class FakeInstance:
         self.signature: Hashable = signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
-        self.caller: Caller | None = None
+        self.caller: CallingInstance | None = None
         self.lost = False
         self.asked = 0
         self.why_unavailable = "it is away"

@@ -9,35 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ModelLoadError
-from penstock.scheduling.rate_limiter import Limit, RateLimiter, Resource, Turn
+from penstock.scheduling.rate_limiter import Limit, RateLimiter, Resource, ResourceClaim
 
 GPU, OTHER = ("R", 0), ("R", 1)
 TOTAL = ("T", None)
 
 
-def turn(needs: dict[Resource, int], priority: int = 1) -> Turn:
-    return Turn(needs, priority)
+def turn(needs: dict[Resource, int], priority: int = 1) -> ResourceClaim:
+    return ResourceClaim(needs, priority)
 
 
-def limiter(*turns: Turn, limits: tuple[Limit, ...] = ()) -> RateLimiter:
+def limiter(*turns: ResourceClaim, limits: tuple[Limit, ...] = ()) -> RateLimiter:
     made = RateLimiter(limits)
     for one in turns:
         made.register(one)
     return made
 
 
-def run(limits: RateLimiter, one: Turn) -> bool:
+def run(limits: RateLimiter, one: ResourceClaim) -> bool:
     """Run if that is possible."""
     possible = limits.may_run(one)
     if possible:
-        limits.take(one)
+        limits.acquire(one)
     return possible
 
 
 class Model:
     """An instance that always has something to run, and how often it ran."""
 
-    def __init__(self, limits: RateLimiter, one: Turn) -> None:
+    def __init__(self, limits: RateLimiter, one: ResourceClaim) -> None:
         self.turn = one
         self.running = False
         self.runs = 0
@@ -53,7 +53,7 @@ class Model:
     def finish(self) -> None:
         """As an instance does: its own queue gets in line before others are offered a turn."""
         self.running = False
-        self._limits.give_back(self.turn)
+        self._limits.release(self.turn)
         self.dispatch()
         self._limits.offer()
 
@@ -67,7 +67,7 @@ def test_there_is_as_much_as_the_neediest_asks_for() -> None:
     limits = limiter(big, small)
     assert run(limits, big)
     assert not run(limits, small)
-    limits.give_back(big)
+    limits.release(big)
     assert run(limits, small)
 
 
@@ -159,7 +159,7 @@ def test_a_large_need_is_not_passed_for_ever_by_small_ones() -> None:
     assert run(limits, small)
     assert not run(limits, big)
     assert not run(limits, late)
-    limits.give_back(small)
+    limits.release(small)
     assert run(limits, big)
 
 
@@ -181,7 +181,7 @@ def test_who_has_nothing_to_run_any_more_holds_up_nobody() -> None:
     limits.may_run(gone)
     other.dispatch()
     busy.running = False
-    limits.give_back(busy.turn)
+    limits.release(busy.turn)
     limits.offer()
     assert other.running
 
@@ -191,7 +191,7 @@ def test_who_leaves_the_server_holds_up_nobody() -> None:
     limits = limiter(busy, gone, small)
     assert run(limits, busy)
     assert not run(limits, gone)
-    limits.give_back(busy)
+    limits.release(busy)
     limits.unregister(gone)
     assert run(limits, small)
 
@@ -216,7 +216,7 @@ def test_who_comes_late_does_not_get_all_turns_until_it_has_caught_up() -> None:
     for _ in range(100):
         old.dispatch()
         old.running = False
-        limits.give_back(old.turn)
+        limits.release(old.turn)
     new = Model(limits, turn({GPU: 1}))
     for model in (old, new):
         model.dispatch()

@@ -110,7 +110,10 @@ def _rate_limiter(settings: RateLimitSettings) -> RateLimiter | None:
 
 def _placements(settings: DeviceSettings) -> dict[str, Placement]:
     try:
-        return {name: Placement.of(name, said) for name, said in settings.host_policies.items()}
+        return {
+            name: Placement.from_settings(name, said)
+            for name, said in settings.host_policies.items()
+        }
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

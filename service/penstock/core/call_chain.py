@@ -1,8 +1,8 @@
-"""Who waits for whom among instances that call other models: no call may close a circle.
+"""The wait-for graph of instances that call other models, which finds calls that would deadlock.
 
-What is known is certain: an instance is taken to wait only while it can do nothing else, and a
-request to be waiting only for what alone can answer it. So a circle that is found never ends by
-itself; one in which somebody may give up is not found.
+It holds certain waits only: an instance counts as waiting while it can do nothing else, and a
+request as pending only on instances that alone can answer it. So a cycle that is found never
+resolves by itself; one with a member that may time out is not reported.
 """
 
 from __future__ import annotations
@@ -10,74 +10,77 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 
-class Caller:
-    """An instance that makes requests of its own while it executes; one for each of its lives.
+class CallingInstance:
+    """A node: an instance that may call models while it executes; a new one after each restart.
 
-    `call` is the last that it could not go on without.
+    `call` is its latest blocking call.
     """
 
     __slots__ = ("call", "instance")
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
-        self.call: Call | None = None
+        self.call: NestedCall | None = None
 
     def waits_for(self) -> Collection[Wait]:
-        """The requests of which one must be answered before it goes on; none if it does go on."""
+        """Pending requests, one of which must be answered before the instance goes on.
+
+        Empty while it is not blocked.
+        """
         return () if self.call is None else self.call.waits
 
 
-class Call:
-    """A request that an instance has made while it executed.
+class NestedCall:
+    """A call that an instance has made while it executed another request.
 
-    If it `holds` its caller, that does nothing until the answer is there. `waits` are what it is
-    waiting for: itself, or the requests of an ensemble that it asked for.
+    A `blocking` one stops its caller until it is answered. `waits` are the pending requests behind
+    it: the call itself, or those of the steps of the ensemble that it called.
     """
 
-    __slots__ = ("caller", "holds", "waits")
+    __slots__ = ("blocking", "caller", "waits")
 
-    def __init__(self, caller: Caller, *, holds: bool = False) -> None:
+    def __init__(self, caller: CallingInstance, *, blocking: bool = False) -> None:
         self.caller = caller
-        self.holds = holds
+        self.blocking = blocking
         self.waits: set[Wait] = set()
-        if holds:
+        if blocking:
             caller.call = self
 
 
-Pool = Callable[[], Iterable[Caller | None]]
-"""The instances that may take a request, as they are now; `None` for one that never waits."""
+Candidates = Callable[[], Iterable[CallingInstance | None]]
+"""The instances that may execute a request, as of now; `None` for one that never blocks."""
 
 
 class Wait:
-    """A request that a call waits for, and that one of the `pool` answers.
+    """An edge: a pending request of a call, which one of the `candidates` answers.
 
-    `place` is the instance that executes it, once that is known.
+    `executor` is the instance that executes it, once that is known.
     """
 
-    __slots__ = ("_call", "_pool", "place")
+    __slots__ = ("_call", "_candidates", "executor")
 
-    def __init__(self, call: Call, pool: Pool) -> None:
+    def __init__(self, call: NestedCall, candidates: Candidates) -> None:
         self._call = call
-        self._pool = pool
-        self.place: Caller | None = None
+        self._candidates = candidates
+        self.executor: CallingInstance | None = None
         call.waits.add(self)
 
     def end(self) -> None:
-        """The request has been answered, or nobody wants that any more."""
+        """Remove the edge: the request was answered or cancelled."""
         self._call.waits.discard(self)
 
-    def instances(self) -> Iterable[Caller | None]:
-        """Those of which one must go on before the request is answered."""
-        return self._pool() if self.place is None else (self.place,)
+    def instances(self) -> Iterable[CallingInstance | None]:
+        """The instances of which one has to go on before the request is answered."""
+        return self._candidates() if self.executor is None else (self.executor,)
 
 
-def circle(call: Call, pool: Pool) -> list[Caller]:
-    """Those who all wait for the caller, if the call had to be answered by one of the `pool`.
+def find_cycle(call: NestedCall, candidates: Candidates) -> list[CallingInstance]:
+    """The instances that all wait for the caller, if one of the `candidates` had to answer it.
 
-    Empty when somebody may go on, and answer it.
+    Empty when one of them can go on, and answer the call.
     """
     met = {call.caller: None}
-    waiting = list(pool())
+    waiting = list(candidates())
     while waiting:
         instance = waiting.pop()
         if instance in met:

@@ -12,7 +12,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 
 
-async def outcomes_of(
+async def execute_batch(
     backend: Backend, requests: Sequence[InferenceRequest], instance: str
 ) -> Sequence[Outcome]:
     """What a backend makes of a batch, one outcome a request, whatever it does wrong."""

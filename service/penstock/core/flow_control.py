@@ -55,11 +55,11 @@ class Credit:
         self._spent += size
         self._sizes.append(size)
 
-    def take_back(self) -> None:
+    def refund(self) -> None:
         """The last response was not sent after all."""
         self._spent -= self._sizes.pop()
 
-    def earn(self, count: int) -> None:
+    def replenish(self, count: int) -> None:
         """The reader has taken the first `count` of those that were sent."""
         for _ in range(min(count, len(self._sizes))):
             self._given += self._sizes.popleft()

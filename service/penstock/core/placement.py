@@ -25,7 +25,7 @@ class Placement:
     numa_node: int | None = None
 
     @classmethod
-    def of(cls, policy: str, settings: Mapping[str, str]) -> Placement:
+    def from_settings(cls, policy: str, settings: Mapping[str, str]) -> Placement:
         """What `--host-policy` says of one policy."""
         cores, node = settings.get("cpu-cores"), settings.get("numa-node")
         return cls(

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
-from penstock.core.call_chain import Call
+from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
@@ -67,7 +67,7 @@ class InferenceRequest:
     deadline: float | None = None
     classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
     output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
-    callers: tuple[Call, ...] = ()
+    call_chain: tuple[NestedCall, ...] = ()
     form: Hashable = None
     on_device: frozenset[str] = frozenset()
 

@@ -10,7 +10,7 @@ from penstock.core.errors import InferenceError, InternalError, RequestCancelled
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.request import InferenceResponse
 
-Ended = Callable[[InferenceError | None], None]
+EndCallback = Callable[[InferenceError | None], None]
 
 
 class ResponseStream:
@@ -43,7 +43,7 @@ class ResponseStream:
     )
 
     def __init__(
-        self, on_end: Ended | None = None, model_version: str = "", window: Window = WINDOW
+        self, on_end: EndCallback | None = None, model_version: str = "", window: Window = WINDOW
     ) -> None:
         self.model_version = model_version
         self.begun = False
@@ -231,15 +231,15 @@ class ResponseStream:
             self._writer.set_result(None)
 
 
-async def only(stream: ResponseStream) -> InferenceResponse:
+async def single_response(stream: ResponseStream) -> InferenceResponse:
     """The one response of a stream (G-34); raises when it has an error or is not the only one."""
-    return the_only([response async for response in stream])
+    return require_single([response async for response in stream])
 
 
-def the_only(
+def require_single(
     responses: Sequence[InferenceResponse], error: InferenceError | None = None
 ) -> InferenceResponse:
-    """The one response of a stream that ended, perhaps with an error; raises as `only`."""
+    """The one response of a stream that ended, perhaps with `error`, which is raised."""
     if error is not None:
         raise error
     if len(responses) != 1:

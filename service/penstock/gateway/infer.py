@@ -13,7 +13,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.request import InferenceRequest
-from penstock.core.stream import only
+from penstock.core.stream import single_response
 from penstock.gateway.body import (
     can_decompress,
     compress,
@@ -71,7 +71,7 @@ class InferEndpoint:
         except InferenceError as error:
             return refusal(error, JSON)
         async with closed_on_disconnect(stream, request.receive):
-            response = await only(stream)
+            response = await single_response(stream)
         encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 

@@ -22,7 +22,7 @@ _FAR = 10.0
 
 T = TypeVar("T")
 
-Ticket = dict[T, float]
+TimerSlot = dict[T, float]
 """Where an item waits; `pop` it there when its deadline no longer matters."""
 
 
@@ -30,10 +30,10 @@ class TimingWheel(Generic[T]):
     """Items by the slot of time in which they fall due. Knows no clock."""
 
     def __init__(self) -> None:
-        self._slots: dict[float, Ticket[T]] = {}
+        self._slots: dict[float, TimerSlot[T]] = {}
         self._order: list[float] = []
 
-    def add(self, item: T, when: float, now: float) -> Ticket[T]:
+    def add(self, item: T, when: float, now: float) -> TimerSlot[T]:
         """Have `item` fall due at `when`, or up to `_FINE` seconds later."""
         far = when - now > _FAR
         at = floor(when / _COARSE) * _COARSE if far else ceil(when / _FINE) * _FINE
@@ -75,7 +75,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
         self._at = inf
 
-    def watch(self, item: Expiring, when: float) -> Ticket[Expiring]:
+    def watch(self, item: Expiring, when: float) -> TimerSlot[Expiring]:
         """Expire `item` at `when` on the loop's clock, unless it leaves the ticket before."""
         loop = asyncio.get_running_loop()
         ticket = self._wheel.add(item, when, loop.time())

@@ -9,7 +9,7 @@ from contextvars import copy_context
 from typing import Any
 
 
-def begin(
+def start_eagerly(
     loop: asyncio.AbstractEventLoop,
     coroutine: Coroutine[Any, Any, Any],
     done: Callable[[Any], None] | None = None,

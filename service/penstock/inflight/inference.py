@@ -18,7 +18,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
-from penstock.inflight.deadlines import Deadlines, Expiring, Ticket
+from penstock.inflight.deadlines import Deadlines, Expiring, TimerSlot
 from penstock.inflight.latencies import FirstResponse, ResponseTimes, Transform
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 
@@ -37,7 +37,7 @@ class ComputeTimes:
         self.compute_output += compute_output
 
 
-class Former(Protocol):
+class BatchFormer(Protocol):
     """Where a request waits for its batch."""
 
     @property
@@ -94,10 +94,10 @@ class Inference:
         self.stream = ResponseStream(self._ended, version)
         self.from_backend = False
         self.rescheduled = False
-        self.former: Former | None = None
+        self.former: BatchFormer | None = None
         self.responses: ResponseTimes | None = None
         self.wait: Wait | None = None
-        self._alarm: Ticket[Expiring] | None = None
+        self._alarm: TimerSlot[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
         self.start = time.monotonic_ns()
@@ -253,8 +253,8 @@ class Inference:
         return FailureReason.BACKEND if self.from_backend else FailureReason.OTHER
 
 
-async def answered(inferences: Iterable[Inference]) -> None:
-    """Wait until all of them have been answered, or given up."""
+async def wait_until_answered(inferences: Iterable[Inference]) -> None:
+    """Wait until all of them have been answered or cancelled."""
     loop = asyncio.get_running_loop()
     ends: list[asyncio.Future[None]] = []
     for inference in list(inferences):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.core.request import InferenceRequest, InferenceResponse
-from penstock.core.stream import ResponseStream, the_only
+from penstock.core.stream import ResponseStream, require_single
 from penstock.rpc.context import Answering
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.shared_memory.registry import Regions
@@ -56,7 +56,7 @@ class UnaryAnswer:
         if not stream.exhausted:
             return
         try:
-            response = the_only(self._responses, stream.error)
+            response = require_single(self._responses, stream.error)
             # Which writes what the client wants in its own memory, and so is before the end.
             reply = self._encoder.encode(self._request, stream.model_version, response)
         except Exception as error:  # the response may be unfit to be encoded

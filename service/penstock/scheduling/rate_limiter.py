@@ -28,7 +28,7 @@ class Limit:
     device: int = ANY_DEVICE
 
 
-class Turn:
+class ResourceClaim:
     """One instance's place among those that want to execute.
 
     It runs when it holds `needs`. Each run puts it back by `priority`, so one with twice the
@@ -58,102 +58,102 @@ class Turn:
 class RateLimiter:
     """Hands out resources so that nobody exceeds them, nobody starves, and none lie idle in vain.
 
-    A turn that waits has a claim to what it needs: later ones run meanwhile on what is left
+    A claim that waits has a claim to what it needs: later ones run meanwhile on what is left
     beyond the claims of those before them. Without limits there is as much of each resource as
     the neediest instance asks for.
     """
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
         self._limits = {(limit.name, limit.device): limit.count for limit in limits}
-        self._turns: list[Turn] = []
-        self._line: list[Turn] = []
+        self._claims: list[ResourceClaim] = []
+        self._queue: list[ResourceClaim] = []
         self._used: Counter[Resource] = Counter()
         self._now = 0
         self._orders = count()
 
-    def register(self, turn: Turn) -> None:
+    def register(self, claim: ResourceClaim) -> None:
         """Let an instance take part; raises `ModelLoadError` when it could never run."""
-        for resource, need in turn.needs.items():
+        for resource, need in claim.needs.items():
             if self._limits and (limit := self._limit(resource)) < need:
                 raise ModelLoadError(
                     f'Resource count for "{resource[0]}" is limited to {limit} which will prevent '
                     "scheduling of one or more model instances, the minimum required count is "
                     f"{need}"
                 )
-        self._refuse_mixed([*self._turns, turn])
-        self._turns.append(turn)
+        self._refuse_mixed([*self._claims, claim])
+        self._claims.append(claim)
 
-    def unregister(self, turn: Turn) -> None:
+    def unregister(self, claim: ResourceClaim) -> None:
         """The instance is gone; what it held was given back before."""
-        self._turns.remove(turn)
-        self._leave_line(turn)
+        self._claims.remove(claim)
+        self._leave_queue(claim)
 
-    def may_run(self, turn: Turn) -> bool:
+    def may_run(self, claim: ResourceClaim) -> bool:
         """Whether the instance may run now; if not, it waits in line for an offer."""
-        if turn not in self._line:
-            turn.at, turn.order = max(turn.at, self._now), next(self._orders)
+        if claim not in self._queue:
+            claim.at, claim.order = max(claim.at, self._now), next(self._orders)
         claimed: Counter[Resource] = Counter()
-        for other in self._line:
-            if other is not turn and other.rank < turn.rank:
+        for other in self._queue:
+            if other is not claim and other.rank < claim.rank:
                 claimed += other.needs
-        if self._fits(turn, claimed):
+        if self._fits(claim, claimed):
             return True
-        if turn not in self._line:
-            self._line.append(turn)
+        if claim not in self._queue:
+            self._queue.append(claim)
         return False
 
-    def take(self, turn: Turn) -> None:
+    def acquire(self, claim: ResourceClaim) -> None:
         """The instance runs, and holds what it needs."""
-        self._leave_line(turn)
-        self._now = turn.at = max(turn.at, self._now)
-        turn.at += turn.priority
-        self._used += turn.needs
+        self._leave_queue(claim)
+        self._now = claim.at = max(claim.at, self._now)
+        claim.at += claim.priority
+        self._used += claim.needs
 
-    def give_back(self, turn: Turn) -> None:
+    def release(self, claim: ResourceClaim) -> None:
         """The instance has run."""
-        self._used -= turn.needs
+        self._used -= claim.needs
 
     def offer(self) -> None:
-        """Offer their turn to those in line who may run now.
+        """Offer resources to the queued claims that may run now.
 
         Who does not take it has nothing to run any more, and leaves the line.
         """
         left = True
         while left:
             left = False
-            for turn in sorted(self._line, key=lambda turn: turn.rank):
-                if turn in self._line and self.may_run(turn):
-                    if turn.on_offer is not None:
-                        turn.on_offer()
-                    left |= self._leave_line(turn)
+            for claim in sorted(self._queue, key=lambda claim: claim.rank):
+                if claim in self._queue and self.may_run(claim):
+                    if claim.on_offer is not None:
+                        claim.on_offer()
+                    left |= self._leave_queue(claim)
 
-    def _leave_line(self, turn: Turn) -> bool:
-        if turn not in self._line:
+    def _leave_queue(self, claim: ResourceClaim) -> bool:
+        if claim not in self._queue:
             return False
-        self._line.remove(turn)
+        self._queue.remove(claim)
         return True
 
-    def _fits(self, turn: Turn, claimed: Counter[Resource]) -> bool:
+    def _fits(self, claim: ResourceClaim, claimed: Counter[Resource]) -> bool:
         return all(
             need <= self._capacity(resource) - self._used[resource] - claimed[resource]
-            for resource, need in turn.needs.items()
+            for resource, need in claim.needs.items()
         )
 
     def _capacity(self, resource: Resource) -> int:
         if self._limits:
             return self._limit(resource)
-        return max(turn.needs[resource] for turn in self._turns)
+        return max(claim.needs[resource] for claim in self._claims)
 
     def _limit(self, resource: Resource) -> int:
         name, device = resource
-        of_name = {at: limit for (known, at), limit in self._limits.items() if known == name}
+        counts = {at: limit for (known, at), limit in self._limits.items() if known == name}
         if device is None:  # whatever device the limit was given for
-            return max(of_name.values(), default=0)
-        return of_name.get(device, of_name.get(ANY_DEVICE, 0))
+            return max(counts.values(), default=0)
+        return counts.get(device, counts.get(ANY_DEVICE, 0))
 
     @staticmethod
-    def _refuse_mixed(turns: Iterable[Turn]) -> None:
-        known = {resource for turn in turns for resource in turn.needs}
+    def _refuse_mixed(claims: Iterable[ResourceClaim]) -> None:
+        known = {resource for claim in claims for resource in claim.needs}
         on_devices = {name for name, device in known if device is not None}
         for name, device in sorted(known, key=str):
             if device is None and name in on_devices:

@@ -22,7 +22,7 @@ _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Waiting(Protocol):
+class ScheduledCall(Protocol):
     """A callback that is yet to come."""
 
     def cancel(self) -> None: ...
@@ -36,7 +36,7 @@ class LoopClock:
         self._coarse = type(loop).__module__.startswith("uvloop")
         self.now: Callable[[], float] = time.monotonic if self._coarse else loop.time
 
-    def call_at(self, when: float, callback: Callable[[], None]) -> Waiting:
+    def call_at(self, when: float, callback: Callable[[], None]) -> ScheduledCall:
         """Call back at `when` by this clock, or a little later; rarely earlier, by a tick."""
         delay = when - self.now()
         if self._coarse and delay < _SHORT and _timerfd_create is not None:

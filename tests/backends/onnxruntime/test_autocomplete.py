@@ -15,7 +15,7 @@ from penstock.core.config import (
     DynamicBatching,
     ModelConfig,
     SequenceBatching,
-    State,
+    SequenceState,
     TensorReshape,
 )
 from penstock.core.errors import ConfigError, ModelLoadError
@@ -146,7 +146,7 @@ async def test_tensors_of_the_sequence_batcher_are_not_filled_in(
 ) -> None:
     graphs.save_sums(version / "model.onnx")
     sequences = SequenceBatching(
-        control_input=(ControlInput("b"),), state=(State(output_name="difference"),)
+        control_input=(ControlInput("b"),), state=(SequenceState(output_name="difference"),)
     )
     config = await _completed(replace(BARE, sequence_batching=sequences), version)
     assert [tensor.name for tensor in config.input] == ["a"]

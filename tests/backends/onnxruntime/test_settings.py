@@ -6,7 +6,7 @@ import pytest
 
 from backends.onnxruntime import graphs
 from penstock.core.config import (
-    Graph,
+    GraphOptimization,
     InstanceGroup,
     InstanceKind,
     ModelConfig,
@@ -46,7 +46,7 @@ def test_a_shared_pool_has_the_size_that_the_server_gives() -> None:
 def test_every_parameter_has_its_place() -> None:
     config = ModelConfig(
         name="m",
-        optimization=Optimization(graph=Graph(-1)),
+        optimization=Optimization(graph=GraphOptimization(-1)),
         model_operations=Operations(("ops.so",)),
         parameters=graphs.parameters(
             execution_mode="1",

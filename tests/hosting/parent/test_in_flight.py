@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time, make_inference, make_response, turns
-from penstock.core.call_chain import Call, Caller, Wait
+from penstock.core.call_chain import CallingInstance, NestedCall, Wait
 from penstock.core.errors import UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.arena import create
@@ -149,7 +149,7 @@ async def test_slow_execution_closes_the_window() -> None:
 
 async def test_callers_do_not_wait_for_an_instance_that_has_executed() -> None:
     """A thread of the model may answer later."""
-    some, room, call = in_flight(), Room(), Call(Caller("a_0"), holds=True)
+    some, room, call = in_flight(), Room(), NestedCall(CallingInstance("a_0"), blocking=True)
     (inference,) = requests = batch()
     inference.wait = Wait(call, list)
     some.send(requests, room)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.core.call_chain import Call, Caller, Wait
+from penstock.core.call_chain import CallingInstance, NestedCall, Wait
 from penstock.core.delivery import deliver
 from penstock.core.errors import InvalidRequestError, NotFoundError, UnsupportedError
 from penstock.core.flow_control import WINDOW
@@ -80,7 +80,7 @@ class Process:
         memory.open(lambda _: None)
         self.calls = ServedCalls(
             self.services,
-            Caller("m_0_0"),
+            CallingInstance("m_0_0"),
             pid,
             memory,
             self._hear,
@@ -145,25 +145,29 @@ async def test_request_has_the_time_of_those_that_it_is_made_for(
 
 
 async def test_request_is_for_those_that_wait_for_its_maker_and_for_that() -> None:
-    process, outer, inner = Process(), Call(Caller("a_0")), Call(Caller("b_0"))
+    process, outer, inner = (
+        Process(),
+        NestedCall(CallingInstance("a_0")),
+        NestedCall(CallingInstance("b_0")),
+    )
     process.batch += [_inference(outer), _inference(outer, inner)]
     process.call("a", holds=True)
-    *former, last = process.services.requests[0].callers
+    *former, last = process.services.requests[0].call_chain
     assert former == [outer, inner]
-    assert (last.caller.instance, last.holds) == ("m_0_0", True)
+    assert (last.caller.instance, last.blocking) == ("m_0_0", True)
 
 
 async def test_who_waits_for_an_execution_that_calls_waits_for_this_instance() -> None:
-    process, others = Process(), [Caller("m_0_0"), Caller("m_0_1")]
-    inference = _inference(outer := Call(Caller("a_0"), holds=True))
+    process, others = Process(), [CallingInstance("m_0_0"), CallingInstance("m_0_1")]
+    inference = _inference(outer := NestedCall(CallingInstance("a_0"), blocking=True))
     inference.wait = Wait(outer, lambda: others)
     process.batch.append(inference)
     process.call("a", holds=True)
-    assert list(inference.wait.instances()) == [process.services.requests[0].callers[-1].caller]
+    assert list(inference.wait.instances()) == [process.services.requests[0].call_chain[-1].caller]
 
 
-def _inference(*callers: Call) -> Inference:
-    return Inference(InferenceRequest("m", callers=callers), 1, Statistics())
+def _inference(*calls: NestedCall) -> Inference:
+    return Inference(InferenceRequest("m", call_chain=calls), 1, Statistics())
 
 
 # -- requests -------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fakes import model_config
-from penstock.core.config import InitialState, SequenceBatching, State
+from penstock.core.config import InitialState, SequenceBatching, SequenceState
 from penstock.core.errors import ConfigError, InternalError
 from penstock.core.tensor import DataType, Tensor
 from penstock.models.repository.implicit_state_files import read_states
 
-STATE = State("S", "S_OUT", DataType.INT32, (2,))
+STATE = SequenceState("S", "S_OUT", DataType.INT32, (2,))
 ZERO = InitialState(DataType.INT32, (2,), zero_data=True, name="zero")
 FILE = InitialState(DataType.INT32, (2,), data_file="first", name="first")
 

@@ -7,20 +7,19 @@ import asyncio
 import pytest
 
 from fakes import FakeInstance, execute, in_virtual_time, make_inference, marks, turns
-from penstock.core.config import RateLimiter as RateLimiterConfig
-from penstock.core.config import RateLimiterResource
+from penstock.core.config import ModelRateLimiter, RateLimiterResource
 from penstock.core.errors import ModelLoadError
-from penstock.models.serving.limited_instance import LimitedInstance, turn_of
+from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
 
-ONE = RateLimiterConfig(resources=(RateLimiterResource("R", count=1),))
+ONE = ModelRateLimiter(resources=(RateLimiterResource("R", count=1),))
 
 
 def _limited(
-    instance: FakeInstance, limiter: RateLimiter, config: RateLimiterConfig = ONE
+    instance: FakeInstance, limiter: RateLimiter, config: ModelRateLimiter = ONE
 ) -> LimitedInstance:
-    return LimitedInstance(instance, limiter, turn_of(config, 0))
+    return LimitedInstance(instance, limiter, resource_claim(config, 0))
 
 
 async def _started(instance: FakeInstance, limiter: RateLimiter) -> LimitedInstance:
@@ -49,7 +48,7 @@ async def test_models_with_resources_of_their_own_run_together() -> None:
     limiter = RateLimiter()
     fakes = FakeInstance("a", seconds=1.0), FakeInstance("b", seconds=1.0)
     for fake, name in zip(fakes, "RS", strict=True):
-        config = RateLimiterConfig(resources=(RateLimiterResource(name, count=1),))
+        config = ModelRateLimiter(resources=(RateLimiterResource(name, count=1),))
         limited = _limited(fake, limiter, config)
         await limited.start()
         DirectScheduler([limited]).schedule(make_inference(name))
@@ -93,7 +92,7 @@ async def test_a_model_that_fails_to_load_leaves_the_limits() -> None:
             raise ValueError("broken")
 
     limiter = RateLimiter()
-    both = RateLimiterConfig(resources=(RateLimiterResource("R", global_=True, count=1),))
+    both = ModelRateLimiter(resources=(RateLimiterResource("R", global_=True, count=1),))
     with pytest.raises(ValueError, match="broken"):
         await _limited(Broken(), limiter, both).start()
     await _started(FakeInstance(), limiter)  # of its device only, which would be a contradiction
@@ -118,12 +117,12 @@ async def test_a_model_that_is_unloaded_gives_its_place_to_others() -> None:
 
 def test_of_a_resource_named_twice_the_larger_count_is_needed() -> None:
     resources = tuple(RateLimiterResource("R", count=count) for count in (2, 3, 1))
-    assert turn_of(RateLimiterConfig(resources), 4).needs == {("R", 4): 3}
+    assert resource_claim(ModelRateLimiter(resources), 4).needs == {("R", 4): 3}
 
 
 @pytest.mark.contract("I-14")
 def test_no_priority_is_priority_one() -> None:
-    assert turn_of(ONE, 0).priority == 1
+    assert resource_claim(ONE, 0).priority == 1
 
 
 async def test_the_rest_is_the_instance_itself() -> None:

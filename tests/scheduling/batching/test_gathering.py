@@ -111,4 +111,4 @@ def test_share_without_a_batcher_is_refused() -> None:
 
 def test_share_is_read_from_the_configuration() -> None:
     config = model_config(dynamic_batching=DynamicBatching(), parameters={GATHER: Parameter("5")})
-    assert BatcherSettings.of(config).gather == 0.05
+    assert BatcherSettings.from_config(config).gather == 0.05

@@ -19,11 +19,13 @@ def _config(**parameters: str) -> ModelConfig:
 
 
 def test_without_parameters_lengths_do_not_count() -> None:
-    assert LengthBatching.of(_config()) == LengthBatching()
+    assert LengthBatching.from_config(_config()) == LengthBatching()
 
 
 def test_a_budget_and_buckets_are_read() -> None:
-    lengths = LengthBatching.of(_config(max_batch_elements="4096", length_buckets="16, 32,64"))
+    lengths = LengthBatching.from_config(
+        _config(max_batch_elements="4096", length_buckets="16, 32,64")
+    )
     assert lengths == LengthBatching(4096, (16, 32, 64), padded=True)
 
 
@@ -34,30 +36,30 @@ def test_ragged_inputs_are_padded_only_when_the_configuration_says_so(
     ragged = (ModelInput("IN", DataType.INT32, dims=(-1,), allow_ragged_batch=True),)
     config = _config(**padding)
     config = model_config(input=ragged, parameters=config.parameters)
-    assert LengthBatching.of(config).padded is padded
+    assert LengthBatching.from_config(config).padded is padded
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "", "x", "1.5", "٣"])
 def test_a_budget_that_is_no_number_is_refused(text: str) -> None:
     expected = f"parameter 'penstock.max_batch_elements' must be a number above 0, got '{text}'"
     with pytest.raises(ConfigError, match=re.escape(expected)):
-        LengthBatching.of(_config(max_batch_elements=text))
+        LengthBatching.from_config(_config(max_batch_elements=text))
 
 
 @pytest.mark.parametrize("text", ["", "8,4", "4,4", "4,,8", "a"])
 def test_buckets_that_do_not_rise_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=re.escape("parameter 'penstock.length_buckets' must be")):
-        LengthBatching.of(_config(length_buckets=text))
+        LengthBatching.from_config(_config(length_buckets=text))
 
 
 @pytest.mark.parametrize("name", ["penstock.max_batch_elements", "penstock.length_buckets"])
 def test_parameters_of_batches_need_a_batcher(name: str) -> None:
     with pytest.raises(ConfigError, match=f"parameter '{name}' needs dynamic_batching"):
-        LengthBatching.of(model_config(parameters={name: Parameter("8")}))
+        LengthBatching.from_config(model_config(parameters={name: Parameter("8")}))
 
 
 @pytest.mark.contract("D-18")
 def test_a_batching_library_of_another_server_is_refused_with_what_there_is_instead() -> None:
     parameters = {"TRITON_BATCH_STRATEGY_PATH": Parameter("/x/batchstrategy.so")}
     with pytest.raises(ConfigError, match=r"'penstock\.max_batch_elements' bounds"):
-        LengthBatching.of(model_config(parameters=parameters))
+        LengthBatching.from_config(model_config(parameters=parameters))

@@ -195,8 +195,8 @@ class Model(RuleBasedStateMachine):
         added = self.queue.add(entry, level, timeout)
         assert added is not (0 < policy.max_queue_size <= waiting)
         if added:
-            patience = policy.patience(timeout)
-            self.entries[number] = (entry, level, self.now + patience if patience else inf)
+            allowed_wait = policy.queue_timeout(timeout)
+            self.entries[number] = (entry, level, self.now + allowed_wait if allowed_wait else inf)
         else:
             self.refused += 1
 

@@ -14,7 +14,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.statistics import Statistics
-from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, Step
+from penstock.scheduling.ensembles.plan import EnsemblePlan, MappedTensor, PlannedStep
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 
 
@@ -27,18 +27,18 @@ def values(response: InferenceResponse) -> dict[str, list[int]]:
     return {name: output.numpy().tolist() for name, output in response.outputs.items()}
 
 
-def step(model: str, inputs: str, outputs: str, *, decoupled: bool = False) -> Step:
+def step(model: str, inputs: str, outputs: str, *, decoupled: bool = False) -> PlannedStep:
     """A step whose tensors have the same names as those of the ensemble."""
-    return Step(model, "", _links(inputs), _links(outputs), decoupled)
+    return PlannedStep(model, "", _links(inputs), _links(outputs), decoupled)
 
 
-def plan(steps: Sequence[Step], outputs: str, optional: Sequence[str] = ()) -> EnsemblePlan:
+def plan(steps: Sequence[PlannedStep], outputs: str, optional: Sequence[str] = ()) -> EnsemblePlan:
     decoupled = any(step.decoupled for step in steps)
     return EnsemblePlan("ens", tuple(steps), _links(outputs), tuple(optional), decoupled)
 
 
-def _links(names: str) -> tuple[Link, ...]:
-    return tuple(Link(name, name) for name in names.split())
+def _links(names: str) -> tuple[MappedTensor, ...]:
+    return tuple(MappedTensor(name, name) for name in names.split())
 
 
 @dataclass(eq=False)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.scheduling.ensembles.calls import StepLimit
+from penstock.scheduling.ensembles.calls import ConcurrencyLimit
 
 pytestmark = pytest.mark.contract("E-11")
 
 
 def test_calls_beyond_the_limit_wait_in_order() -> None:
-    limit, started = StepLimit(1), list[str]()
+    limit, started = ConcurrencyLimit(1), list[str]()
     assert limit.enter(lambda: started.append("a"))
     assert not limit.enter(lambda: started.append("b"))
     assert not limit.enter(lambda: started.append("c"))
@@ -21,7 +21,7 @@ def test_calls_beyond_the_limit_wait_in_order() -> None:
 
 
 def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> None:
-    limit, started = StepLimit(1), list[str]()
+    limit, started = ConcurrencyLimit(1), list[str]()
 
     def gone() -> None:
         started.append("gone")
@@ -36,7 +36,7 @@ def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> Non
 
 
 def test_a_place_that_nobody_waits_for_is_free_again() -> None:
-    limit = StepLimit(1)
+    limit = ConcurrencyLimit(1)
     limit.enter(lambda: None)
     limit.leave()
     assert limit.enter(lambda: None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import NotFoundError
-from penstock.scheduling.ensembles.plan import EnsemblePlan, Step
+from penstock.scheduling.ensembles.plan import EnsemblePlan, PlannedStep
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 from scheduling.ensembles.fake_models import Asked, FakeModel, ask, plan, step, tensor
 
@@ -38,7 +38,7 @@ def graphs(draw: st.DrawFn, *, decoupled: bool = False) -> Graph:
     """Steps in a random order; every tensor is used by a step or is an output."""
     known = ["T0", "T1"]
     made_of: dict[str, list[str]] = {}
-    steps: list[Step] = []
+    steps: list[PlannedStep] = []
     if decoupled:
         known = ["T2"]
         made_of["T2"] = ["T0", "T1"]

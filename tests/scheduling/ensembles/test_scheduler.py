@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.call_chain import Call, Caller
+from penstock.core.call_chain import CallingInstance, NestedCall
 from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
@@ -148,7 +148,7 @@ def test_steps_get_what_was_asked_with_the_request() -> None:
         "sequence_start": True,
         "sequence_end": False,
         "deadline": 12.5,
-        "callers": (Call(Caller("bls_0")),),
+        "call_chain": (NestedCall(CallingInstance("bls_0")),),
     }
     ask(scheduler, {"A": ONE}, **fields)
     (request,) = first.requests

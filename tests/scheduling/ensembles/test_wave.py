@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.request import InferenceResponse
-from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, SequenceMark, Step, Wave
+from penstock.scheduling.ensembles.plan import (
+    EnsemblePlan,
+    MappedTensor,
+    PlannedStep,
+    SequenceMark,
+    Wave,
+)
 from scheduling.ensembles.fake_models import plan, step, tensor, values
 
 ONE, TWO = tensor(1), tensor(2)
@@ -53,7 +59,9 @@ def test_an_output_that_is_also_taken_by_a_step_is_kept_for_the_response() -> No
 
 
 def test_a_step_may_take_one_tensor_under_two_names() -> None:
-    twice = Step("t", "", (Link("L", "A"), Link("R", "A")), (Link("D", "D"),))
+    twice = PlannedStep(
+        "t", "", (MappedTensor("L", "A"), MappedTensor("R", "A")), (MappedTensor("D", "D"),)
+    )
     wave = Wave(plan([twice], "D").demand(()))
     assert wave.arrive({"A": ONE}) == [0]
     inputs, _ = wave.take(twice)

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fakes import in_virtual_time, turns
-from penstock.core.config import InitialState, ModelConfig, State, StrategyOldest
+from penstock.core.config import InitialState, ModelConfig, SequenceState, StrategyOldest
 from penstock.core.errors import InternalError, InvalidRequestError, RequestCancelledError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from scheduling.sequences.scene import Recorder, Scene, config, outcome
 
-COUNT = State("COUNT", "COUNT_OUT", DataType.INT32, (1,))
-WORDS = State(
+COUNT = SequenceState("COUNT", "COUNT_OUT", DataType.INT32, (1,))
+WORDS = SequenceState(
     "WORDS",
     "WORDS_OUT",
     DataType.INT32,
@@ -25,7 +25,7 @@ WORDS = State(
 )
 
 
-def model(*states: State, **fields: Any) -> ModelConfig:
+def model(*states: SequenceState, **fields: Any) -> ModelConfig:
     return config(state=states or (COUNT,), **fields)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time, turns
-from penstock.core.config import State, StrategyOldest
+from penstock.core.config import SequenceState, StrategyOldest
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
@@ -27,7 +27,7 @@ _STEPS = st.lists(
 )
 
 
-_COUNT = State("COUNT", "COUNT_OUT", DataType.INT32, (1,))
+_COUNT = SequenceState("COUNT", "COUNT_OUT", DataType.INT32, (1,))
 
 
 def _counting(inference: Inference) -> InferenceResponse:

@@ -163,7 +163,7 @@ class PendingReply:
         try:
             self._way.respond(self.number, response, self.places)
         except BaseException:
-            self._credit.take_back()
+            self._credit.refund()
             raise
 
     def _say_held(self) -> None:
@@ -201,7 +201,7 @@ class PendingReply:
 
     def taken(self, count: int) -> None:
         """The client has taken responses."""
-        self._credit.earn(count)
+        self._credit.replenish(count)
         self._say_held()  # also if none is held yet: another thread may be about to hold one
         self._notify()
 

@@ -18,7 +18,7 @@ class RateLimiterResource(ConfigPart):
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimiter(ConfigPart):
+class ModelRateLimiter(ConfigPart):
     """What an instance must hold before it may execute, and its weight; priority 0 counts as 1."""
 
     resources: tuple[RateLimiterResource, ...] = ()
@@ -55,7 +55,7 @@ class InstanceGroup(ConfigPart):
     name: str = ""
     kind: InstanceKind = InstanceKind.KIND_AUTO
     count: Int32 = 0
-    rate_limiter: RateLimiter | None = None
+    rate_limiter: ModelRateLimiter | None = None
     gpus: tuple[Int32, ...] = ()
     secondary_devices: tuple[SecondaryDevice, ...] = ()
     profile: tuple[str, ...] = ()

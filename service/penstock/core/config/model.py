@@ -103,7 +103,7 @@ class RepositoryAgents(ConfigPart):
 
 
 @dataclass(frozen=True, slots=True)
-class ResponseCache(ConfigPart):
+class ModelResponseCache(ConfigPart):
     """Whether responses are kept for equal requests."""
 
     enable: bool = False
@@ -167,7 +167,7 @@ class ModelConfig(ConfigPart):
     model_operations: Operations | None = None
     model_transaction_policy: TransactionPolicy | None = None
     model_repository_agents: RepositoryAgents | None = None
-    response_cache: ResponseCache | None = None
+    response_cache: ModelResponseCache | None = None
     model_metrics: ModelMetrics | None = None
     inputs_by_name: Mapping[str, ModelInput] = field(init=False, repr=False, compare=False)
     outputs_by_name: Mapping[str, ModelOutput] = field(init=False, repr=False, compare=False)

@@ -18,7 +18,7 @@ class ModelPriority(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Graph(ConfigPart):
+class GraphOptimization(ConfigPart):
     """How hard the framework optimises the graph: 0 its default, -1 less, 1 and above more."""
 
     level: Int32 = 0
@@ -85,7 +85,7 @@ class PinnedMemory(ConfigPart):
 class Optimization(ConfigPart):
     """Hints to the backend."""
 
-    graph: Graph | None = None
+    graph: GraphOptimization | None = None
     priority: ModelPriority = ModelPriority.PRIORITY_DEFAULT
     cuda: Cuda | None = None
     execution_accelerators: ExecutionAccelerators | None = None

@@ -87,7 +87,7 @@ class InitialState(ConfigPart):
 
 
 @dataclass(frozen=True, slots=True)
-class State(ConfigPart):
+class SequenceState(ConfigPart):
     """A tensor that the server keeps between the requests of a sequence."""
 
     input_name: str = ""
@@ -127,7 +127,7 @@ class SequenceBatching(ConfigPart):
     oldest: StrategyOldest | None = None
     max_sequence_idle_microseconds: UInt64 = 0
     control_input: tuple[ControlInput, ...] = ()
-    state: tuple[State, ...] = ()
+    state: tuple[SequenceState, ...] = ()
     iterative_sequence: bool = False
 
 

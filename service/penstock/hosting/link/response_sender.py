@@ -108,7 +108,7 @@ class Outlet:
 
     def taken(self, count: int) -> None:
         """The reader has taken responses."""
-        self._credit.earn(count)
+        self._credit.replenish(count)
         self._move()
 
     def cancel(self) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import InstanceContext
-from penstock.core.call_chain import Caller
+from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import UnavailableError, error_from_code
 from penstock.hosting.link.arena import create
 from penstock.hosting.link.introduction import introduce
@@ -44,7 +44,7 @@ class ModelProcess:
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
-        self.caller = Caller(context.name)
+        self.caller = CallingInstance(context.name)
         self._spec = spec
         self._context = context
         self._reaper = reaper

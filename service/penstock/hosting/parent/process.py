@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.backend import InstanceContext
-from penstock.core.call_chain import Caller
+from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import UnavailableError
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
 from penstock.hosting.parent.restart import RestartPolicy
 from penstock.hosting.parent.services import ModelServices
-from penstock.inflight.inference import Inference, answered
+from penstock.inflight.inference import Inference, wait_until_answered
 from penstock.system.reaper import Reaper
 
 __all__ = ["ProcessInstance", "ProcessSpec"]
@@ -70,7 +70,7 @@ class ProcessInstance:
         return self._process
 
     @property
-    def caller(self) -> Caller | None:
+    def caller(self) -> CallingInstance | None:
         return None if self._process is None else self._process.caller
 
     @property
@@ -113,7 +113,7 @@ class ProcessInstance:
 
     async def answered(self) -> None:
         """Wait until every request that the process was sent has been answered."""
-        await answered(self._in_flight.requests)
+        await wait_until_answered(self._in_flight.requests)
 
     async def stop(self) -> None:
         """Stop the process, politely first."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.core.buffer import Buffer
-from penstock.core.call_chain import Call, Caller
+from penstock.core.call_chain import CallingInstance, NestedCall
 from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
@@ -57,7 +57,7 @@ class ServedCalls:
     def __init__(
         self,
         services: ModelServices,
-        caller: Caller,
+        caller: CallingInstance,
         process: int,
         memory: SharedMemory,
         send: Send,
@@ -113,14 +113,14 @@ class ServedCalls:
         batch = self._executing()
         if not batch:
             return request
-        former: dict[Call, None] = {}
+        former: dict[NestedCall, None] = {}
         for inference in batch:
-            former |= dict.fromkeys(inference.request.callers)
+            former |= dict.fromkeys(inference.request.call_chain)
             if inference.wait is not None:
-                inference.wait.place = self._caller
+                inference.wait.executor = self._caller
         deadline = None if self._decoupled else _latest(batch)
-        callers = *former, Call(self._caller, holds=holds)
-        return replace(request, callers=callers, deadline=deadline)
+        call_chain = *former, NestedCall(self._caller, blocking=holds)
+        return replace(request, call_chain=call_chain, deadline=deadline)
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
-from penstock.core.delivery import outcomes_of
+from penstock.core.delivery import execute_batch
 from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
@@ -181,7 +181,7 @@ class Host:
         if not batch:
             return ()
         requests = [request for _, request in batch]
-        return await outcomes_of(self._backend, requests, self._name)
+        return await execute_batch(self._backend, requests, self._name)
 
     async def _finalize(self) -> None:
         backend = getattr(self, "_backend", None)

@@ -195,7 +195,7 @@ class VersionBuilder:
         validate(config, self._gpus)
         refuse_unsupported(config)
         refuse_batch_tensors(config, backend)
-        BatcherSettings.of(config)
+        BatcherSettings.from_config(config)
         backend.check_config(config)
         return config
 
@@ -205,7 +205,7 @@ def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInsta
         return sequence_batcher(config, model_path, instances)
     if config.dynamic_batching is None:
         return DirectScheduler(instances)
-    return DynamicBatcher(BatcherSettings.of(config), instances)
+    return DynamicBatcher(BatcherSettings.from_config(config), instances)
 
 
 _SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"

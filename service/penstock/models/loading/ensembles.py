@@ -10,7 +10,7 @@ from penstock.core.request import ANY_VERSION
 from penstock.inflight.inference import Inference
 from penstock.models.config.validation.composition import Parts
 from penstock.models.serving.loaded_model import LoadedModel
-from penstock.scheduling.ensembles.plan import EnsemblePlan, Link, Rebatch, Step
+from penstock.scheduling.ensembles.plan import EnsemblePlan, MappedTensor, PlannedStep, Rebatch
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 
 FindModel = Callable[[str, int], LoadedModel]
@@ -112,7 +112,7 @@ def ensemble_plan(
     for output in config.output:
         dims = output.dims if output.reshape is None else output.reshape.shape
         rebatch = _rebatch(dims, config, batched[output.name])
-        outputs.append(Link(output.name, output.name, rebatch))
+        outputs.append(MappedTensor(output.name, output.name, rebatch))
     host = {output.name for output in config.output}
     for step in steps:
         if step.model_name not in sharing:
@@ -128,15 +128,17 @@ def ensemble_plan(
 
 def _step(
     step: EnsembleStep, part: ModelConfig, batched: Mapping[str, bool], host: Container[str]
-) -> Step:
+) -> PlannedStep:
     inputs = (
-        Link(name, tensor, _rebatch(part.inputs_by_name[name].dims, part, batched[tensor]))
+        MappedTensor(name, tensor, _rebatch(part.inputs_by_name[name].dims, part, batched[tensor]))
         for name, tensor in step.input_map.items()
     )
-    outputs = (Link(name, tensor) for name, tensor in step.output_map.items())
+    outputs = (MappedTensor(name, tensor) for name, tensor in step.output_map.items())
     version = "" if step.model_version == ANY_VERSION else str(step.model_version)
     on_device = frozenset(n for n, tensor in step.output_map.items() if tensor not in host)
-    return Step(step.model_name, version, tuple(inputs), tuple(outputs), part.decoupled, on_device)
+    return PlannedStep(
+        step.model_name, version, tuple(inputs), tuple(outputs), part.decoupled, on_device
+    )
 
 
 def _rebatch(dims: tuple[int, ...], taker: ModelConfig, batched: bool) -> Rebatch | None:

@@ -16,7 +16,7 @@ from penstock.core.placement import Placement
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
-from penstock.models.serving.limited_instance import LimitedInstance, turn_of
+from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.models.serving.loaded_model import ModelInstance
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.rate_limiter import RateLimiter
@@ -81,7 +81,7 @@ class InstanceFactory:
         """The instance behind the rate limiter, where its group names what it must hold."""
         if self._limiter is None or group.rate_limiter is None or instance.passive:
             return instance
-        turn = turn_of(group.rate_limiter, device)
+        turn = resource_claim(group.rate_limiter, device)
         return LimitedInstance(instance, self._limiter, turn)
 
 

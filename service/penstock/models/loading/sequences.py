@@ -12,16 +12,16 @@ from penstock.scheduling.batching.compatibility import Signature, signature_for
 from penstock.scheduling.batching.forming import BatchPolicy
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.sequences import SequenceBatcher
-from penstock.scheduling.sequences.admission import Preparation
+from penstock.scheduling.sequences.admission import RequestPreparation
 from penstock.scheduling.sequences.batcher import SequencePolicy
 from penstock.scheduling.sequences.controls import Controls
 from penstock.scheduling.sequences.direct import DirectPolicy, DirectStrategy
-from penstock.scheduling.sequences.instance import MindfulInstance, RowedInstance, WatchedInstance
-from penstock.scheduling.sequences.strategy import MakeStrategy, OldestStrategy, Place
+from penstock.scheduling.sequences.instance import ObservedInstance, RowInstance, StatefulInstance
+from penstock.scheduling.sequences.strategy import MakeStrategy, OldestStrategy, StrategyContext
 
 
 def sequence_batcher(
-    config: ModelConfig, model_path: Path, instances: Sequence[MindfulInstance]
+    config: ModelConfig, model_path: Path, instances: Sequence[StatefulInstance]
 ) -> SequenceBatcher:
     """The scheduler of a model with `sequence_batching`; direct unless oldest is chosen (S-06)."""
     batching = config.sequence_batching
@@ -37,7 +37,7 @@ def sequence_batcher(
         make = partial(_direct, direct, controls)
     return SequenceBatcher(
         _policy(config, batching, slots if slots > 0 else rows),
-        Preparation(controls, read_states(config, model_path)),
+        RequestPreparation(controls, read_states(config, model_path)),
         instances,
         make,
     )
@@ -69,21 +69,21 @@ def _signature(config: ModelConfig) -> Signature:
 
 
 def _oldest(
-    oldest: StrategyOldest, rows: int, signature: Signature, place: Place
-) -> tuple[WatchedInstance, OldestStrategy]:
+    oldest: StrategyOldest, rows: int, signature: Signature, place: StrategyContext
+) -> tuple[ObservedInstance, OldestStrategy]:
     policy = BatchPolicy(
         max_batch_size=rows,
         preferred=frozenset(oldest.preferred_batch_size),
         max_queue_delay=oldest.max_queue_delay_microseconds / 1e6,
     )
-    instance = WatchedInstance(place.instance, place.executed)
+    instance = ObservedInstance(place.instance, place.executed)
     ordered = oldest.preserve_ordering
     settings = BatcherSettings(policy, signature=signature, preserve_ordering=ordered)
     return instance, OldestStrategy(settings, instance, place.source)
 
 
 def _direct(
-    policy: DirectPolicy, controls: Controls, place: Place
-) -> tuple[WatchedInstance, DirectStrategy]:
-    instance = RowedInstance(place.instance, place.executed, controls)
+    policy: DirectPolicy, controls: Controls, place: StrategyContext
+) -> tuple[ObservedInstance, DirectStrategy]:
+    instance = RowInstance(place.instance, place.executed, controls)
     return instance, DirectStrategy(policy, instance, place.slots, place.table, place.source)

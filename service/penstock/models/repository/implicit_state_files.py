@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-from penstock.core.config import InitialState, ModelConfig, State
+from penstock.core.config import InitialState, ModelConfig, SequenceState
 from penstock.core.errors import ConfigError, InternalError
 from penstock.core.tensor import DataType, Tensor
-from penstock.scheduling.sequences.implicit_state import States, StateTensor
+from penstock.scheduling.sequences.implicit_state import ImplicitStates, StateTensor
 
 _DIRECTORY = "initial_state"
 
 
-def read_states(config: ModelConfig, model_path: Path) -> States:
+def read_states(config: ModelConfig, model_path: Path) -> ImplicitStates:
     """The states of a model's sequences; reads the files that hold their first values."""
     assert config.sequence_batching is not None
     batch = (1,) if config.max_batch_size else ()
@@ -24,10 +24,10 @@ def read_states(config: ModelConfig, model_path: Path) -> States:
             raise ConfigError(f"State input name '{state.input_name}' specified more than once.")
         first = _first_value(state, batch, model_path)
         tensors.append(StateTensor(state.input_name, state.output_name, first))
-    return States(tensors, tuple(config.outputs_by_name))
+    return ImplicitStates(tensors, tuple(config.outputs_by_name))
 
 
-def _first_value(state: State, batch: tuple[int, ...], model_path: Path) -> Tensor:
+def _first_value(state: SequenceState, batch: tuple[int, ...], model_path: Path) -> Tensor:
     if len(state.initial_state) > 1:
         raise ConfigError(
             f"initial_state field for state input '{state.input_name}' must contain exactly one"
@@ -49,7 +49,7 @@ def _size(datatype: DataType, shape: Sequence[int]) -> int:
     return prod(shape) * (datatype.itemsize or 4)
 
 
-def _check(state: State, given: InitialState) -> None:
+def _check(state: SequenceState, given: InitialState) -> None:
     name = state.input_name
     if given.data_type is not state.data_type:
         raise ConfigError(
@@ -77,7 +77,7 @@ def _check(state: State, given: InitialState) -> None:
             )
 
 
-def _data(state: State, given: InitialState, size: int, model_path: Path) -> bytes:
+def _data(state: SequenceState, given: InitialState, size: int, model_path: Path) -> bytes:
     if given.zero_data is not None:
         return bytes(size)
     if given.data_file is None:

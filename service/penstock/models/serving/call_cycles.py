@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.call_chain import Call, Pool, Wait, circle
+from penstock.core.call_chain import Candidates, NestedCall, Wait, find_cycle
 from penstock.core.config import ModelConfig
 from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest
@@ -15,7 +15,7 @@ class CallCycleCheck:
     response cache, a request may be answered without them.
     """
 
-    def __init__(self, config: ModelConfig, pool: Pool, *, in_front: bool = False) -> None:
+    def __init__(self, config: ModelConfig, pool: Candidates, *, in_front: bool = False) -> None:
         self._name = config.name
         self._pool = pool
         self._certain = not (in_front or config.is_ensemble or _may_expire(config))
@@ -23,14 +23,14 @@ class CallCycleCheck:
     def check(self, request: InferenceRequest) -> None:
         """Refuse what could only be answered after those who wait for the answer."""
         pool = set(self._pool())
-        if pool and pool <= {call.caller for call in request.callers}:
-            names = [*(call.caller.instance for call in request.callers), self._name]
+        if pool and pool <= {call.caller for call in request.call_chain}:
+            names = [*(call.caller.instance for call in request.call_chain), self._name]
             raise UnsupportedError(
                 f"model '{self._name}' is called by a request that its every instance is waiting"
                 f" for: {' -> '.join(names)}; the call would wait for ever"
             )
-        last = request.callers[-1]
-        if last.holds and self._certain and (others := circle(last, self._pool)):
+        last = request.call_chain[-1]
+        if last.blocking and self._certain and (others := find_cycle(last, self._pool)):
             raise UnsupportedError(
                 f"model '{self._name}' is called by instance '{last.caller.instance}', and its"
                 " every instance waits for that one:"
@@ -40,8 +40,8 @@ class CallCycleCheck:
 
     def wait(self, request: InferenceRequest) -> Wait | None:
         """That the caller waits for the request, where that is certain."""
-        last: Call = request.callers[-1]
-        return Wait(last, self._pool) if last.holds and self._certain else None
+        last: NestedCall = request.call_chain[-1]
+        return Wait(last, self._pool) if last.blocking and self._certain else None
 
 
 def _may_expire(config: ModelConfig) -> bool:

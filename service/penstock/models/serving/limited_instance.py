@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
-from penstock.core.call_chain import Caller
-from penstock.core.config import RateLimiter as RateLimiterConfig
+from penstock.core.call_chain import CallingInstance
+from penstock.core.config import ModelRateLimiter
 from penstock.inflight.inference import Inference
 from penstock.models.serving.loaded_model import ModelInstance
-from penstock.scheduling.rate_limiter import RateLimiter, Resource, Turn
+from penstock.scheduling.rate_limiter import RateLimiter, Resource, ResourceClaim
 
 
 class LimitedInstance:
     """Looks unavailable to its scheduler while others hold what it needs."""
 
-    def __init__(self, instance: ModelInstance, limiter: RateLimiter, turn: Turn) -> None:
+    def __init__(self, instance: ModelInstance, limiter: RateLimiter, claim: ResourceClaim) -> None:
         self.name = instance.name
         self.serial = instance.serial
         self.passive = instance.passive
-        self.signature: Hashable = (instance.signature, turn.signature)
+        self.signature: Hashable = (instance.signature, claim.signature)
         self._instance = instance
         self._limiter = limiter
-        self._turn = turn
+        self._claim = claim
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -32,7 +32,7 @@ class LimitedInstance:
 
     @on_available.setter
     def on_available(self, call: Callable[[], None] | None) -> None:
-        self._instance.on_available = self._turn.on_offer = call
+        self._instance.on_available = self._claim.on_offer = call
 
     @property
     def on_lost(self) -> Callable[[], None] | None:
@@ -55,13 +55,13 @@ class LimitedInstance:
         return self._instance.memory
 
     @property
-    def caller(self) -> Caller | None:
+    def caller(self) -> CallingInstance | None:
         return self._instance.caller
 
     @property
     def available(self) -> bool:
         """Whether it may execute now. Asked in vain, it waits in line for its resources."""
-        return self._instance.alive and self._limiter.may_run(self._turn)
+        return self._instance.alive and self._limiter.may_run(self._claim)
 
     @property
     def why_unavailable(self) -> str:
@@ -69,21 +69,21 @@ class LimitedInstance:
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         """Start answering a batch; the resources are held until it is done."""
-        self._limiter.take(self._turn)
+        self._limiter.acquire(self._claim)
         self._instance.execute(batch, partial(self._done, done))
 
     def _done(self, done: Callable[[], None]) -> None:
-        self._limiter.give_back(self._turn)
+        self._limiter.release(self._claim)
         done()  # its own queue gets in line first, or others would always go before it
         self._loop.call_soon(self._limiter.offer)
 
     async def start(self) -> None:
         """Take part in the limits, and load the model; raises when the limits rule it out."""
-        self._limiter.register(self._turn)
+        self._limiter.register(self._claim)
         try:
             await self._instance.start()
         except BaseException:
-            self._limiter.unregister(self._turn)
+            self._limiter.unregister(self._claim)
             raise
 
     async def healthy(self) -> bool:
@@ -100,14 +100,14 @@ class LimitedInstance:
         try:
             await self._instance.stop()
         finally:
-            self._limiter.unregister(self._turn)
+            self._limiter.unregister(self._claim)
             self._limiter.offer()
 
 
-def turn_of(config: RateLimiterConfig, device: int) -> Turn:
+def resource_claim(config: ModelRateLimiter, device: int) -> ResourceClaim:
     """What an instance on `device` must hold; of a resource named twice, the larger count."""
     needs: dict[Resource, int] = {}
     for wanted in config.resources:
         resource = (wanted.name, None if wanted.global_ else device)
         needs[resource] = max(wanted.count, needs.get(resource, 0))
-    return Turn(needs, max(1, config.priority))
+    return ResourceClaim(needs, max(1, config.priority))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.core.call_chain import Caller
+from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import (
     InferenceError,
@@ -56,7 +56,7 @@ class ModelInstance(Instance, Protocol):
     def memory(self) -> object | None: ...
 
     @property
-    def caller(self) -> Caller | None: ...
+    def caller(self) -> CallingInstance | None: ...
 
     @property
     def lost(self) -> bool: ...
@@ -132,14 +132,14 @@ class LoadedModel:
 
         Of a request that is part of another one, `within` gets the compute times.
         """
-        if request.callers:
+        if request.call_chain:
             self._calls.check(request)
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version, within)
-        if request.callers:
+        if request.call_chain:
             inference.wait = self._calls.wait(request)
         to_client = self._to_client
         if request.classes:
@@ -157,7 +157,7 @@ class LoadedModel:
             raise
         return inference.stream
 
-    def _callers(self) -> Iterable[Caller | None]:
+    def _callers(self) -> Iterable[CallingInstance | None]:
         """Its instances, as who may be waiting for others while it executes."""
         return [one.caller if one.serial else None for one in self._active]
 

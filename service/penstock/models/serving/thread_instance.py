@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
-from penstock.core.call_chain import Caller
-from penstock.core.delivery import deliver, outcomes_of
+from penstock.core.call_chain import CallingInstance
+from penstock.core.delivery import deliver, execute_batch
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.inflight.eager_start import begin
-from penstock.inflight.inference import Inference, answered
+from penstock.inflight.eager_start import start_eagerly
+from penstock.inflight.inference import Inference, wait_until_answered
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class ThreadInstance:
         self.signature = context.signature
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
-        self.caller: Caller | None = None
+        self.caller: CallingInstance | None = None
         self.lost = False  # a thread of the server does not die
         self._backend = backend()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
@@ -79,7 +79,7 @@ class ThreadInstance:
             inference.started(now)
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
-        task = begin(loop, work) if self._backend.eager else _begun(work)
+        task = start_eagerly(loop, work) if self._backend.eager else _begun(work)
         if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
@@ -90,7 +90,7 @@ class ThreadInstance:
         try:
             input_end = time.monotonic_ns()
             requests = [inference.request for inference in batch]
-            outcomes = await outcomes_of(self._backend, requests, self.name)
+            outcomes = await execute_batch(self._backend, requests, self.name)
             self._answer_all(batch, outcomes, begun, input_end)
         finally:
             done()
@@ -129,7 +129,7 @@ class ThreadInstance:
         """Wait until every request that it was given has been answered."""
         while self._executing:
             await asyncio.wait(list(self._executing))
-        await answered(self._streaming)
+        await wait_until_answered(self._streaming)
 
     async def stop(self) -> None:
         """Release the model. Streams that have not ended are cancelled."""

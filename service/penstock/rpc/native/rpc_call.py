@@ -15,7 +15,7 @@ from penstock.http2.grpc_headers import write_metadata
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
-from penstock.inflight.eager_start import begin
+from penstock.inflight.eager_start import start_eagerly
 from penstock.rpc.context import Metadata, Reply, Starter, StatusError, serialized
 from penstock.rpc.native.response_compression import LARGEST, Packing, choose_encoding
 from penstock.rpc.native.route import Route
@@ -127,7 +127,7 @@ class Call(Stream):
         loop = self._shell.loop
         try:
             if self._method.eager:
-                task = begin(loop, coroutine, self.returned)
+                task = start_eagerly(loop, coroutine, self.returned)
             else:
                 task = loop.create_task(coroutine)
         except (Exception, asyncio.CancelledError) as error:  # what ends the call, not the pass

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from penstock.scheduling.batching.forming import BatchPolicy, Forming, FormingByBucket
+from penstock.scheduling.batching.forming import BatchPolicy, BucketedBatches, FormingBatch
 from penstock.scheduling.batching.priority import PriorityLevels
 from penstock.scheduling.batching.priority_queue import Entry, PriorityQueue
 
@@ -27,7 +27,7 @@ class BatchQueue(Generic[T]):
         self._policy = policy
         self._waiting: PriorityQueue[T] = PriorityQueue(levels or PriorityLevels())
         # Kept while requests only join behind; every other change asks for it anew.
-        self._forming: Forming[T] | FormingByBucket[T] | None = None
+        self._forming: FormingBatch[T] | BucketedBatches[T] | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -90,17 +90,17 @@ class BatchQueue(Generic[T]):
         self._forming = None
         return self._waiting.clear()
 
-    def _joined(self, forming: Forming[T] | FormingByBucket[T], entry: Entry[T]) -> None:
+    def _joined(self, forming: FormingBatch[T] | BucketedBatches[T], entry: Entry[T]) -> None:
         if not self._waiting.is_last(entry):
             self._forming = None
         elif not forming.closed:
             forming.add(entry)
 
-    def _formed(self) -> Forming[T] | FormingByBucket[T]:
+    def _formed(self) -> FormingBatch[T] | BucketedBatches[T]:
         forming = self._forming
         if forming is None:
             policy = self._policy
-            forming = FormingByBucket(policy) if policy.buckets else Forming(policy)
+            forming = BucketedBatches(policy) if policy.buckets else FormingBatch(policy)
             self._forming = forming
             for entry in self._waiting:
                 forming.add(entry)

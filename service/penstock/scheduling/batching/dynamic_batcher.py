@@ -18,7 +18,7 @@ from penstock.scheduling.batching.gathering import Gathering
 from penstock.scheduling.batching.response_order import ResponseOrder
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.pool import InstancePool
-from penstock.scheduling.timing import LoopClock, Waiting
+from penstock.scheduling.timing import LoopClock, ScheduledCall
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class DynamicBatcher:
         self._loop = asyncio.get_running_loop()
         self._clock = LoopClock(self._loop)
         self.forming = False
-        self._wake: Waiting | None = None
+        self._wake: ScheduledCall | None = None
         self._wake_at = inf
         held = os.environ.get(_HOLD, "")
         self._held_below = int(held) if held.isdecimal() else 0

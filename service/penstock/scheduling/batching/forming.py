@@ -40,7 +40,7 @@ class BatchPolicy:
         object.__setattr__(self, "largest", max(sizes))
 
 
-class Forming(Generic[T]):
+class FormingBatch(Generic[T]):
     """A batch to which the entries of a queue are added in order, until it is `closed`."""
 
     __slots__ = (
@@ -113,7 +113,7 @@ class Forming(Generic[T]):
         return self._elements + entry.rows * entry.length
 
 
-class FormingByBucket(Generic[T]):
+class BucketedBatches(Generic[T]):
     """The same by length bucket, in the order of the buckets' first entries.
 
     The first batch that need not wait is chosen. Since a batch that is overdue need not, whoever
@@ -122,7 +122,7 @@ class FormingByBucket(Generic[T]):
 
     def __init__(self, policy: BatchPolicy) -> None:
         self._policy = policy
-        self._by_bucket: dict[int, Forming[T]] = {}
+        self._by_bucket: dict[int, FormingBatch[T]] = {}
         self._room = _LOOK_AHEAD * policy.max_batch_size
         self.closed = False
 
@@ -140,7 +140,7 @@ class FormingByBucket(Generic[T]):
         """Give the next entry of the queue to its bucket, unless that has a whole batch."""
         forming = self._by_bucket.get(entry.bucket)
         if forming is None:
-            forming = self._by_bucket[entry.bucket] = Forming(self._policy)
+            forming = self._by_bucket[entry.bucket] = FormingBatch(self._policy)
         if not forming.closed:
             forming.add(entry)
         self._room -= 1

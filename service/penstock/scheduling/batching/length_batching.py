@@ -27,7 +27,7 @@ class LengthBatching:
     padded: bool = True
 
     @classmethod
-    def of(cls, config: ModelConfig) -> LengthBatching:
+    def from_config(cls, config: ModelConfig) -> LengthBatching:
         """As the parameters say; raises `ConfigError` for those that make no sense."""
         _refuse_unusable(config)
         text = config.parameter(MAX_ELEMENTS)

@@ -21,7 +21,7 @@ class LevelPolicy:
     max_queue_size: int = 0
 
     @classmethod
-    def of(cls, policy: QueuePolicy | None) -> LevelPolicy:
+    def from_config(cls, policy: QueuePolicy | None) -> LevelPolicy:
         """As the configuration says; without a policy nothing is limited."""
         if policy is None:
             return cls()
@@ -32,7 +32,7 @@ class LevelPolicy:
             max_queue_size=policy.max_queue_size,
         )
 
-    def patience(self, asked: float) -> float:
+    def queue_timeout(self, asked: float) -> float:
         """How long a request waits that asks for `asked` seconds: it can only lower the limit."""
         return asked if self.overridable and 0.0 < asked < self.timeout else self.timeout
 
@@ -47,9 +47,9 @@ class PriorityLevels:
     policies: Mapping[int, LevelPolicy] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, batching: DynamicBatching) -> PriorityLevels:
+    def from_config(cls, batching: DynamicBatching) -> PriorityLevels:
         """As the configuration says; without levels it has no policies for them either."""
-        default_policy = LevelPolicy.of(batching.default_queue_policy)
+        default_policy = LevelPolicy.from_config(batching.default_queue_policy)
         if not batching.priority_levels:
             return cls(default_policy=default_policy)
         own = batching.priority_queue_policy.items()
@@ -57,7 +57,7 @@ class PriorityLevels:
             count=batching.priority_levels,
             default=batching.default_priority_level,
             default_policy=default_policy,
-            policies={level: LevelPolicy.of(policy) for level, policy in own},
+            policies={level: LevelPolicy.from_config(policy) for level, policy in own},
         )
 
     def level(self, priority: int) -> int:

@@ -109,7 +109,7 @@ class PriorityQueue(Generic[T]):
         entry.lane, entry.line = lane, lane.prompt
         self._size += 1
         if policy.timeout:
-            self._expire_at(entry, entry.since + policy.patience(timeout))
+            self._expire_at(entry, entry.since + policy.queue_timeout(timeout))
         return True
 
     def is_last(self, entry: Entry[T]) -> bool:

@@ -33,10 +33,10 @@ class BatcherSettings:
     gather: float = 0.0
 
     @classmethod
-    def of(cls, config: ModelConfig) -> BatcherSettings:
+    def from_config(cls, config: ModelConfig) -> BatcherSettings:
         """As a complete configuration says; raises `ConfigError` for unusable parameters."""
         batching = config.dynamic_batching or DynamicBatching()
-        lengths = LengthBatching.of(config)
+        lengths = LengthBatching.from_config(config)
         policy = BatchPolicy(
             max_batch_size=config.max_batch_size,
             preferred=frozenset(batching.preferred_batch_size),
@@ -45,5 +45,5 @@ class BatcherSettings:
             padded=lengths.padded,
             buckets=lengths.buckets,
         )
-        levels, ordered = PriorityLevels.of(batching), batching.preserve_ordering
+        levels, ordered = PriorityLevels.from_config(batching), batching.preserve_ordering
         return cls(policy, levels, signature_for(config), ordered, gather_share(config))

@@ -9,15 +9,15 @@ from typing import Protocol
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.scheduling.ensembles.plan import SequenceMark, Step, Wave
+from penstock.scheduling.ensembles.plan import PlannedStep, SequenceMark, Wave
 
 
-class Strand:
+class ActiveWave:
     """A wave at work: how many calls may still add to it, and its turn to be answered."""
 
     __slots__ = ("answered", "calls", "number", "turns", "wave")
 
-    def __init__(self, wave: Wave, turns: Turns | None = None) -> None:
+    def __init__(self, wave: Wave, turns: ReorderBuffer | None = None) -> None:
         self.wave = wave
         self.turns = turns
         self.number = turns.give() if turns is not None else 0
@@ -25,7 +25,7 @@ class Strand:
         self.answered = False
 
 
-class Caller(Protocol):
+class StepCallHandler(Protocol):
     """Who made a call and wants its answers."""
 
     def accepts(self, call: StepCall) -> bool:
@@ -54,7 +54,12 @@ class StepCall:
     )
 
     def __init__(
-        self, caller: Caller, number: int, step: Step, strand: Strand, mark: SequenceMark
+        self,
+        caller: StepCallHandler,
+        number: int,
+        step: PlannedStep,
+        strand: ActiveWave,
+        mark: SequenceMark,
     ) -> None:
         self._caller = caller
         self._stream: ResponseStream | None = None
@@ -64,7 +69,7 @@ class StepCall:
         self.step = step
         self.strand = strand
         self.mark = mark
-        self.turns = Turns() if step.decoupled else None
+        self.turns = ReorderBuffer() if step.decoupled else None
 
     def listen(self, stream: ResponseStream) -> None:
         """Take what comes on `stream`, which may begin, and end, before this returns."""
@@ -103,7 +108,7 @@ MOST_WAVES = 256
 """Answers of one call that may be on their way through later steps; then the step has to wait."""
 
 
-class Turns:
+class ReorderBuffer:
     """Responses by the number of their wave; those that come early are held."""
 
     __slots__ = ("_given", "_held", "_next")
@@ -135,7 +140,7 @@ class Turns:
         return due
 
 
-class StepLimit:
+class ConcurrencyLimit:
     """Calls beyond the limit wait in order of arrival."""
 
     def __init__(self, limit: int) -> None:

@@ -39,7 +39,7 @@ class Rebatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class MappedTensor:
     """A tensor by the name that a model has for it, and by the one that the ensemble has."""
 
     name: str
@@ -48,7 +48,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedStep:
     """One model of an ensemble. A `decoupled` one may answer any number of times.
 
     `on_device` are outputs, by the model's names, that only models take which share devices.
@@ -56,8 +56,8 @@ class Step:
 
     model: str
     version: str
-    inputs: tuple[Link, ...]
-    outputs: tuple[Link, ...]
+    inputs: tuple[MappedTensor, ...]
+    outputs: tuple[MappedTensor, ...]
     decoupled: bool = False
     on_device: frozenset[str] = frozenset()
     tensors: tuple[str, ...] = field(init=False)
@@ -71,14 +71,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class Subgraph:
     """The part of an ensemble that has to run for some of its outputs (contract E-18).
 
     `takers` are the steps that take a tensor, `uses` how often it is wanted by steps and by the
     response, and `lacking` how many tensors each step waits for.
     """
 
-    outputs: tuple[Link, ...]
+    outputs: tuple[MappedTensor, ...]
     takers: Mapping[str, tuple[int, ...]]
     uses: Mapping[str, int]
     lacking: tuple[int, ...]
@@ -89,13 +89,13 @@ class EnsemblePlan:
     """The steps of an ensemble; `outputs` are its own by name, `optional` inputs may be absent."""
 
     name: str
-    steps: tuple[Step, ...]
-    outputs: tuple[Link, ...]
+    steps: tuple[PlannedStep, ...]
+    outputs: tuple[MappedTensor, ...]
     optional: tuple[str, ...] = ()
     decoupled: bool = False
-    _demands: dict[frozenset[str], Demand] = field(default_factory=dict)
+    _demands: dict[frozenset[str], Subgraph] = field(default_factory=dict)
 
-    def demand(self, requested: Iterable[str]) -> Demand:
+    def demand(self, requested: Iterable[str]) -> Subgraph:
         """What has to run for the outputs that a request names; no name means all."""
         wanted = frozenset(requested)
         found = self._demands.get(wanted)
@@ -105,7 +105,7 @@ class EnsemblePlan:
             found = self._demands[wanted] = self._work_out(wanted)
         return found
 
-    def _work_out(self, wanted: frozenset[str]) -> Demand:
+    def _work_out(self, wanted: frozenset[str]) -> Subgraph:
         outputs = tuple(o for o in self.outputs if not wanted or o.tensor in wanted)
         needed = self._needed(o.tensor for o in outputs)
         takers: dict[str, tuple[int, ...]] = {}
@@ -115,7 +115,7 @@ class EnsemblePlan:
         uses = Counter(o.tensor for o in outputs)
         uses.update({tensor: len(steps) for tensor, steps in takers.items()})
         lacking = tuple(len(step.tensors) for step in self.steps)
-        return Demand(outputs, takers, dict(uses), lacking)
+        return Subgraph(outputs, takers, dict(uses), lacking)
 
     def _needed(self, tensors: Iterable[str]) -> list[int]:
         """The steps without which one of `tensors` would not be made."""
@@ -140,7 +140,7 @@ class Wave:
 
     __slots__ = ("_demand", "_lacking", "_open", "_tensors", "_uses")
 
-    def __init__(self, demand: Demand) -> None:
+    def __init__(self, demand: Subgraph) -> None:
         self._demand = demand
         self._lacking = list(demand.lacking)
         self._uses = dict(demand.uses)
@@ -176,7 +176,7 @@ class Wave:
                     ready.append(step)
         return ready
 
-    def take(self, step: Step) -> tuple[dict[str, Tensor], SequenceMark | None]:
+    def take(self, step: PlannedStep) -> tuple[dict[str, Tensor], SequenceMark | None]:
         """The inputs of a step that is ready, and the sequence that they belong to if any says.
 
         Where they disagree the first counts.

@@ -15,8 +15,14 @@ from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.scheduling.ensembles.answer import EnsembleAnswer
-from penstock.scheduling.ensembles.calls import StepCall, StepLimit, Strand
-from penstock.scheduling.ensembles.plan import Demand, EnsemblePlan, SequenceMark, Step, Wave
+from penstock.scheduling.ensembles.calls import ActiveWave, ConcurrencyLimit, StepCall
+from penstock.scheduling.ensembles.plan import (
+    EnsemblePlan,
+    PlannedStep,
+    SequenceMark,
+    Subgraph,
+    Wave,
+)
 
 
 class StepModel(Protocol):
@@ -34,13 +40,13 @@ class Ensemble:
 
     plan: EnsemblePlan
     models: Sequence[StepModel]
-    limits: Sequence[StepLimit] = ()
+    limits: Sequence[ConcurrencyLimit] = ()
     runs: set[EnsembleRun] = field(default_factory=set)
 
 
 def step_request(
     asked: InferenceRequest,
-    step: Step,
+    step: PlannedStep,
     inputs: Mapping[str, Tensor],
     mark: SequenceMark,
     places: Mapping[str, RegionSlice],
@@ -60,13 +66,13 @@ def step_request(
         mark.end,
         asked.deadline,
         output_places=places,
-        callers=asked.callers,
+        call_chain=asked.call_chain,
         on_device=step.on_device,
     )
 
 
 def step_places(
-    asked: InferenceRequest, plan: EnsemblePlan, demand: Demand, step: Step
+    asked: InferenceRequest, plan: EnsemblePlan, demand: Subgraph, step: PlannedStep
 ) -> Mapping[str, RegionSlice]:
     """Outputs of a step that are outputs of the ensemble as they are, and nothing else: the
     step's model may put them where the client wants them."""
@@ -110,19 +116,19 @@ class EnsembleRun:
             request.correlation_id, request.sequence_start, request.sequence_end
         )
         self._calls: set[StepCall] = set()
-        self._todo: deque[tuple[Strand, int]] = deque()
+        self._todo: deque[tuple[ActiveWave, int]] = deque()
         self._calling = False
         self._held_back = False  # an answer of a decoupled step waits for the calls to be made
         self._open = 0
         # Calls that have no place yet among those that may run at a time, and what starts them.
-        self._waiting: dict[tuple[Strand, int], Callable[[], None]] = {}
+        self._waiting: dict[tuple[ActiveWave, int], Callable[[], None]] = {}
 
     def begin(self) -> None:
         """Call the first steps."""
         plan, inputs = self._ensemble.plan, _for_many(self._request.inputs)
         self._ensemble.runs.add(self)
         self._sink.connect(self._stop, self._resume if plan.decoupled else None)
-        strand = Strand(Wave(self._demand))
+        strand = ActiveWave(Wave(self._demand))
         ready = strand.wave.arrive(inputs)
         if plan.optional:
             absent = dict.fromkeys(name for name in plan.optional if name not in inputs)
@@ -178,10 +184,10 @@ class EnsembleRun:
         made = {link.tensor: outputs.get(link.name) for link in call.step.outputs}
         strand = call.strand
         if call.turns is not None:
-            strand = Strand(Wave(self._demand), call.turns)
+            strand = ActiveWave(Wave(self._demand), call.turns)
         return self._advance(strand, strand.wave.arrive(made, mark))
 
-    def _advance(self, strand: Strand, ready: Sequence[int]) -> None:
+    def _advance(self, strand: ActiveWave, ready: Sequence[int]) -> None:
         """Answer if a wave is complete, and call the steps that are ready."""
         self._open += len(ready)
         strand.calls += len(ready)
@@ -216,13 +222,13 @@ class EnsembleRun:
                 return
         self._call(strand, number)
 
-    def _admitted(self, strand: Strand, number: int) -> None:
+    def _admitted(self, strand: ActiveWave, number: int) -> None:
         """A call that has waited for its place has got it."""
         del self._waiting[strand, number]
         self._call(strand, number)
         self._resume()
 
-    def _call(self, strand: Strand, number: int) -> None:
+    def _call(self, strand: ActiveWave, number: int) -> None:
         asked, ensemble = self._request, self._ensemble
         step = ensemble.plan.steps[number]
         inputs, mark = strand.wave.take(step)
@@ -257,7 +263,7 @@ class EnsembleRun:
 
     # -- answering ----------------------------------------------------------------------------
 
-    def _finish(self, strand: Strand) -> None:
+    def _finish(self, strand: ActiveWave) -> None:
         """Send what a wave has come to, in its turn, or know that nothing will: it is complete, or
         no call works on it any more."""
         if strand.answered:

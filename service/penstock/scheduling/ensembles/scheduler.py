@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
-from penstock.scheduling.ensembles.calls import StepLimit
+from penstock.scheduling.ensembles.calls import ConcurrencyLimit
 from penstock.scheduling.ensembles.plan import EnsemblePlan
 from penstock.scheduling.ensembles.run import Ensemble, EnsembleRun, StepModel
 
@@ -22,7 +22,7 @@ class EnsembleScheduler:
     def __init__(
         self, plan: EnsemblePlan, models: Sequence[StepModel], max_inflight: int = 0
     ) -> None:
-        limits = [StepLimit(max_inflight) for _ in models] if max_inflight else []
+        limits = [ConcurrencyLimit(max_inflight) for _ in models] if max_inflight else []
         self._ensemble = Ensemble(plan, models, limits)
 
     def schedule(self, inference: Inference) -> None:

@@ -10,21 +10,26 @@ from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls
-from penstock.scheduling.sequences.implicit_state import States
-from penstock.scheduling.sequences.strategy import Step
+from penstock.scheduling.sequences.implicit_state import ImplicitStates
+from penstock.scheduling.sequences.strategy import SequenceStep
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable
 
 logger = logging.getLogger(__name__)
 
 
-class Entrance:
+class SequenceAdmission:
     """Refuses what is in no sequence, and begins those that start (S-02 to S-05).
 
     An `iterative` model need not be told of sequences: each request gets one made up.
     """
 
     def __init__(
-        self, model: str, table: SequenceTable[Step], losses: Losses, *, iterative: bool
+        self,
+        model: str,
+        table: SequenceTable[SequenceStep],
+        losses: LostSequences,
+        *,
+        iterative: bool,
     ) -> None:
         self._model = model
         self._table = table
@@ -51,7 +56,7 @@ class Entrance:
             request, correlation_id=self._own_id(), sequence_start=True, sequence_end=False
         )
 
-    def sequence(self, request: InferenceRequest, now: float) -> LiveSequence[Step]:
+    def sequence(self, request: InferenceRequest, now: float) -> LiveSequence[SequenceStep]:
         """The sequence that the request belongs to; raises if it was not started."""
         id = request.correlation_id
         sequence = self._table.find(id)
@@ -83,7 +88,7 @@ class Entrance:
         )
 
 
-class Losses:
+class LostSequences:
     """Which sequences went, and with which instance."""
 
     def __init__(self, model: str) -> None:
@@ -115,10 +120,10 @@ class Losses:
             del self._lost[oldest[0]]
 
 
-class Preparation:
+class RequestPreparation:
     """Adds what the server knows of a sequence, and takes back what it keeps for it."""
 
-    def __init__(self, controls: Controls, states: States) -> None:
+    def __init__(self, controls: Controls, states: ImplicitStates) -> None:
         self._controls = controls
         self._states = states
 
@@ -126,7 +131,7 @@ class Preparation:
     def keeps_state(self) -> bool:
         return bool(self._states)
 
-    def admit(self, inference: Inference, sequence: LiveSequence[Step]) -> None:
+    def admit(self, inference: Inference, sequence: LiveSequence[SequenceStep]) -> None:
         """Ask for the states, and keep those that come with responses."""
         if self._states:
             request, stream = inference.request, inference.stream
@@ -134,7 +139,7 @@ class Preparation:
             stream.transform = self._states.taking(request, keep, stream.transform)
             inference.request = self._states.asking(request)
 
-    def prepare(self, inference: Inference, sequence: LiveSequence[Step]) -> None:
+    def prepare(self, inference: Inference, sequence: LiveSequence[SequenceStep]) -> None:
         """Add the tensors of this moment, which is when the request can be taken."""
         request = inference.request
         if self._states and (request.sequence_start or not sequence.state):

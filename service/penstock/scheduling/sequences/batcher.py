@@ -15,10 +15,19 @@ from penstock.core.errors import (
 )
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
-from penstock.scheduling.sequences.admission import Entrance, Losses, Preparation
-from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
-from penstock.scheduling.sequences.seats import Seat, Seats
-from penstock.scheduling.sequences.strategy import MakeStrategy, Place, Step, Strategy
+from penstock.scheduling.sequences.admission import (
+    LostSequences,
+    RequestPreparation,
+    SequenceAdmission,
+)
+from penstock.scheduling.sequences.instance import ObservedInstance, StatefulInstance
+from penstock.scheduling.sequences.instance_table import InstanceEntry, InstanceTable
+from penstock.scheduling.sequences.strategy import (
+    MakeStrategy,
+    SequenceStep,
+    Strategy,
+    StrategyContext,
+)
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 from penstock.scheduling.timing import TICK
 
@@ -50,17 +59,17 @@ class SequenceBatcher:
     def __init__(
         self,
         policy: SequencePolicy,
-        preparation: Preparation,
-        instances: Sequence[MindfulInstance],
+        preparation: RequestPreparation,
+        instances: Sequence[StatefulInstance],
         make_strategy: MakeStrategy,
     ) -> None:
         self._policy = policy
         self._preparation = preparation
         self._loop = asyncio.get_running_loop()
-        self._table: SequenceTable[Step] = SequenceTable()
-        self._steps: dict[Inference, Step] = {}
-        self._losses = Losses(policy.model)
-        self._entrance = Entrance(
+        self._table: SequenceTable[SequenceStep] = SequenceTable()
+        self._steps: dict[Inference, SequenceStep] = {}
+        self._losses = LostSequences(policy.model)
+        self._entrance = SequenceAdmission(
             policy.model, self._table, self._losses, iterative=policy.iterative
         )
         self._freed = asyncio.Event()
@@ -68,11 +77,13 @@ class SequenceBatcher:
         self._reap_at = inf
 
         def make(
-            instance: MindfulInstance, slots: Sequence[Slot]
-        ) -> tuple[WatchedInstance, Strategy]:
-            return make_strategy(Place(instance, slots, self._table, self, self._executed))
+            instance: StatefulInstance, slots: Sequence[Slot]
+        ) -> tuple[ObservedInstance, Strategy]:
+            return make_strategy(
+                StrategyContext(instance, slots, self._table, self, self._executed)
+            )
 
-        self._seats = Seats(policy.slots, self._table, make, self._notice_losses)
+        self._seats = InstanceTable(policy.slots, self._table, make, self._notice_losses)
         self._seats.replace(instances)
 
     # -- Scheduler ----------------------------------------------------------------------------
@@ -82,7 +93,7 @@ class SequenceBatcher:
         self._notice_losses()
         request, now = inference.request, self._loop.time()
         sequence = self._entrance.sequence(request, now)
-        step = Step(inference, sequence, now)
+        step = SequenceStep(inference, sequence, now)
         self._preparation.admit(inference, sequence)
         inference.on_left = partial(self._left, step)
         expires = now + request.timeout / 1e6 if request.timeout else inf
@@ -108,7 +119,7 @@ class SequenceBatcher:
 
     # -- Resizable ----------------------------------------------------------------------------
 
-    def resize(self, instances: Sequence[MindfulInstance]) -> None:
+    def resize(self, instances: Sequence[StatefulInstance]) -> None:
         """Begin sequences on these from now on; others end those that they have (S-23)."""
         self._seats.replace(instances)
         self._notice_losses()
@@ -139,19 +150,19 @@ class SequenceBatcher:
 
     # -- Source -------------------------------------------------------------------------------
 
-    def prepare(self, sequence: LiveSequence[Step]) -> Inference:
+    def prepare(self, sequence: LiveSequence[SequenceStep]) -> Inference:
         inference = sequence.waiting[0].inference
         self._preparation.prepare(inference, sequence)
         return inference
 
-    def issue(self, sequence: LiveSequence[Step]) -> Inference:
+    def issue(self, sequence: LiveSequence[SequenceStep]) -> Inference:
         step = self._table.take(sequence)
         self._steps[step.inference] = step
         return step.inference
 
     # -- steps --------------------------------------------------------------------------------
 
-    def _offer(self, sequences: Iterable[LiveSequence[Step]]) -> None:
+    def _offer(self, sequences: Iterable[LiveSequence[SequenceStep]]) -> None:
         """Sequences may be ready, and perhaps others have ended."""
         self._freed.set()
         for sequence in sequences:
@@ -170,7 +181,7 @@ class SequenceBatcher:
             if self._policy.decoupled or inference.abandoned or inference.rescheduled:
                 self._finish(step)
 
-    def _left(self, step: Step) -> None:
+    def _left(self, step: SequenceStep) -> None:
         """The request has its answer, or nobody waits for one any more."""
         if step.sequence.taken is not step:
             dropped, given = self._table.cut(step.sequence, step)
@@ -179,7 +190,7 @@ class SequenceBatcher:
         elif step.executed or not step.inference.compute_start:
             self._finish(step)
 
-    def _finish(self, step: Step) -> None:
+    def _finish(self, step: SequenceStep) -> None:
         """The request that was taken is done, or no instance will ever see it."""
         sequence, inference = step.sequence, step.inference
         del self._steps[inference]
@@ -193,12 +204,12 @@ class SequenceBatcher:
             self._drop(self._table.cut(sequence)[0], _cancelled(sequence))
         self._offer([sequence, *self._table.done(sequence, self._loop.time())])
 
-    def _breaks(self, step: Step) -> bool:
+    def _breaks(self, step: SequenceStep) -> bool:
         """Whether the sequence has lost its thread: not executed, or its states not taken."""
         cancelled = isinstance(step.inference.stream.error, RequestCancelledError)
         return not step.executed or (cancelled and self._preparation.keeps_state)
 
-    def _take_again(self, step: Step) -> None:
+    def _take_again(self, step: SequenceStep) -> None:
         """The model wants to go on with the request in a later batch (S-20)."""
         inference = step.inference
         inference.restarted()
@@ -207,7 +218,7 @@ class SequenceBatcher:
         self._table.put_back(step.sequence, step.since)
         self._offer([step.sequence])
 
-    def _drop(self, steps: Iterable[Step], error: InferenceError) -> None:
+    def _drop(self, steps: Iterable[SequenceStep], error: InferenceError) -> None:
         """Fail requests that are no longer in the table."""
         for step in steps:
             step.inference.on_left = None
@@ -223,7 +234,7 @@ class SequenceBatcher:
             if seat.memory is not None and not seat.leaving:
                 self._offer(self._table.restore(seat.number))
 
-    def _lose(self, seat: Seat) -> None:
+    def _lose(self, seat: InstanceEntry) -> None:
         """The instance has forgotten what it knew of its sequences."""
         now = self._loop.time()
         for sequence, dropped in self._table.lose(seat.number):
@@ -260,7 +271,7 @@ class SequenceBatcher:
         self._watch()
 
 
-def _cancelled(sequence: LiveSequence[Step]) -> RequestCancelledError:
+def _cancelled(sequence: LiveSequence[SequenceStep]) -> RequestCancelledError:
     return RequestCancelledError(
         f"sequence {sequence.id} was cancelled with one of its earlier requests"
     )

@@ -10,8 +10,8 @@ from math import inf
 from penstock.core.errors import InferenceError
 from penstock.scheduling.batching.compatibility import Signature
 from penstock.scheduling.pool import InstancePool
-from penstock.scheduling.sequences.instance import RowedInstance
-from penstock.scheduling.sequences.strategy import Source, Step
+from penstock.scheduling.sequences.instance import RowInstance
+from penstock.scheduling.sequences.strategy import RequestSource, SequenceStep
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slot
 from penstock.scheduling.timing import TICK
 
@@ -44,10 +44,10 @@ class DirectStrategy:
     def __init__(
         self,
         policy: DirectPolicy,
-        instance: RowedInstance,
+        instance: RowInstance,
         slots: Sequence[Slot],
-        table: SequenceTable[Step],
-        source: Source,
+        table: SequenceTable[SequenceStep],
+        source: RequestSource,
     ) -> None:
         self._policy = policy
         self._instance = instance
@@ -59,7 +59,7 @@ class DirectStrategy:
         self._wake: asyncio.Handle | None = None
         self._soon = False
 
-    def offer(self, _: LiveSequence[Step]) -> None:
+    def offer(self, _: LiveSequence[SequenceStep]) -> None:
         # Once per loop turn, so that requests that came together execute together.
         if not self._soon:
             self._stop_waiting()
@@ -98,11 +98,11 @@ class DirectStrategy:
             self._instance.rows[self._source.issue(sequence)] = sequence.slot.number
         self._pool.run(instance, list(self._instance.rows))
 
-    def _ready(self) -> list[LiveSequence[Step]]:
+    def _ready(self) -> list[LiveSequence[SequenceStep]]:
         holders = (self._table.holder(slot) for slot in self._slots)
         return [sequence for sequence in holders if sequence is not None and sequence.ready]
 
-    def _alike(self, ready: list[LiveSequence[Step]]) -> list[LiveSequence[Step]]:
+    def _alike(self, ready: list[LiveSequence[SequenceStep]]) -> list[LiveSequence[SequenceStep]]:
         """Those whose requests have the shapes of the first one's."""
         signature = self._policy.signature
         shapes = [signature(self._source.prepare(sequence).request) for sequence in ready]

@@ -24,7 +24,7 @@ class StateTensor:
     initial: Tensor
 
 
-class States:
+class ImplicitStates:
     """Feeds the states of one model, and takes them back; `outputs` are those clients may see."""
 
     def __init__(self, tensors: Sequence[StateTensor], outputs: Sequence[str]) -> None:

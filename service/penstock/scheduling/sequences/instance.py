@@ -16,10 +16,10 @@ from penstock.inflight.statistics import Statistics
 from penstock.scheduling import Instance
 from penstock.scheduling.sequences.controls import Controls
 
-Executed = Callable[[Sequence[Inference]], None]
+OnExecuted = Callable[[Sequence[Inference]], None]
 
 
-class MindfulInstance(Instance, Protocol):
+class StatefulInstance(Instance, Protocol):
     """An instance that may forget its sequences: `memory` is another object then.
 
     It is `None` while the instance cannot work.
@@ -29,10 +29,10 @@ class MindfulInstance(Instance, Protocol):
     def memory(self) -> object | None: ...
 
 
-class WatchedInstance:
+class ObservedInstance:
     """An instance; calls `executed` with every batch that it has executed."""
 
-    def __init__(self, instance: MindfulInstance, executed: Executed) -> None:
+    def __init__(self, instance: StatefulInstance, executed: OnExecuted) -> None:
         self.name = instance.name
         self.serial = instance.serial
         self.on_available: Callable[[], None] | None = None
@@ -65,14 +65,16 @@ class _Bystander(Statistics):
         self.neighbour.executed(rows, *times)
 
 
-class RowedInstance(WatchedInstance):
+class RowInstance(ObservedInstance):
     """An instance whose batches have a sequence's request in the row of its slot (S-13).
 
     Rows of sequences without a request are filled with zeros and marked as not ready. Batches
     come one at a time, since each may hold any of the slots.
     """
 
-    def __init__(self, instance: MindfulInstance, executed: Executed, controls: Controls) -> None:
+    def __init__(
+        self, instance: StatefulInstance, executed: OnExecuted, controls: Controls
+    ) -> None:
         super().__init__(instance, executed)
         self.serial = True
         self.rows: dict[Inference, int] = {}

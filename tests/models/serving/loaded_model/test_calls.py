@@ -8,7 +8,7 @@ import pytest
 
 from fakes import FakeInstance, make_model, make_request, marks, model_config
 from models.serving.loaded_model.schedulers import Refusing
-from penstock.core.call_chain import Call, Caller
+from penstock.core.call_chain import CallingInstance, NestedCall
 from penstock.core.config import (
     DynamicBatching,
     ModelConfig,
@@ -26,14 +26,14 @@ from penstock.scheduling.direct import DirectScheduler
 def calling(name: str = "m_0", **options: bool) -> FakeInstance:
     """An instance that can make requests, held by what it executes."""
     instance = FakeInstance(name, held=True, **options)
-    instance.caller = Caller(name)
+    instance.caller = CallingInstance(name)
     return instance
 
 
-def called_by(*callers: Caller | None, holds: bool = True) -> InferenceRequest:
+def called_by(*callers: CallingInstance | None, holds: bool = True) -> InferenceRequest:
     """A request that instances wait for, the first of them outermost."""
     known = [caller for caller in callers if caller is not None]
-    return make_request(callers=tuple(Call(caller, holds=holds) for caller in known))
+    return make_request(call_chain=tuple(NestedCall(caller, blocking=holds) for caller in known))
 
 
 # -- who waits for itself --------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def called_by(*callers: Caller | None, holds: bool = True) -> InferenceRequest:
 
 async def test_a_call_from_the_only_instance_is_refused_with_the_chain() -> None:
     instance = calling()
-    request = called_by(instance.caller, Caller("b_0"), holds=False)
+    request = called_by(instance.caller, CallingInstance("b_0"), holds=False)
     with pytest.raises(UnsupportedError, match=r"is waiting for: m_0 -> b_0 -> m; the call would"):
         make_model(instance).infer(request)
 

@@ -124,7 +124,7 @@ async def test_whatever_the_policies_everybody_is_answered_rejected_or_gone_once
         request = make_request(id, rows, width, priority=priority, timeout=asked)
         inference = Inference(request, rows, statistics)
         arrival = loop.time()
-        latest[id] = inf if policy.delays else arrival + (policy.patience(asked / 1e6) or inf)
+        latest[id] = inf if policy.delays else arrival + (policy.queue_timeout(asked / 1e6) or inf)
         try:
             batcher.schedule(inference)
         except RejectedError as error:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.scheduling import Instance
-from penstock.scheduling.sequences.instance import MindfulInstance, WatchedInstance
-from penstock.scheduling.sequences.strategy import Step, Strategy
+from penstock.scheduling.sequences.instance import ObservedInstance, StatefulInstance
+from penstock.scheduling.sequences.strategy import SequenceStep, Strategy
 from penstock.scheduling.sequences.table import SequenceTable, Slot
 
-Make = Callable[[MindfulInstance, Sequence[Slot]], tuple[WatchedInstance, Strategy]]
+MakeObserved = Callable[[StatefulInstance, Sequence[Slot]], tuple[ObservedInstance, Strategy]]
 
 
-class Seat:
+class InstanceEntry:
     """One instance; `memory` is what it remembered when it was last looked at.
 
     A `leaving` one keeps the sequences that it has and gets no others.
@@ -21,7 +21,7 @@ class Seat:
     __slots__ = ("_watched", "leaving", "memory", "name", "number", "origin", "strategy")
 
     def __init__(
-        self, number: int, origin: MindfulInstance, watched: WatchedInstance, strategy: Strategy
+        self, number: int, origin: StatefulInstance, watched: ObservedInstance, strategy: Strategy
     ) -> None:
         self.number = number
         self.name = origin.name
@@ -37,33 +37,37 @@ class Seat:
             on_available()
 
 
-class Seats:
+class InstanceTable:
     """One seat per instance, each with a number of its own that is never used again.
 
     Calls `on_available` before the strategy of an instance that may have another batch.
     """
 
     def __init__(
-        self, slots: int, table: SequenceTable[Step], make: Make, on_available: Callable[[], None]
+        self,
+        slots: int,
+        table: SequenceTable[SequenceStep],
+        make: MakeObserved,
+        on_available: Callable[[], None],
     ) -> None:
         self._slots = slots
         self._table = table
         self._make = make
         self._on_available = on_available
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, InstanceEntry] = {}
         self._latest = -1
 
-    def __getitem__(self, number: int) -> Seat:
+    def __getitem__(self, number: int) -> InstanceEntry:
         return self._seats[number]
 
-    def __iter__(self) -> Iterator[Seat]:
+    def __iter__(self) -> Iterator[InstanceEntry]:
         return iter(list(self._seats.values()))
 
-    def of(self, instance: Instance) -> Seat | None:
+    def of(self, instance: Instance) -> InstanceEntry | None:
         """The seat that an instance has."""
         return next((seat for seat in self if seat.origin is instance), None)
 
-    def replace(self, instances: Sequence[MindfulInstance]) -> None:
+    def replace(self, instances: Sequence[StatefulInstance]) -> None:
         """Give seats to these; others keep theirs until they are removed."""
         for seat in self:
             seat.leaving = all(seat.origin is not instance for instance in instances)
@@ -73,26 +77,26 @@ class Seats:
             if self.of(instance) is None:
                 self._add(instance)
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, seat: InstanceEntry) -> None:
         """Forget an instance that is leaving and has no sequence any more."""
         del self._seats[seat.number]
         self._table.remove(seat.number)
         seat.origin.on_available = None
 
-    def changed(self) -> Iterator[tuple[Seat, object | None]]:
-        """Seats whose instance is down, back, or was both, with what it had in memory before."""
+    def changed(self) -> Iterator[tuple[InstanceEntry, object | None]]:
+        """Entries whose instance went down, came up or restarted, each with its old `memory`."""
         for seat in self:
             memory = seat.origin.memory
             if memory is not seat.memory:
                 before, seat.memory = seat.memory, memory
                 yield seat, before
 
-    def _add(self, instance: MindfulInstance) -> None:
-        """Seat an instance that is not there before it is noticed to be."""
+    def _add(self, instance: StatefulInstance) -> None:
+        """Add an instance, as down: `changed` reports it once it is up."""
         self._latest += 1
         slots = [Slot(number, self._latest) for number in range(self._slots)]
         self._table.add(slots)
-        seat = Seat(self._latest, instance, *self._make(instance, slots))
+        seat = InstanceEntry(self._latest, instance, *self._make(instance, slots))
         self._seats[seat.number] = seat
 
         def available() -> None:
