@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
+from conformance.contract_run import VARIABLE, ContractRun
 from fakes import InstallBackend
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
@@ -19,6 +20,20 @@ from penstock.shared_memory.registry import Regions
 # Examples take, and are made in, as long as a busy machine needs; pytest ends tests that hang.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("penstock")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record which rows of the contract are asserted, where a file is named for it."""
+    if record := os.environ.get(VARIABLE):
+        config.pluginmanager.register(ContractRun(Path(record)))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Skip what needs something that is not on this machine, with the reason."""
+    for needed in item.iter_markers("needs"):
+        _, missing = needed.args
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=missing))
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,6 @@
-"""Triton's perf_analyzer against this server, where it is installed: it reads what it needs.
+"""Triton's perf_analyzer against this server: it finds the statistics that it reads.
 
-`PERF_ANALYZER` names the program if it is not on the path; libraries that it needs may be in
+`make tools` installs it; `PERF_ANALYZER` names another one. Libraries that it needs may be in
 `lib/` beside it.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +16,12 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from harness.serving import Served, serving
+from programs.places import find
 
-_PROGRAM = os.environ.get("PERF_ANALYZER") or shutil.which("perf_analyzer")
+_PROGRAM = find("perf_analyzer", "PERF_ANALYZER")
 
-pytestmark = pytest.mark.skipif(
-    _PROGRAM is None, reason="no perf_analyzer on the path or in PERF_ANALYZER"
+pytestmark = pytest.mark.needs(
+    "perf_analyzer", "" if _PROGRAM else "perf_analyzer is not installed: make tools"
 )
 
 _CONFIG = """\
@@ -75,7 +75,6 @@ def test_perf_analyzer_measures_both_sides(server: Served, mode: str, tmp_path: 
 
 
 def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    assert _PROGRAM is not None
     path = f"{Path(_PROGRAM).resolve().parent / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     environment = {**os.environ, "LD_LIBRARY_PATH": path}
     return subprocess.run(

@@ -16,7 +16,7 @@ _MODELS = _SHARED / "tools" / "real_triton_models.py"
 MISSING = "" if _ANSWERS.is_dir() and _MODELS.is_file() else f"no recorded answers in {_ANSWERS}"
 """Why there are no answers; empty when there are."""
 
-needs_answers = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+needs_answers = pytest.mark.needs("recordings", MISSING)
 
 
 def answers(name: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 from pathlib import Path
@@ -15,17 +14,14 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.rpc.native.transport import open_native
 from penstock.settings import GrpcSettings, TlsSettings
+from programs.places import find
 from rpc.certificates import tls, write_certificates
 
-_PLACES = os.pathsep.join([os.environ.get("PATH", ""), str(Path.home() / "go" / "bin")])
-H2SPEC = shutil.which("h2spec", path=_PLACES) or ""
+H2SPEC = find("h2spec")
 FRAMES = Limits(max_frame_size=1 << 14)
 """h2spec takes it for granted that no frame may be larger."""
 
-pytestmark = pytest.mark.skipif(
-    not H2SPEC,
-    reason="h2spec is not installed: go install github.com/summerwind/h2spec/cmd/h2spec@latest",
-)
+pytestmark = pytest.mark.needs("h2spec", "" if H2SPEC else "h2spec is not installed: make tools")
 
 
 async def run(tls: TlsSettings, limits: Limits, *arguments: str) -> str:

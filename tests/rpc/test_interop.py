@@ -22,11 +22,11 @@ from interop.service import pb, service
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.rpc.server import transport
 from penstock.settings import GrpcSettings
+from programs.places import find
 from rpc.certificates import tls, write_certificates
 
-_PLACES = os.pathsep.join([os.environ.get("PATH", ""), str(Path.home() / "go" / "bin")])
-GO = shutil.which("interop-client-go", path=_PLACES) or ""
-NODE = shutil.which("node") or ""
+GO = find("interop-client-go")
+NODE = find("node")
 JAVA = os.environ.get("PENSTOCK_INTEROP_JAVA", "")
 """A class path with io.grpc:grpc-interop-testing on it, or a file that holds one."""
 _SCRIPT = Path(__file__).parents[1] / "interop" / "client.js"
@@ -82,10 +82,7 @@ def _at(port: int, case: str) -> list[str]:
     return ["--server_host=127.0.0.1", f"--server_port={port}", f"--test_case={case}"]
 
 
-@pytest.mark.skipif(
-    not GO,
-    reason="no interop-client-go: go install google.golang.org/grpc/interop/client@latest, renamed",
-)
+@pytest.mark.needs("gRPC's client in Go", "" if GO else "no interop-client-go: make tools")
 @pytest.mark.parametrize("case", BASIC)
 async def test_client_in_go_is_content(port: int, case: str) -> None:
     await content(GO, *_at(port, case))
@@ -100,9 +97,11 @@ def modules() -> str:
     return ""
 
 
-@pytest.mark.skipif(
-    not (NODE and modules()),
-    reason="no node with @grpc/grpc-js and @grpc/proto-loader in NODE_PATH (npm install them)",
+@pytest.mark.needs(
+    "gRPC's client in Node",
+    ""
+    if NODE and modules()
+    else "no node with @grpc/grpc-js and @grpc/proto-loader in NODE_PATH (npm install them)",
 )
 @pytest.mark.parametrize("case", [*BASIC, *ASKED])
 async def test_client_in_node_is_content(port: int, case: str) -> None:
@@ -113,9 +112,11 @@ def class_path() -> str:
     return Path(JAVA).read_text().strip() if Path(JAVA).is_file() else JAVA
 
 
-@pytest.mark.skipif(
-    not (JAVA and shutil.which("java")),
-    reason="no java, or no class path of io.grpc:grpc-interop-testing in PENSTOCK_INTEROP_JAVA",
+@pytest.mark.needs(
+    "gRPC's client in Java",
+    ""
+    if JAVA and find("java")
+    else "no java, or no class path of io.grpc:grpc-interop-testing in PENSTOCK_INTEROP_JAVA",
 )
 @pytest.mark.parametrize("case", [*BASIC, *ASKED, *PROBED])
 async def test_client_in_java_is_content(local: GrpcSettings, port: int, case: str) -> None:
