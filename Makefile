@@ -14,6 +14,8 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 VLLM_PYTHON := .venv-vllm/bin/python
 DEMO := examples/demo
+# What became of the tests of the contract in the last whole run.
+RECORD := build/contract-run.jsonl
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
@@ -45,7 +47,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check vllm wheel test-compiled clean
+.PHONY: help install serve demo test check vllm tools wheel test-compiled clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -69,10 +71,17 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-test: .venv/.test vllm check  ## run every check and every test
+test: .venv/.test vllm tools check  ## run every check and every test
 	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
-	@$(BIN)/pytest -q -rs
+	@mkdir -p build && rm -f $(RECORD)
+	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/pytest -q -rs
+	@echo "==> contract coverage"
+	@$(BIN)/python tests/conformance/contract.py --check
+
+tools: .venv/.uv  ## install h2spec, gRPC's client in Go and perf_analyzer in .tools, for tests
+	@echo "==> programs that tests run"
+	@$(BIN)/python tests/programs/install.py
 
 check: .venv/.test  ## run every check that is not a test
 	@echo "==> ruff, mypy, import rules, generated code"
@@ -91,7 +100,7 @@ test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment
 	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest -q -rs $(COMPILED_TESTS)
 
 clean:  ## remove the environments, the caches and the demo models
-	rm -rf .venv .venv-vllm .venv-compiled build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
+	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from conformance.contract_run import VARIABLE, ContractRun
 from fakes import InstallBackend
+from harness import needs
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
 
@@ -23,17 +24,10 @@ settings.load_profile("penstock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record which rows of the contract are asserted, where a file is named for it."""
+    """Skip what needs something missing; record the contract's tests where a file is named."""
+    config.pluginmanager.register(needs)
     if record := os.environ.get(VARIABLE):
         config.pluginmanager.register(ContractRun(Path(record)))
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Skip what needs something that is not on this machine, with the reason."""
-    for needed in item.iter_markers("needs"):
-        _, missing = needed.args
-        if missing:
-            item.add_marker(pytest.mark.skip(reason=missing))
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from conformance.differences import known_differences
 from conformance.golden import Case, Peer
 from conformance.golden_row import row_differences
 from harness.recorded import MISSING, answers, write_models
@@ -84,24 +85,7 @@ TRACE = Setup(
 )
 SETUPS = (ANSWERS, FAILED, LOADS, CONTROL, TRACE)
 
-_HAS_PARAMETERS = "the recorded version had no parameters of responses; these are of a wrong type"
-_REASONS = "bad_backend tells what is installed, py_exit how the process ended"
-
-KNOWN: Mapping[str, Mapping[str, str]] = {
-    "grpc_infer_ok": {"model response parameters": _HAS_PARAMETERS},
-    "grpc_streams": {
-        "dec_failer mode 7": _HAS_PARAMETERS,
-        "dec_failer mode 7 empty-final": _HAS_PARAMETERS,
-    },
-    "http_infer_ok": {"model response parameters": _HAS_PARAMETERS},
-    "http_generate": {
-        "failer 31 parameters": _HAS_PARAMETERS,
-        "dec_failer 7": _HAS_PARAMETERS,
-        "dec_failer 7 stream": _HAS_PARAMETERS,
-    },
-    "index_after_failed_loads": {"index": _REASONS, "http index": _REASONS},
-    "load_errors": {"load py_exit": "here the message tells how the process ended"},
-}
+KNOWN: Mapping[str, Mapping[str, str]] = known_differences()
 """What differs, by file and case, and why it may."""
 
 _ROWS = ("model_control", "trace_and_logging")

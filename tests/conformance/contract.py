@@ -1,35 +1,82 @@
-"""How much of the contract has a test: which rows name one, by area, written as a table.
+"""How much of the contract is asserted by tests that ran: coverage by area, written as a table.
 
     python tests/conformance/contract.py           write docs/contract-coverage.md
-    python tests/conformance/contract.py --rows    print each row with the tests that prove it
+    python tests/conformance/contract.py --check   fail if that is not what ran
+    python tests/conformance/contract.py --rows    print each row with its tests
 
-A test names the rows that it proves with `@pytest.mark.contract("G-08", ...)`. The rows themselves
-are in `contract_rows.json`: by area its title and the priority of each row.
+A test names the rows that it asserts with `@pytest.mark.contract("G-08", ...)`, and with
+`@pytest.mark.needs(name, missing)` what it cannot run without. `make test` records which of these
+tests ran, and in what way they ended (`contract_run.py`); both the table and the check are made
+from that record. The rows themselves are in `contract_rows.json`: by area its title and the
+priority of each row.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from conformance.contract_run import Ran, read
+from conformance.differences import BETWEEN, BEYOND, Difference
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = Path(__file__).with_name("contract_rows.json")
 TABLE = ROOT / "docs" / "contract-coverage.md"
+RECORD = ROOT / "build" / "contract-run.jsonl"
 PRIORITIES = ("P0", "P1", "P2")
 
 _HEAD = """\
 # Contract coverage
 
-What Triton does is written down as {total} rows in {areas} areas; a row is covered when at least
-one test is marked with its id. P0 is the core, P1 what users expect, P2 rare. Made by
-`tests/conformance/contract.py`; a test checks that it is up to date.
+What Triton does is written down as {total} rows in {areas} areas (P0 is the core, P1 what users
+expect, P2 rare); those that the code cites are explained in `contract.md`. A row counts only if a
+test that names it ran and passed:
+
+- **asserted**: by a test that runs everywhere,
+- **conditional**: only by tests that need a program or recordings of Triton, and are skipped where
+  those are missing,
+- **open**: by no test.
+
+`24 + 1 of 27` is 24 rows asserted, one conditional and two open. Made by
+`tests/conformance/contract.py` from the record of a whole run; `make test` fails where the two
+differ.
 
 | area | P0 | P1 | P2 | all |
 |---|---:|---:|---:|---:|
+"""
+_CONDITIONAL = """
+## Conditional rows
+
+What the tests need, and the rows that only they assert.
+
+"""
+_OPEN = """
+## Open rows
+
+"""
+_BETWEEN = """
+## Where the contract and the recorded Triton differ
+
+The contract was read from Triton's sources of 2026, the recordings are of release 2.51 (2024). The
+tests that ask the recorded questions again expect what is listed in these two tables.
+
+| rows | the contract | the recorded 2.51 | side taken | why |
+|---|---|---|---|---|
+"""
+_BEYOND = """
+## Where Penstock differs from both
+
+| rows | the contract | the recorded 2.51 | here | why |
+|---|---|---|---|---|
 """
 
 
@@ -39,6 +86,19 @@ class Area:
 
     title: str
     rows: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The rows that a run asserted; all others are open."""
+
+    asserted: frozenset[str]
+    conditional: Mapping[str, frozenset[str]]
+    """The rows whose tests all need something, with the names of that."""
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.asserted | self.conditional.keys()
 
 
 def areas() -> list[Area]:
@@ -55,22 +115,6 @@ def marks(directory: Path = ROOT / "tests") -> dict[str, list[str]]:
     return found
 
 
-def table(contract: list[Area], covered: Mapping[str, list[str]]) -> str:
-    """The document."""
-    total = Area("**all**", {row: p for area in contract for row, p in area.rows.items()})
-    lines = [_line(area, covered) for area in [*contract, total]]
-    return _HEAD.format(total=len(total.rows), areas=len(contract)) + "\n".join(lines) + "\n"
-
-
-def _line(area: Area, covered: Mapping[str, list[str]]) -> str:
-    cells = [_count([row for row, p in area.rows.items() if p == q], covered) for q in PRIORITIES]
-    return " | ".join(["| " + area.title, *cells, _count(list(area.rows), covered) + " |"])
-
-
-def _count(rows: list[str], covered: Mapping[str, list[str]]) -> str:
-    return f"{sum(row in covered for row in rows)} of {len(rows)}" if rows else ""
-
-
 def _marks_of(tree: ast.AST, owner: str = "all") -> Iterator[tuple[str, str]]:
     """Each test with each row that a mark on it names; a mark on the module is on `all` of it."""
     for node in ast.iter_child_nodes(tree):
@@ -82,17 +126,125 @@ def _marks_of(tree: ast.AST, owner: str = "all") -> Iterator[tuple[str, str]]:
             yield from _marks_of(node, owner)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="How much of the contract has a test.")
-    parser.add_argument("--rows", action="store_true", help="print each row with its tests")
-    if not parser.parse_args().rows:
-        TABLE.write_text(table(areas(), marks()))
-        return
-    covered = marks()
+def coverage(run: Iterable[Ran]) -> Coverage:
+    """What a run asserts; it is the same on a machine where what tests need is missing."""
+    tests: dict[str, list[frozenset[str]]] = {}
+    for ran in run:
+        if ran.outcome == "passed" or (ran.outcome == "skipped" and ran.missing):
+            for row in ran.rows:
+                tests.setdefault(row, []).append(frozenset(ran.needs))
+    asserted = frozenset(row for row, needs in tests.items() if not all(needs))
+    rest = {row: frozenset().union(*tests[row]) for row in sorted(tests.keys() - asserted)}
+    return Coverage(asserted, rest)
+
+
+# -- the document ---------------------------------------------------------------------------------
+
+
+def document(contract: list[Area], found: Coverage) -> str:
+    """The text of docs/contract-coverage.md."""
+    total = Area("**all**", {row: p for area in contract for row, p in area.rows.items()})
+    lines = [_line(area, found) for area in [*contract, total]]
+    head = _HEAD.format(total=len(total.rows), areas=len(contract)) + "\n".join(lines) + "\n"
+    parts = [
+        head,
+        _CONDITIONAL,
+        *_by_need(total.rows, found.conditional),
+        _OPEN,
+        *_open(contract, found),
+        _BETWEEN,
+        *_lines(BETWEEN),
+        _BEYOND,
+        *_lines(BEYOND),
+    ]
+    return "".join(parts)
+
+
+def _lines(differences: Iterable[Difference]) -> Iterator[str]:
+    return (f"{difference.line()}\n" for difference in differences)
+
+
+def _line(area: Area, found: Coverage) -> str:
+    cells = [_count([row for row, p in area.rows.items() if p == q], found) for q in PRIORITIES]
+    return " | ".join(["| " + area.title, *cells, _count(list(area.rows), found) + " |"])
+
+
+def _count(rows: list[str], found: Coverage) -> str:
+    if not rows:
+        return ""
+    asserted = sum(row in found.asserted for row in rows)
+    conditional = sum(row in found.conditional for row in rows)
+    return f"{asserted}{f' + {conditional}' if conditional else ''} of {len(rows)}"
+
+
+def _by_need(rows: Iterable[str], conditional: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    by_need: dict[str, list[str]] = {}
+    for row in rows:
+        if row in conditional:
+            by_need.setdefault(" or ".join(sorted(conditional[row])), []).append(row)
+    for need, of_it in sorted(by_need.items()):
+        yield f"- {need}: {', '.join(of_it)}\n"
+
+
+def _open(contract: list[Area], found: Coverage) -> Iterator[str]:
+    for area in contract:
+        rows = [row for row in area.rows if row not in found.all]
+        if rows:
+            which = "all rows" if len(rows) == len(area.rows) else ", ".join(rows)
+            yield f"- {area.title}: {which}\n"
+
+
+# -- the check ------------------------------------------------------------------------------------
+
+
+def disagreement(written: str, run: list[Ran], named: Mapping[str, list[str]]) -> str:
+    """How a written document differs from what a run asserts; empty if it does not."""
+    found = coverage(run)
+    expected = document(areas(), found)
+    if written == expected:
+        return ""
+    lines = difflib.unified_diff(
+        written.splitlines(), expected.splitlines(), "written", "ran", n=0, lineterm=""
+    )
+    lost = sorted(named.keys() - found.all)
+    outcomes = {row: [f"{r.test} {r.outcome}" for r in run if row in r.rows] for row in lost}
+    reasons = [f"{row}: {', '.join(outcomes[row]) or 'no test with its mark ran'}" for row in lost]
+    return "\n".join([*lines, *reasons])
+
+
+def _check() -> None:
+    problem = disagreement(TABLE.read_text(), list(read(_record())), marks())
+    if problem:
+        remedy = "if that is meant: python tests/conformance/contract.py"
+        sys.exit(f"{problem}\n{TABLE.relative_to(ROOT)} is not what ran; {remedy}")
+    print(f"{TABLE.relative_to(ROOT)} is what ran")
+
+
+def _record() -> Path:
+    if not RECORD.is_file():
+        sys.exit(f"There is no record of a run in {RECORD.relative_to(ROOT)}: make test")
+    return RECORD
+
+
+def _print_rows() -> None:
+    named = marks()
     for area in areas():
         print(area.title)
         for row, priority in area.rows.items():
-            print(f"  {row:7} {priority}  {', '.join(covered.get(row, ['-']))}")
+            print(f"  {row:7} {priority}  {', '.join(named.get(row, ['-']))}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How much of the contract is asserted by tests.")
+    parser.add_argument("--rows", action="store_true", help="print each row with its tests")
+    parser.add_argument("--check", action="store_true", help="compare the table with what ran")
+    chosen = parser.parse_args()
+    if chosen.rows:
+        _print_rows()
+    elif chosen.check:
+        _check()
+    else:
+        TABLE.write_text(document(areas(), coverage(read(_record()))))
 
 
 if __name__ == "__main__":

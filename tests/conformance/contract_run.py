@@ -64,5 +64,5 @@ class ContractRun:
 def read(path: Path) -> Iterator[Ran]:
     """What is in a record."""
     for line in path.read_text().splitlines():
-        fields = json.loads(line)
-        yield Ran(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        test, rows, outcome, needs, missing = json.loads(line).values()
+        yield Ran(test, tuple(rows), outcome, tuple(needs), tuple(missing))

@@ -1,7 +1,7 @@
 """Everything that was asked of a running Triton server about Python models, asked of this one.
 
-What differs is listed in `agreement.py`, with the reason; what differs and is not listed fails, and
-so does what is listed and agrees.
+What differs is listed in `differences.py`, with the reason; what differs and is not listed fails,
+and so does what is listed and agrees.
 """
 
 from __future__ import annotations

@@ -1,0 +1,149 @@
+"""Differences between the contract, the recorded Triton 2.51 and this server, and which side holds.
+
+The tests that ask the recorded questions again expect these and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Rows about which not all agree."""
+
+    rows: tuple[str, ...]
+    contract: str
+    recorded: str
+    here: str
+    why: str
+    cases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The recorded questions whose answers differ, by file."""
+
+    def line(self) -> str:
+        """A row of a Markdown table."""
+        cells = (", ".join(self.rows), self.contract, self.recorded, self.here, self.why)
+        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+_CONTRACT = "the contract"
+
+BETWEEN: tuple[Difference, ...] = (
+    Difference(
+        ("GP-09", "PY-18"),
+        "a model's response may carry parameters",
+        "`pb_utils.InferenceResponse` knows no `parameters`: a TypeError fails the request",
+        _CONTRACT,
+        "newer models set them; a model written for 2.51 notices nothing",
+        {
+            "grpc_infer_ok": ("model response parameters",),
+            "grpc_streams": ("dec_failer mode 7", "dec_failer mode 7 empty-final"),
+            "http_infer_ok": ("model response parameters",),
+            "http_generate": ("failer 31 parameters", "dec_failer 7", "dec_failer 7 stream"),
+        },
+    ),
+    Difference(
+        ("X-08", "CL-47", "SEC-05"),
+        "clients may share memory only with `--allow-client-shm=true`",
+        "no such flag: they always may",
+        _CONTRACT,
+        "the safer default; the recorded questions are asked of a server with the flag",
+    ),
+    Difference(
+        ("H-36", "HI-17", "CL-21", "SEC-04"),
+        "`--http-max-input-size` bounds bodies, 64 MiB by default",
+        "no such flag and no bound",
+        _CONTRACT,
+        "one request cannot take all memory",
+    ),
+    Difference(
+        ("GT-04", "GP-24", "CL-25", "CL-27"),
+        "flags `--grpc-infer-thread-count` and `--grpc-max-response-pool-size`",
+        "unknown flags",
+        _CONTRACT,
+        "command lines of newer releases start",
+    ),
+    Difference(
+        ("M-19", "ME-13"),
+        "`nv_model_load_duration_secs` for each version",
+        "no such metric",
+        _CONTRACT,
+        "one family more disturbs no dashboard",
+    ),
+    Difference(
+        ("E-11", "H-06"),
+        "`max_inflight_requests` of an ensemble; fields are printed with their defaults",
+        "the field is unknown",
+        "the field is known, and printed only where it is set",
+        "configurations are printed exactly as recorded",
+    ),
+    Difference(
+        ("GP-21", "ST-06", "ME-04"),
+        "a cancelled request that waits is not executed, and counts as a failure (`CANCELED`)",
+        "cancelled unary requests are executed, and count as successes",
+        _CONTRACT,
+        "work that nobody reads is not done, and dashboards see it",
+    ),
+)
+"""Rows where the contract and the recording differ."""
+
+BEYOND: tuple[Difference, ...] = (
+    Difference(
+        ("M-14",),
+        "the reason of a failed load",
+        "of a backend that is missing: the folders that were searched; of a model process that "
+        "ended: that it is not healthy",
+        "the backends that are installed; how the process ended",
+        "the reason says what to do",
+        {
+            "index_after_failed_loads": ("index", "http index"),
+            "load_errors": ("load py_exit",),
+        },
+    ),
+    Difference(
+        ("M-10",),
+        "the second of two operations on related models is refused",
+        "the same",
+        "they run one after the other",
+        "nobody has to try again",
+    ),
+    Difference(
+        ("R-19",),
+        "a model in Python has a `model.py`",
+        "a load without the file never ends",
+        "the load fails, and names the file",
+        "a load that hangs cannot be repaired by its caller",
+    ),
+    Difference(
+        ("G-23",),
+        "no server reflection",
+        "the same",
+        "reflection, `v1` and `v1alpha`",
+        "grpcurl and load tools work without the `.proto` files",
+    ),
+    Difference(
+        ("CL-18", "CL-36"),
+        "ports and settings of metrics",
+        "ports such as 70000 and unknown settings are accepted, and mean nothing",
+        "refused",
+        "a mistake is seen at the start",
+    ),
+    Difference(
+        ("RC-03",),
+        "the key of a cached response holds names and bytes of inputs, not their shapes",
+        "the same",
+        "the key holds all that may change the answer",
+        "requests never get each other's answers",
+    ),
+)
+"""Rows where this server differs from both."""
+
+
+def known_differences() -> dict[str, dict[str, str]]:
+    """Why an answer may differ from the recorded one, by file and case."""
+    known: dict[str, dict[str, str]] = {}
+    for difference in (*BETWEEN, *BEYOND):
+        for file, cases in difference.cases.items():
+            known.setdefault(file, {}).update(dict.fromkeys(cases, difference.why))
+    return known

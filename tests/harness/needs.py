@@ -1,0 +1,13 @@
+"""A pytest plugin that skips tests marked with `needs` where what they need is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Skip a test with the reason that its mark gives, if it gives one."""
+    for needed in item.iter_markers("needs"):
+        _, missing = needed.args
+        if missing:
+            item.add_marker(pytest.mark.skip(reason=missing))
