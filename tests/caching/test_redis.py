@@ -24,7 +24,7 @@ _SERVER = shutil.which("redis-server")
 
 pytestmark = [
     pytest.mark.contract("RC-07"),
-    pytest.mark.skipif(_SERVER is None, reason="there is no redis-server on this machine"),
+    pytest.mark.needs("redis-server", "" if _SERVER else "redis-server is not installed"),
 ]
 
 RESPONSE = InferenceResponse({"OUT": Tensor(DataType.UINT8, (3,), b"abc")}, {"p": 1}, final=True)
@@ -174,7 +174,7 @@ def _certificate(directory: Path, name: str) -> tuple[Path, Path]:
     return key, certificate
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+@pytest.mark.needs("openssl", "" if shutil.which("openssl") else "openssl is not installed")
 async def test_tls_checks_the_certificate_for_the_name_that_is_said(tmp_path: Path) -> None:
     key, certificate = _certificate(tmp_path, "redis.example")
     files = ("--tls-cert-file", str(certificate), "--tls-key-file", str(key))

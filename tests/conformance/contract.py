@@ -67,7 +67,7 @@ _BETWEEN = """
 ## Where the contract and the recorded Triton differ
 
 The contract was read from Triton's sources of 2026, the recordings are of release 2.51 (2024). The
-tests that ask the recorded questions again expect what is listed in these two tables.
+tests that ask the recorded questions again fail on a difference that is not in these two tables.
 
 | rows | the contract | the recorded 2.51 | side taken | why |
 |---|---|---|---|---|

@@ -86,7 +86,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(library)
 
 
-needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+needs_compiler = pytest.mark.needs(
+    "a C compiler", "" if shutil.which("cc") else "there is no C compiler"
+)
 
 
 @needs_compiler

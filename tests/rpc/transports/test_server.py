@@ -17,7 +17,9 @@ from rpc.certificates import tls, write_certificates
 from rpc.manual import ManualServer
 from rpc.serving import SERVICE, Client, channel_to
 
-needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+needs_openssl = pytest.mark.needs(
+    "openssl", "" if shutil.which("openssl") else "openssl is not installed"
+)
 
 
 class Alive(ManualServer):
