@@ -13,7 +13,7 @@ import pytest
 from harness.leaks import LeakChecker
 from harness.serving import Served
 
-_PROGRAM = Path(__file__).parents[1] / "cancelling.py"
+_PROGRAM = Path(__file__).parents[1] / "harness" / "cancelling.py"
 _COUNT, _IN_FLIGHT = 700, 48
 
 
