@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.buffer import Buffer
-from penstock.shared_memory.block_views import Block, View, Views
+from penstock.shared_memory.block_views import Block, BlockView, BlockViews
 
 SIZE = 64
 
@@ -26,13 +26,13 @@ class Memory:
     def __init__(self) -> None:
         self.bytes = memoryview(bytearray(range(SIZE)))
         self.ended: list[Block] = []
-        self.views = Views(self.ended.append)
+        self.views = BlockViews(self.ended.append)
 
     def over(self, offset: int = 16, size: int = 8, *, own: bool = False) -> memoryview:
         """A view of a block that is called as its offset."""
         return self.views.over(self.bytes, offset, offset, size, own=own)
 
-    def seen(self, data: Buffer) -> View:
+    def seen(self, data: Buffer) -> BlockView:
         view = self.views.find(data)
         assert view is not None
         return view
@@ -62,7 +62,7 @@ def test_memory_that_may_only_be_read_stays_so(memory: Memory) -> None:
 def test_a_view_keeps_its_memory_mapped() -> None:
     mapped = mmap.mmap(-1, mmap.PAGESIZE)
     mapped[:5] = b"still"
-    data = Views(lambda _: None).over(memoryview(mapped), 0, 0, 5)
+    data = BlockViews(lambda _: None).over(memoryview(mapped), 0, 0, 5)
     del mapped
     gc.collect()
     assert bytes(data) == b"still"
@@ -197,10 +197,10 @@ class Readers(RuleBasedStateMachine):
         super().__init__()
         self.memory = memoryview(bytearray(SIZE))
         self.ended: list[int] = []
-        self.views = Views(self.ended.append)
+        self.views = BlockViews(self.ended.append)
         self.blocks = count()
         self.looking: dict[int, list[Any]] = {}
-        self.claimed: dict[int, View] = {}
+        self.claimed: dict[int, BlockView] = {}
         self.back: set[int] = set()
 
     def _pick(self, choice: int, among: dict[int, Any]) -> int:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared_memory.blocks import Blocks
+from penstock.shared_memory.blocks import BlockAllocator
 
 MIB = 1 << 20
 
@@ -17,7 +17,7 @@ class Discarded:
 
     def __init__(self, size: int) -> None:
         self.discarded: list[int] = []
-        self.blocks = Blocks(size, lambda offset, _: self.discarded.append(offset))
+        self.blocks = BlockAllocator(size, lambda offset, _: self.discarded.append(offset))
 
     def take(self, size: int) -> int:
         offset = self.blocks.take(size)
@@ -63,7 +63,7 @@ def test_what_is_free_and_kept_is_bounded_in_all() -> None:
 
 def test_a_block_may_become_free_while_others_are_sorted() -> None:
     """As the collector of garbage may find its last view at any moment."""
-    blocks = Blocks(1024 * MIB, lambda _, __: blocks.free(0))
+    blocks = BlockAllocator(1024 * MIB, lambda _, __: blocks.free(0))
     small, large = blocks.take(1), blocks.take(65 * MIB)
     assert small == 0
     assert large is not None
@@ -75,7 +75,7 @@ def test_a_block_may_become_free_while_others_are_sorted() -> None:
 @given(st.lists(st.integers(-3, 300_000), max_size=60))
 def test_blocks_in_use_never_overlap(actions: list[int]) -> None:
     """A positive number is a size to take, another one frees the oldest block."""
-    blocks, used = Blocks(4 * MIB, lambda _, __: None), dict[int, int]()
+    blocks, used = BlockAllocator(4 * MIB, lambda _, __: None), dict[int, int]()
     for action in actions:
         if action > 0:
             offset = blocks.take(action)

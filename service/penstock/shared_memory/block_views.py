@@ -15,7 +15,7 @@ Block = int | tuple[int, int]
 it."""
 
 
-class View:
+class BlockView:
     """A block that is looked at, through `array`.
 
     While it is `returning`, a response says that it comes back. With `own` its memory is not that
@@ -66,7 +66,7 @@ class View:
         return self._memory[self.offset + at : self.offset + at + size]
 
 
-class Views:
+class BlockViews:
     """`on_end(block)` is called when the last array or memoryview over a block is gone.
 
     In whichever thread. A view keeps its memory mapped, also when the other process has died.
@@ -74,7 +74,7 @@ class Views:
 
     def __init__(self, on_end: Callable[[Any], None]) -> None:
         self._on_end = on_end
-        self._open: dict[int, View] = {}
+        self._open: dict[int, BlockView] = {}
 
     def over(
         self, memory: memoryview, block: Block, offset: int, size: int, *, own: bool = False
@@ -88,10 +88,10 @@ class Views:
         # numpy keeps `array` as the base of every view of it, so its end is the end of them all.
         key, data = id(array), array.data
         seen = weakref.ref[object](array, lambda _: self._ended(key))
-        self._open[key] = View(block, memory, offset, seen, self._on_end, own=own)
+        self._open[key] = BlockView(block, memory, offset, seen, self._on_end, own=own)
         return data
 
-    def find(self, data: Buffer) -> View | None:
+    def find(self, data: Buffer) -> BlockView | None:
         """The view that these bytes are from, if they are those of a block itself."""
         view = self._open.get(id(data.obj)) if isinstance(data, memoryview) else None
         return None if view is None or view.own else view

@@ -16,7 +16,7 @@ _KEEP_IN_ALL = 256 << 20
 """And so is what is freed while blocks of so many bytes are kept already."""
 
 
-class Blocks:
+class BlockAllocator:
     """Blocks of powers of two, of which the one freed last is used first.
 
     Any thread may take and free. `discard(offset, size)` lets the system have the memory of a free

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import Region, RegionSlice
-from penstock.shared_memory.uses import Uses
+from penstock.shared_memory.uses import RegionUses
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class CudaRegion(Region):
     ) -> None:
         super().__init__(number, name, byte_size)
         self.device = device
-        self.uses = Uses()
+        self.uses = RegionUses()
         self._cuda = cuda
         self._address = address
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
-from penstock.shared_memory.block_views import Views
-from penstock.shared_memory.blocks import Blocks
+from penstock.shared_memory.block_views import BlockViews
+from penstock.shared_memory.blocks import BlockAllocator
 
 WORTH = 32 << 10
 """Bytes of a message from which this costs less than a copy of its tensors. HTTP/2 asks for memory
@@ -42,8 +42,8 @@ class MessageMemory(Region):
         memory = mmap.mmap(descriptor, 0)
         self._descriptor = descriptor
         self._bytes = memoryview(memory)
-        self._blocks = Blocks(_SIZE, partial(memory.madvise, mmap.MADV_REMOVE))
-        self._views = Views(self._blocks.free)
+        self._blocks = BlockAllocator(_SIZE, partial(memory.madvise, mmap.MADV_REMOVE))
+        self._views = BlockViews(self._blocks.free)
 
     @property
     def used(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.errors import InternalError, InvalidRequestError
 from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
-from penstock.shared_memory.uses import Uses
+from penstock.shared_memory.uses import RegionUses
 
 _RESERVED = "triton_python_backend_shm_region_"
 """How keys begin that no client may register (contract X-07, SEC-06)."""
@@ -26,7 +26,7 @@ class SystemRegion(Region):
         super().__init__(number, name, byte_size)
         self.key = key
         self.offset = offset
-        self.uses = Uses()
+        self.uses = RegionUses()
         self._memory: mmap.mmap | None = mmap.mmap(descriptor, byte_size, offset=offset)
         self._descriptor = descriptor
 

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 
 
-class Uses:
+class RegionUses:
     """Each use ends when it is released, or with the object that holds it, in whichever thread.
 
     `on_idle` is called when the last has ended.

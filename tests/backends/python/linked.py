@@ -12,7 +12,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
-from penstock.hosting.link.tensor_codec import Exchange
+from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock_backends.python.process.model_link import Stub
 
 SIZE = 1 << 20
@@ -28,7 +28,7 @@ class Linked:
         self._inputs, self._outputs = create(SIZE), create(SIZE)
         self.stub = Stub(self._connection, self._inputs, self._outputs)
         self.stub.runtime.executing = True
-        self._exchange = Exchange(Arena(self._inputs))
+        self._exchange = TensorCodec(Arena(self._inputs))
 
     @property
     def written(self) -> bool:

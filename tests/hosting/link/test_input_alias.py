@@ -78,18 +78,18 @@ class Sides:
     def asked(self, **inputs: Tensor) -> Tensors:
         """The inputs, as the model gets them."""
         payload: list[Any] = []
-        specs = self.server.exchange.pack(inputs, payload)
-        return self.model.exchange.unpack(specs, memoryview(b"".join(payload)))[0]
+        specs = self.server.codec.pack(inputs, payload)
+        return self.model.codec.unpack(specs, memoryview(b"".join(payload)))[0]
 
     def answered(self, inputs: Tensors, outputs: Tensors) -> Tensors:
         """The outputs, as the server gets them."""
-        found = self.model.exchange.find_parts(outputs, inputs)
+        found = self.model.codec.find_parts(outputs, inputs)
         inputs.clear()
         outputs.clear()
         payload: list[Any] = []
-        self.specs = self.model.exchange.pack(found, payload)
+        self.specs = self.model.codec.pack(found, payload)
         del found
-        return self.server.exchange.unpack(self.specs, memoryview(b"".join(payload)))[0]
+        return self.server.codec.unpack(self.specs, memoryview(b"".join(payload)))[0]
 
     async def settle(self) -> None:
         """Let both sides hear what the other one looks at no longer."""
@@ -190,10 +190,10 @@ async def test_a_response_that_is_not_sent_frees_what_it_would_have_brought_back
     sides = Sides()
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
     outputs = {"y": Tensor.from_numpy(inputs["x"].numpy())}
-    found = sides.model.exchange.find_parts(outputs, inputs)
+    found = sides.model.codec.find_parts(outputs, inputs)
     inputs.clear()
     outputs.clear()
-    sides.model.exchange.keep_parts(found)
+    sides.model.codec.keep_parts(found)
     await sides.settle()
     assert sides.used == (0, 0, 0)
 
@@ -219,7 +219,7 @@ async def test_small_and_new_outputs_are_no_parts() -> None:
     inputs = sides.asked(x=Tensor.from_numpy(_array()))
     x = inputs["x"].numpy()
     outputs = {"small": Tensor.from_numpy(x[:8]), "new": Tensor.from_numpy(x + 1)}
-    assert sides.model.exchange.find_parts(outputs, inputs) is outputs
+    assert sides.model.codec.find_parts(outputs, inputs) is outputs
 
 
 STEPS = st.lists(
@@ -275,6 +275,6 @@ def _answer(sides: Sides, kind: str, inputs: Tensors, held: list[Any]) -> Tensor
         return {}
     del x
     if kind == "failed":
-        sides.model.exchange.keep_parts(sides.model.exchange.find_parts(outputs, inputs))
+        sides.model.codec.keep_parts(sides.model.codec.find_parts(outputs, inputs))
         return {}
     return sides.answered(inputs, outputs)

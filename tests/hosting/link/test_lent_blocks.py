@@ -46,17 +46,17 @@ class Process:
     def made(self, array: np.ndarray[Any, Any]) -> Tensor:
         """A tensor that the model has made, as it arrives at the server."""
         payload: list[Any] = []
-        specs = self.model.exchange.pack({"x": Tensor.from_numpy(array)}, payload)
+        specs = self.model.codec.pack({"x": Tensor.from_numpy(array)}, payload)
         data = memoryview(b"".join(payload))
-        return self.server.exchange.unpack(specs, data)[0]["x"]
+        return self.server.codec.unpack(specs, data)[0]["x"]
 
     def gets(self, tensor: Tensor) -> tuple[Tensor, bool]:
         """The tensor as it arrives in the model; and whether it was lent."""
         before = self.server.used
         header, payload = pack_request(
-            1, InferenceRequest("m", inputs={"x": tensor}), self.server.exchange
+            1, InferenceRequest("m", inputs={"x": tensor}), self.server.codec
         )
-        arrived = unpack_request(header, memoryview(b"".join(payload)), 0, self.model.exchange)[1]
+        arrived = unpack_request(header, memoryview(b"".join(payload)), 0, self.model.codec)[1]
         return arrived.inputs["x"], self.server.used == before and not any(payload)
 
     def give_back(self) -> None:

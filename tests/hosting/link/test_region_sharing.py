@@ -22,7 +22,7 @@ from penstock.hosting.link.messages import (
     unpack_response,
 )
 from penstock.hosting.link.region_sharing import Borrower, Lender
-from penstock.hosting.link.tensor_codec import Exchange
+from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock.shared_memory.system import SystemRegion, open_system_region
 from penstock.shared_memory.tensors import put, tensor_in
 
@@ -43,8 +43,8 @@ class Link:
         self._accepts = accepts
         self.lender = Lender(self._offer, self._withdraw)
         self.borrower = Borrower()
-        self.server = Exchange(lender=self.lender)
-        self.process = Exchange(borrower=self.borrower)
+        self.server = TensorCodec(lender=self.lender)
+        self.process = TensorCodec(borrower=self.borrower)
 
     def _offer(self, offer: Any) -> None:
         self.said.append(offer)

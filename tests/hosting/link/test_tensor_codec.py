@@ -10,7 +10,7 @@ import pytest
 from penstock.core.buffer import Buffer
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, Arena, ArenaView, create
-from penstock.hosting.link.tensor_codec import INLINE, INSIDE, Exchange
+from penstock.hosting.link.tensor_codec import INLINE, INSIDE, TensorCodec
 
 
 class Pair:
@@ -19,8 +19,8 @@ class Pair:
     def __init__(self, size: int = 1 << 24) -> None:
         descriptor = create(size)
         self.arena = Arena(descriptor)
-        self.sender = Exchange(out=self.arena)
-        self.receiver = Exchange(into=ArenaView(descriptor, self.arena.free))
+        self.sender = TensorCodec(out=self.arena)
+        self.receiver = TensorCodec(into=ArenaView(descriptor, self.arena.free))
         os.close(descriptor)
 
     def pass_on(self, **tensors: Tensor) -> tuple[dict[str, Tensor], int]:

@@ -54,7 +54,7 @@ class FakeMemory:
     def __init__(self, begun: int) -> None:
         self._memory = SharedMemory(out=create(1 << 16), into=create(1 << 16))
         self._memory.close()
-        self.exchange = self._memory.exchange
+        self.codec = self._memory.codec
         self.begun = begun
 
 

@@ -76,7 +76,7 @@ class Process:
         self.services = FakeServices()
         self.said: list[Said] = []
         memory = SharedMemory(out=create(1 << 24), into=create(1 << 24))
-        self._exchange = memory.exchange
+        self._exchange = memory.codec
         memory.open(lambda _: None)
         self.calls = ServedCalls(
             self.services,

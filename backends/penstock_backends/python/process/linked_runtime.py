@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.hosting.link.messages import Kind, pack_request, unpack_response
-from penstock.hosting.link.tensor_codec import Exchange
+from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.process.bls_call import PendingCall
 from penstock_backends.python.process.reentry import Reentry
@@ -27,12 +27,12 @@ _ANSWERED = frozenset({"family", "create", "value"})
 class LinkedRuntime:
     """`runtime.Runtime` over the link to the server, and the questions that are under way on it."""
 
-    def __init__(self, stub: Stub, exchange: Exchange, let_go: LetGo) -> None:
+    def __init__(self, stub: Stub, codec: TensorCodec, let_go: LetGo) -> None:
         self.executing = False
         self.reentry: Reentry | None = None
         self.model_directory = ""
         self._stub = stub
-        self._exchange = exchange
+        self._codec = codec
         self._let_go = let_go
         self._calls: dict[int, weakref.ref[PendingCall]] = {}
         self._answers: dict[int, tuple[Any, str | None]] = {}
@@ -61,7 +61,7 @@ class LinkedRuntime:
         # A weak one: whoever drops the call, such as an iterator that was left, wants no more.
         self._calls[number] = weakref.ref(call, lambda _: self._let_go.call(number))
         self._stub.end_fork()
-        header, payload = pack_request(number, request, self._exchange)
+        header, payload = pack_request(number, request, self._codec)
         holds = blocks and self.reentry is not None and self.reentry.holds()
         self._stub.send(Kind.CALL, (decoupled, holds, header), payload)
         return call
@@ -109,7 +109,7 @@ class LinkedRuntime:
     def _called(self, header: Any, payload: memoryview) -> None:
         number, packed = header
         # In any case, so that the blocks of its tensors become free again.
-        response = unpack_response(packed, payload, self._exchange)
+        response = unpack_response(packed, payload, self._codec)
         if call := self._open_call(number):
             if response.final:
                 self._calls.pop(number, None)

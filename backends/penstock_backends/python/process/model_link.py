@@ -17,7 +17,7 @@ from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
 from penstock.hosting.link.messages import Kind, pack_next_response, pack_response, unpack_request
 from penstock.hosting.link.region_sharing import Borrower
-from penstock.hosting.link.tensor_codec import NO_PLACES, Exchange, Places
+from penstock.hosting.link.tensor_codec import NO_PLACES, Places, TensorCodec
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.release_queue import LetGo
@@ -39,7 +39,7 @@ class Stub:
         self._borrower = Borrower()
         self._borrower.on_return = self._let_go.block
         view = ArenaView(inputs, self._let_go.block)
-        self._exchange = Exchange(self._out, view, borrower=self._borrower)
+        self._exchange = TensorCodec(self._out, view, borrower=self._borrower)
         self._work: deque[tuple[int, Any, memoryview]] = deque()
         self._replies: dict[int, PendingReply] = {}
         self._left: set[int] = set()
@@ -158,7 +158,7 @@ class Stub:
         return pack_next_response(response, payload, self._exchange, places)
 
     def find_parts(self, response: CoreResponse, request: CoreRequest) -> CoreResponse:
-        """The response, without hold on outputs that are parts of inputs; see `Exchange`."""
+        """The response, without hold on outputs that are parts of inputs; see `TensorCodec`."""
         outputs = self._exchange.find_parts(response.outputs, request.inputs)
         if outputs is response.outputs:
             return response

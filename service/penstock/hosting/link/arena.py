@@ -16,8 +16,8 @@ from functools import partial
 
 from penstock.core.buffer import Buffer
 from penstock.core.region import HostSlice, Region, RegionSlice
-from penstock.shared_memory.block_views import Views
-from penstock.shared_memory.blocks import Blocks
+from penstock.shared_memory.block_views import BlockViews
+from penstock.shared_memory.blocks import BlockAllocator
 
 SHARE_FROM = 16 * 1024
 """Bytes from which a tensor travels through the arena; measured: equal below 4 KiB (contract
@@ -46,8 +46,8 @@ class Arena:
         self._bytes = memoryview(self._memory)
         size = len(self._memory) - _BEGUN
         self._begun = self._bytes[size:].cast("Q")
-        self._blocks = Blocks(size, partial(self._memory.madvise, mmap.MADV_REMOVE))
-        self._views = Views(self._blocks.free)
+        self._blocks = BlockAllocator(size, partial(self._memory.madvise, mmap.MADV_REMOVE))
+        self._views = BlockViews(self._blocks.free)
 
     @property
     def used(self) -> int:
@@ -86,7 +86,7 @@ class ArenaView:
     ) -> None:
         self._bytes = memoryview(mmap.mmap(descriptor, 0))
         self._region = region
-        self.views = Views(on_free)
+        self.views = BlockViews(on_free)
 
     @property
     def begun(self) -> int:

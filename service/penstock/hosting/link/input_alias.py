@@ -9,10 +9,10 @@ import numpy as np
 from penstock.core.buffer import Buffer
 from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import SHARE_FROM
-from penstock.shared_memory.block_views import View
+from penstock.shared_memory.block_views import BlockView
 
 
-class InputPart(Tensor):
+class InputAlias(Tensor):
     """What a model returned of the memory `view`, from `at`; it does not keep the view alive.
 
     Only if nobody else does when it is sent, its memory goes back: else whoever still sees the
@@ -21,20 +21,20 @@ class InputPart(Tensor):
 
     __slots__ = ("at", "view")
 
-    def __init__(self, tensor: Tensor, view: View, at: int) -> None:
+    def __init__(self, tensor: Tensor, view: BlockView, at: int) -> None:
         super().__init__(tensor.datatype, tensor.shape, view.part(at, tensor.nbytes))
         self.view = view
         self.at = at
 
 
-def part_of(tensor: Tensor, given: Tensor, view: View) -> InputPart | None:
+def part_of(tensor: Tensor, given: Tensor, view: BlockView) -> InputAlias | None:
     """`tensor` as a part of the input `given`, whose memory is `view`; `None` if it is none."""
     if view.returning or tensor.nbytes < SHARE_FROM:
         return None
     at = _address(tensor.buffer) - _address(given.buffer)
     if at < 0 or at + tensor.nbytes > given.nbytes:
         return None
-    return InputPart(tensor, view, at)
+    return InputAlias(tensor, view, at)
 
 
 def _address(data: Buffer) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.arena_regions import ArenaRegion
 from penstock.hosting.link.region_sharing import Borrower, Lender
-from penstock.hosting.link.tensor_codec import INLINE, Exchange
+from penstock.hosting.link.tensor_codec import INLINE, TensorCodec
 from penstock.shared_memory.block_views import Block
 
 ARENA_SIZE = 16 << 30
@@ -38,7 +38,7 @@ class SharedMemory:
         self._view: ArenaView | None = view
         if borrower is not None:
             borrower.on_return = self._released
-        self.exchange = Exchange(self._arena, view, lender, borrower)
+        self.codec = TensorCodec(self._arena, view, lender, borrower)
         for descriptor in (out, into):
             os.close(descriptor)
         self._freed: deque[Block] = deque()
@@ -53,7 +53,7 @@ class SharedMemory:
     def close(self) -> None:
         """Nobody is left to tell; the memory goes with the last tensor that looks at it."""
         self._tell = None
-        self._arena, self._view, self.exchange = None, None, INLINE
+        self._arena, self._view, self.codec = None, None, INLINE
         if self._lender is not None:
             self._lender.close()
 

@@ -20,7 +20,7 @@ from penstock.core.request import (
     InferenceResponse,
     ParameterValue,
 )
-from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Exchange, Places
+from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Places, TensorCodec
 
 TensorSpecs = Any
 """Tensors as the tensor codec describes them."""
@@ -109,7 +109,7 @@ class Kind(IntEnum):
 
 
 def pack_request(
-    number: int, request: InferenceRequest, exchange: Exchange = INLINE
+    number: int, request: InferenceRequest, codec: TensorCodec = INLINE
 ) -> tuple[PackedRequest, list[Buffer]]:
     """A request as header and payload; `number` names it on the link."""
     payload: list[Buffer] = []
@@ -119,7 +119,7 @@ def pack_request(
         request.model_name,
         request.model_version,
         request.id,
-        exchange.pack(request.inputs, payload),
+        codec.pack(request.inputs, payload),
         request.requested_outputs,
         parameters,
         request.priority,
@@ -128,13 +128,13 @@ def pack_request(
         request.sequence_start,
         request.sequence_end,
         request.deadline,
-        exchange.pack_places(request.output_places),
+        codec.pack_places(request.output_places),
     )
     return header, payload
 
 
 def unpack_request(
-    header: PackedRequest, payload: memoryview, at: int, exchange: Exchange = INLINE
+    header: PackedRequest, payload: memoryview, at: int, codec: TensorCodec = INLINE
 ) -> tuple[int, InferenceRequest, int]:
     """Number, request, and where the next request's tensors begin in the payload."""
     (
@@ -153,7 +153,7 @@ def unpack_request(
         deadline,
         places,
     ) = header
-    inputs, at = exchange.unpack(specs, payload, at)
+    inputs, at = codec.unpack(specs, payload, at)
     request = InferenceRequest(
         model_name,
         model_version,
@@ -169,27 +169,27 @@ def unpack_request(
         deadline,
     )
     if places:
-        request = replace(request, output_places=exchange.unpack_places(places))
+        request = replace(request, output_places=codec.unpack_places(places))
     return number, request, at
 
 
 def pack_response(
-    response: InferenceResponse, exchange: Exchange = INLINE, places: Places = NO_PLACES
+    response: InferenceResponse, codec: TensorCodec = INLINE, places: Places = NO_PLACES
 ) -> tuple[PackedResponse, list[Buffer]]:
     """A response as header and payload; `places` are where its request wants outputs."""
     payload: list[Buffer] = []
-    return pack_next_response(response, payload, exchange, places), payload
+    return pack_next_response(response, payload, codec, places), payload
 
 
 def pack_next_response(
     response: InferenceResponse,
     payload: list[Buffer],
-    exchange: Exchange = INLINE,
+    codec: TensorCodec = INLINE,
     places: Places = NO_PLACES,
 ) -> PackedResponse:
     """The header of one of several responses; its tensors' bytes are added to `payload`."""
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
-    specs = exchange.pack(response.outputs, payload, places)
+    specs = codec.pack(response.outputs, payload, places)
     problem = response.error
     error = None if problem is None else (problem.code, problem.message)
     return specs, parameters, response.final, error
@@ -198,23 +198,23 @@ def pack_next_response(
 def unpack_response(
     header: PackedResponse,
     payload: memoryview,
-    exchange: Exchange = INLINE,
+    codec: TensorCodec = INLINE,
     places: Places = NO_PLACES,
 ) -> InferenceResponse:
     """The response that `pack_response` packed."""
-    return unpack_next_response(header, payload, 0, exchange, places)[0]
+    return unpack_next_response(header, payload, 0, codec, places)[0]
 
 
 def unpack_next_response(
     header: PackedResponse,
     payload: memoryview,
     at: int,
-    exchange: Exchange = INLINE,
+    codec: TensorCodec = INLINE,
     places: Places = NO_PLACES,
 ) -> tuple[InferenceResponse, int]:
     """One of several responses, and where the next one's tensors begin in the payload."""
     specs, parameters, final, error = header
-    outputs, at = exchange.unpack(specs, payload, at, places)
+    outputs, at = codec.unpack(specs, payload, at, places)
     problem = None if error is None else error_from_code(*error)
     return InferenceResponse(outputs, parameters, final, problem), at
 

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.core.buffer import Buffer
 from penstock.core.region import Region, RegionSlice
 from penstock.hosting.link.arena_regions import BorrowedRegion
-from penstock.shared_memory.block_views import Block, Views
+from penstock.shared_memory.block_views import Block, BlockViews
 
 Offer = tuple[int, str, int, int, bool]
 """Number of a region, the file that another process can open, offset in it, bytes, and whether it
@@ -110,7 +110,7 @@ class Borrower:
 
     def __init__(self) -> None:
         self._regions: dict[int, BorrowedRegion] = {}
-        self.views = Views(self._ended)
+        self.views = BlockViews(self._ended)
         self.on_return: Callable[[Block], None] | None = None
         """Called when the last view of what has to come back is gone, in any thread."""
 

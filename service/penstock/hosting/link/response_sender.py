@@ -27,32 +27,32 @@ _ONE = Window(responses=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class EndKinds:
     """How a side of the link says that there are no more responses, and why."""
 
     end: Kind
     error: Kind
 
 
-class Outlets:
+class ResponseSenders:
     """The streams of responses that leave over one link, by number."""
 
     def __init__(
-        self, wording: Wording, respond: Respond, send: Send, memory: SharedMemory
+        self, wording: EndKinds, respond: Respond, send: Send, memory: SharedMemory
     ) -> None:
         self.wording = wording
         self.respond = respond
         self.send = send
         self.memory = memory
         self.window = WINDOW
-        self._open: dict[int, Outlet] = {}
+        self._open: dict[int, ResponseSender] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, number: int, places: Places = NO_PLACES) -> Outlet:
+    def open(self, number: int, places: Places = NO_PLACES) -> ResponseSender:
         """A new one, which the other side calls by this number; `places` are for its outputs."""
-        outlet = self._open[number] = Outlet(self, number, places)
+        outlet = self._open[number] = ResponseSender(self, number, places)
         return outlet
 
     def taken(self, number: int, count: int) -> None:
@@ -75,12 +75,12 @@ class Outlets:
         self._open.pop(number, None)
 
 
-class Outlet:
+class ResponseSender:
     """The responses to one request, sent in their order while there is credit."""
 
     __slots__ = ("_credit", "_moving", "_number", "_outlets", "_places", "_stream", "done")
 
-    def __init__(self, outlets: Outlets, number: int, places: Places = NO_PLACES) -> None:
+    def __init__(self, outlets: ResponseSenders, number: int, places: Places = NO_PLACES) -> None:
         self.done = False
         self._places = places
         self._outlets = outlets
@@ -141,7 +141,7 @@ class Outlet:
     def _send(self, response: InferenceResponse) -> None:
         outlets = self._outlets
         payload: list[Buffer] = []
-        header = pack_next_response(response, payload, outlets.memory.exchange, self._places)
+        header = pack_next_response(response, payload, outlets.memory.codec, self._places)
         outlets.respond(self._number, header, payload)
         if response.final:
             self._finish()

@@ -13,9 +13,9 @@ from penstock.core.buffer import Buffer, octets
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.arena import SHARE_FROM, Arena, ArenaView
-from penstock.hosting.link.input_alias import InputPart, part_of
+from penstock.hosting.link.input_alias import InputAlias, part_of
 from penstock.hosting.link.region_sharing import Borrower, Lender
-from penstock.shared_memory.block_views import View
+from penstock.shared_memory.block_views import BlockView
 
 Where = int | tuple[int, int] | tuple[int, int, int]
 """The offset in the sender's arena, `INSIDE`, `PLACED`, the number of a region with the offset in
@@ -42,7 +42,7 @@ NO_PLACES: Places = {}
 _DATATYPES = {datatype.value: datatype for datatype in DataType}
 
 
-class Exchange:
+class TensorCodec:
     """Packs tensors for one link and unpacks those that come; without arenas all go inside."""
 
     def __init__(
@@ -98,7 +98,7 @@ class Exchange:
         name, datatype, shape, size, where = spec
         if where != INSIDE:
             return spec
-        if isinstance(tensor, InputPart):
+        if isinstance(tensor, InputAlias):
             where = self._place_part(tensor)
         elif size >= SHARE_FROM:
             where = self._place(buffer)
@@ -111,7 +111,7 @@ class Exchange:
         offset = None if self._out is None else self._out.put(buffer)
         return INSIDE if offset is None else offset
 
-    def _place_part(self, tensor: InputPart) -> Where:
+    def _place_part(self, tensor: InputAlias) -> Where:
         """The memory of an input, if nobody here sees it any more; else the place of a copy."""
         view = tensor.view
         seen = view.hold()  # for as long as it is copied
@@ -138,7 +138,11 @@ class Exchange:
         return {**outputs, **parts} if parts else outputs
 
     def _claim(
-        self, view: View, given: Tensor, outputs: Mapping[str, Tensor], parts: dict[str, Tensor]
+        self,
+        view: BlockView,
+        given: Tensor,
+        outputs: Mapping[str, Tensor],
+        parts: dict[str, Tensor],
     ) -> None:
         for name, tensor in outputs.items():
             if name not in parts and (part := part_of(tensor, given, view)) is not None:
@@ -149,10 +153,10 @@ class Exchange:
     def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:
         """These are not sent after all."""
         for tensor in outputs.values():
-            if isinstance(tensor, InputPart):
+            if isinstance(tensor, InputAlias):
                 tensor.view.give_up()
 
-    def _view(self, data: Buffer) -> View | None:
+    def _view(self, data: Buffer) -> BlockView | None:
         """The view that an input is, if its memory can go back with a response."""
         if self._into is not None and (view := self._into.views.find(data)) is not None:
             return view
@@ -246,5 +250,5 @@ def _plain(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return shape
 
 
-INLINE = Exchange()
+INLINE = TensorCodec()
 """For links that share no memory."""

@@ -117,7 +117,7 @@ class InFlight:
         headers, payload = [], []
         for inference in batch:
             number = self._number(inference)
-            header, buffers = pack_request(number, inference.request, self._memory.exchange)
+            header, buffers = pack_request(number, inference.request, self._memory.codec)
             headers.append(header)
             payload += buffers
         return headers, payload
@@ -192,14 +192,14 @@ class InFlight:
         """One response to one request."""
         number, packed = header
         places = self._places(number)
-        self._pass_on(number, unpack_response(packed, payload, self._memory.exchange, places))
+        self._pass_on(number, unpack_response(packed, payload, self._memory.codec, places))
 
     def on_responses(self, responses: Iterable[NumberedResponse], payload: memoryview) -> None:
         """Several responses in one message."""
         at = 0
         for number, packed in responses:
             places = self._places(number)
-            response, at = unpack_next_response(packed, payload, at, self._memory.exchange, places)
+            response, at = unpack_next_response(packed, payload, at, self._memory.codec, places)
             self._pass_on(number, response)
 
     def on_end(self, number: int, _: memoryview) -> None:

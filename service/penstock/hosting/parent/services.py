@@ -22,10 +22,10 @@ from penstock.core.stream import ResponseStream
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Call as CallMessage
 from penstock.hosting.link.messages import Kind, PackedResponse, unpack_request
-from penstock.hosting.link.response_sender import Outlets, Send, Wording
+from penstock.hosting.link.response_sender import EndKinds, ResponseSenders, Send
 from penstock.inflight.inference import Inference
 
-_WORDING = Wording(Kind.CALL_END, Kind.CALL_ERROR)
+_WORDING = EndKinds(Kind.CALL_END, Kind.CALL_ERROR)
 
 
 class ModelServices(Protocol):
@@ -72,7 +72,7 @@ class ServedCalls:
         self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
-        self._calls = Outlets(_WORDING, self._respond, send, memory)
+        self._calls = ResponseSenders(_WORDING, self._respond, send, memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
             Kind.CALL: self._call,
@@ -95,7 +95,7 @@ class ServedCalls:
 
     def _call(self, header: CallMessage, payload: memoryview) -> None:
         decoupled, holds, packed = header
-        number, request, _ = unpack_request(packed, payload, 0, self._memory.exchange)
+        number, request, _ = unpack_request(packed, payload, 0, self._memory.codec)
         try:
             self._check_policy(request, decoupled)
             stream = self._services.infer(self._traced(request, holds=holds))

@@ -17,7 +17,7 @@ _INTERVAL = 0.5
 """Seconds between looks at the backend."""
 
 
-class Vitals:
+class HealthMonitor:
     """Asks a backend that may raise anything."""
 
     def __init__(self, backend: Backend, send: Send) -> None:

@@ -33,8 +33,8 @@ from penstock.hosting.link.messages import (
     unpack_request,
 )
 from penstock.hosting.link.region_sharing import Borrower
-from penstock.hosting.link.response_sender import Outlet, Outlets, Wording
-from penstock.hosting.worker.health import Vitals
+from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
+from penstock.hosting.worker.health import HealthMonitor
 from penstock.hosting.worker.log import LinkHandler
 from penstock.system import event_loop
 from penstock.system.allocator import tune_allocator
@@ -43,7 +43,7 @@ from penstock.system.reap import kill_group
 
 logger = logging.getLogger(__name__)
 
-_WORDING = Wording(Kind.END, Kind.ERROR)
+_WORDING = EndKinds(Kind.END, Kind.ERROR)
 
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
@@ -68,7 +68,7 @@ async def _serve(connection: socket.socket, host: Host) -> None:
     await host.serve(link)
 
 
-Batch = list[tuple[Outlet, InferenceRequest]]
+Batch = list[tuple[ResponseSender, InferenceRequest]]
 
 
 class Host:
@@ -77,13 +77,13 @@ class Host:
     def __init__(self, memory: SharedMemory, borrower: Borrower) -> None:
         self.memory = memory
         self._borrower = borrower
-        self._replies: Outlets
+        self._replies: ResponseSenders
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
         self._name = ""
-        self._vitals: Vitals
+        self._vitals: HealthMonitor
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
         self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
@@ -101,7 +101,7 @@ class Host:
     async def serve(self, link: Link) -> None:
         """Answer the link until it says that this is the end."""
         self._link = link
-        self._replies = Outlets(_WORDING, self._respond, link.send, self.memory)
+        self._replies = ResponseSenders(_WORDING, self._respond, link.send, self.memory)
         self.memory.open(lambda freed: link.send(Kind.FREE, freed))
         await self._finished.wait()
         self._replies.close()
@@ -121,7 +121,7 @@ class Host:
                 self._turn = asyncio.Lock()
             Placement(**header["placement"]).apply()
             self._backend = _load(header["target"])
-            self._vitals = Vitals(self._backend, self._link.send)
+            self._vitals = HealthMonitor(self._backend, self._link.send)
             self._replies.window = Window(*header["window"])
             await self._backend.initialize(instance_context(header, self._run))
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
@@ -142,7 +142,7 @@ class Host:
         batch: Batch = []
         at = 0
         for one in packed:
-            request_number, request, at = unpack_request(one, payload, at, self.memory.exchange)
+            request_number, request, at = unpack_request(one, payload, at, self.memory.codec)
             reply = self._replies.open(request_number, request.output_places)
             batch.append((reply, request))
         self._start(self._execute(number, batch))
