@@ -21,7 +21,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
 
 @pytest.fixture
 def linked() -> Iterator[Linked]:
-    """A stub that is not served by anybody."""
+    """A link without a worker."""
     linked = Linked()
     yield linked
     linked.close()

@@ -1,4 +1,4 @@
-"""A stub on one end of a link, and what the server has on the other."""
+"""A model process's link without a process, and the server's end of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
 from penstock.hosting.link.tensor_codec import TensorCodec
-from penstock_backends.python.process.model_link import Stub
+from penstock_backends.python.process.linked_runtime import LinkedRuntime
+from penstock_backends.python.process.model_link import ModelLink
+from penstock_backends.python.process.reply_table import ReplyTable
 
 SIZE = 1 << 20
 
@@ -21,14 +23,16 @@ Message = tuple[int, Any, memoryview]
 
 
 class Linked:
-    """A stub, and what the server sees of it."""
+    """A `ModelLink` with runtime and reply table, and the server's end of it."""
 
     def __init__(self) -> None:
         self._server, self._connection = socket.socketpair()
         self._inputs, self._outputs = create(SIZE), create(SIZE)
-        self.stub = Stub(self._connection, self._inputs, self._outputs)
-        self.stub.runtime.executing = True
-        self._exchange = TensorCodec(Arena(self._inputs))
+        self.link = ModelLink(self._connection, self._inputs, self._outputs)
+        self.runtime = LinkedRuntime(self.link)
+        self.runtime.executing = True
+        self.replies = ReplyTable(self.link)
+        self._codec = TensorCodec(Arena(self._inputs))
 
     @property
     def written(self) -> bool:
@@ -37,14 +41,14 @@ class Linked:
 
     def batch(self, number: int, *requests: InferenceRequest) -> tuple[Any, memoryview]:
         """The message that brings a batch; its requests are numbered from 1."""
-        packed = [pack_request(n, r, self._exchange) for n, r in enumerate(requests, start=1)]
+        packed = [pack_request(n, r, self._codec) for n, r in enumerate(requests, start=1)]
         payload = b"".join(part for _, parts in packed for part in parts)
         return (number, [header for header, _ in packed]), memoryview(bytearray(payload))
 
-    def tell(self, kind: Kind, header: Any) -> None:
-        """Have the stub hear something of the server."""
+    def receive(self, kind: Kind, header: Any) -> None:
+        """Have the link receive a message of the server."""
         self._server.sendall(b"".join(encode(kind, header)))
-        self.stub.look()
+        self.link.poll()
 
     def close(self) -> None:
         for end in (self._server, self._connection):
@@ -54,7 +58,7 @@ class Linked:
 
 
 def messages(parts: Sequence[Buffer]) -> list[Message]:
-    """What the parts say."""
+    """The messages that the parts encode."""
     return list(FrameReader().feed(bytearray(b"".join(parts))))
 
 

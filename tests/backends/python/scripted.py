@@ -1,4 +1,4 @@
-"""Stand-ins for what a model process has on its other side: the server, replies and calls."""
+"""Fakes of the server as a model process sees it: replies, calls, runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock_backends.python.pb_utils.responses import InferenceResponse
 
 
 class FakeReply:
-    """A request that somebody waits to have answered; keeps what is sent."""
+    """A reply that records its responses."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class FakeReply:
     def is_cancelled(self) -> bool:
         return self.cancelled
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         await self._room.acquire()
 
-    def taken(self) -> None:
-        """The client has taken a response."""
+    def acknowledge(self) -> None:
+        """Return credit for one response."""
         self._room.release()
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
@@ -82,15 +82,15 @@ class FakeCall:
         return self.next()
 
     def take_bare_end(self) -> bool:
-        told, self._bare_end = self._bare_end, False
-        return told
+        bare_end, self._bare_end = self._bare_end, False
+        return bare_end
 
     def cancel(self) -> None:
         self.cancelled = True
 
 
 class FakeRuntime:
-    """A model process with a server that has metrics, and otherwise answers as it is told."""
+    """A runtime with real metrics and otherwise scripted answers."""
 
     model_directory = "/models/m/1"
 

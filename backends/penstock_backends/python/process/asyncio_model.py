@@ -1,6 +1,6 @@
 """Models written as a `penstock.model.Model`: how the model process calls them.
 
-The process keeps an event loop, on which it awaits `NativeModel.load`, then `execute` for every
+The process keeps an event loop, on which it awaits `AsyncioModel.load`, then `execute` for every
 batch, each in a task of its own, and `unload` in the end.
 """
 
@@ -28,7 +28,7 @@ from penstock_backends.python.process.traceback_text import describe
 class AsyncReply(runtime.Reply, Protocol):
     """A reply for code on an event loop, which must not block."""
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until one more response may be sent."""
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
@@ -38,7 +38,7 @@ class AsyncReply(runtime.Reply, Protocol):
 Batch = Sequence[tuple[AsyncReply, CoreRequest]]
 
 
-class NativeModel:
+class AsyncioModel:
     """One object of the model's class, and the answers it owes."""
 
     def __init__(self, cls: type[Model], config: ModelConfig) -> None:
@@ -90,7 +90,7 @@ class NativeModel:
         stream = cast(AsyncGenerator[Response, None], self._model.infer(Request(request)))
         async with aclosing(stream) as responses:
             async for response in responses:
-                await reply.room()
+                await reply.wait_for_room()
                 reply.send(self._outputs.answer(response, reply), final=False)
         reply.send(None, final=True)
 

@@ -1,92 +1,92 @@
-"""Requests that the model has made to other models, and their responses (BLS)."""
+"""Calls of a model to other models (BLS): the queue of their responses."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
-
-if TYPE_CHECKING:
-    from penstock_backends.python.process.model_link import Stub
+from penstock_backends.python.process.model_link import ModelLink
 
 
-class PendingCall:
-    """One request on its way through the server; its responses come in order.
+class BlsCall:
+    """One request in flight to another model; its responses are queued in order.
 
-    The reading thread adds to it, the thread or coroutine that asked takes from it.
+    The thread that reads the link adds responses, the thread or coroutine that made the call takes
+    them. Held by weak references, which mypyc's classes do not allow: this module is interpreted.
     """
 
-    def __init__(self, stub: Stub, number: int) -> None:
-        self._stub = stub
+    def __init__(self, link: ModelLink, number: int, cancel: Callable[[int], None]) -> None:
+        self._link = link
         self._number = number
+        self._cancel = cancel
         self._responses: deque[CoreResponse] = deque()
         self._ended = False
         self._bare_end = False
         self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
-    # -- what the server says -----------------------------------------------------------------
+    # -- for the thread that reads the link ---------------------------------------------------
 
     def add(self, response: CoreResponse) -> None:
-        """A response has come."""
+        """Queue a response."""
         self._responses.append(response)
         self._ended = self._ended or response.final
         self._notify()
 
     def end(self, error: InferenceError | None = None) -> None:
-        """No more will come; `error` is the last word."""
+        """No more responses follow; an error is queued as the last one."""
         if error is not None:
             self._responses.append(CoreResponse(final=True, error=error))
         self._bare_end = error is None
         self._ended = True
         self._notify()
 
-    # -- what the model does ------------------------------------------------------------------
+    # -- for the model: `pb_utils.runtime.ModelCall` --------------------------------------------
 
     def next(self) -> InferenceResponse | None:
         """The next response, waiting for it; `None` after the last."""
-        self._stub.wait(self._settled)
-        return self._take()
+        self._link.wait(self._is_settled)
+        return self._take_response()
 
     async def next_async(self) -> InferenceResponse | None:
         """As `next`, without blocking the event loop."""
         loop = asyncio.get_running_loop()
-        if not self._stub.watched_by(loop):  # a loop of the model's own does not see the link
-            await loop.run_in_executor(None, self._stub.wait, self._settled)
-        while not self._settled():
+        if not self._link.is_read_on(loop):  # a loop of the model's own does not read the link
+            await loop.run_in_executor(None, self._link.wait, self._is_settled)
+        while not self._is_settled():
             event = asyncio.Event()
             self._waiting = loop, event
-            if not self._settled():  # another thread may have added before it knew whom to tell
+            if not self._is_settled():  # a response may have been added before `_waiting` was set
                 await event.wait()
-        return self._take()
+        return self._take_response()
 
     def take_bare_end(self) -> bool:
-        """Whether the called model sent its final flag alone; told once."""
-        told, self._bare_end = self._bare_end, False
-        return told
+        """Whether the called model sent its final flag alone; true once, after the last."""
+        bare_end, self._bare_end = self._bare_end, False
+        return bare_end
 
     def cancel(self) -> None:
-        """Want no more; the called model learns of it."""
+        """Discard further responses, and cancel the request in the called model."""
         if not self._ended:
             self._ended = True
             self._responses.clear()
-            self._stub.runtime.cancel_call(self._number)
+            self._cancel(self._number)
             self._notify()
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         return bool(self._responses) or self._ended
 
-    def _take(self) -> InferenceResponse | None:
+    def _take_response(self) -> InferenceResponse | None:
         if not self._responses:
             return None
         response = self._responses.popleft()
         if not self._ended:
-            self._stub.send(Kind.CALL_TAKEN, (self._number, 1))
+            self._link.send(Kind.CALL_TAKEN, (self._number, 1))  # flow control
         return _as_response(response)
 
     def _notify(self) -> None:

@@ -1,11 +1,11 @@
-"""One batch that the model executes, from the message that brings it to those that answer it."""
+"""Execution of one batch: from its message to the messages with its responses."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
@@ -14,58 +14,64 @@ from penstock.hosting.link.frames import encode
 from penstock.hosting.link.messages import Done, Kind
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse
-from penstock_backends.python.process.replies import PendingReply, Terms, printable
+from penstock_backends.python.process.model_link import ModelLink
+from penstock_backends.python.process.replies import PendingReply, ReplyPolicy, printable
+from penstock_backends.python.process.reply_table import ReplyTable
 from penstock_backends.python.process.traceback_text import describe
-
-if TYPE_CHECKING:
-    from penstock_backends.python.process.model_link import Stub
 
 _QUICK = 100_000
 """Nanoseconds of an execution below which its answers wait for those of the next."""
 
 
 class Execution:
-    """The requests of a batch, whose turn it is, and what the model makes of them.
+    """The requests of a batch in execution, and the model's responses to them.
 
-    `take` is told what `execute` returned, or `fail` what it raised. Then `finish` gives what is to
-    be said to the server; `failures` does where others may have begun meanwhile.
+    `collect` takes the result of `execute`, or `fail` the exception that it raised. Then `finish`
+    returns the messages to the server; `failures` does for batches that overlap with others.
     """
 
     def __init__(
-        self, stub: Stub, name: str, terms: Terms, header: Any, payload: memoryview
+        self,
+        link: ModelLink,
+        table: ReplyTable,
+        name: str,
+        policy: ReplyPolicy,
+        header: Any,
+        payload: memoryview,
     ) -> None:
         self._number, packed = header
-        stub.begin(self._number)
+        link.begin_batch(self._number)
         self._begun = time.monotonic_ns()
         self._finished = 0
-        self._waited = -stub.waited
-        self._stub = stub
+        self._waited = -link.waited
+        self._link = link
+        self._table = table
         self._name = name
-        self._terms = terms
-        owed = stub.accept(packed, payload, terms)
-        self._replies = [reply for reply, _ in owed]
-        self._cores = [core for _, core in owed]
-        self.requests = [InferenceRequest.received(core, reply) for reply, core in owed]
+        self._policy = policy
+        accepted = table.accept(packed, payload, policy)
+        self._replies = [reply for reply, _ in accepted]
+        self._cores = [core for _, core in accepted]
+        self.requests = [InferenceRequest.received(core, reply) for reply, core in accepted]
         self._collected: deque[tuple[PendingReply, CoreResponse]] = deque()
         self._problem: str | None = None
         self._started = time.monotonic_ns()
 
     @property
     def quick(self) -> bool:
-        """Whether it took so little time that its answers may wait for those of the next.
+        """Whether it took so little time that its responses may wait for those of the next batch.
 
-        Time in which other models answered it does not count: the next will ask them too, and
-        what waits leaves together with what it asks.
+        Time spent waiting for other models does not count: the next batch will call them too, and
+        held responses leave together with its calls.
         """
         return self._finished - self._begun - self._waited <= _QUICK
 
-    def under_way(self) -> Done:
+    def done_header(self) -> Done:
         """The header of `DONE` for an execution in flight, while others may begin."""
         return self._number, self._begun, self._started, time.monotonic_ns(), 0
 
-    def take(self, returned: Any) -> None:
-        """Take the responses that `execute` returned, by position; contract PY-04 and PY-10."""
-        if self._terms.decoupled:
+    def collect(self, returned: Any) -> None:
+        """Collect the responses that `execute` returned, by position; contract PY-04 and PY-10."""
+        if self._policy.decoupled:
             if returned is not None:
                 raise InternalError(
                     f"Python model '{self._name}' is using the decoupled mode and the execute"
@@ -76,31 +82,31 @@ class Execution:
         for reply, core, response in zip(self._replies, self._cores, returned, strict=True):
             if response is None or reply.closed:
                 continue  # it is, or will be, answered through its sender
-            answer = reply.core(response, final=True)
+            answer = reply.to_core(response, final=True)
             if not reply.places:
-                answer = self._stub.find_parts(answer, core)
+                answer = self._link.find_parts(answer, core.inputs)
             self._collected.append((reply, answer))
 
     def fail(self, error: BaseException) -> None:
-        """The model, or what it returned, is at fault."""
+        """Fail the unanswered requests: the model raised, or returned something invalid."""
         self._problem = _text(error)
 
     def finish(self) -> list[Buffer]:
-        """The responses, and that the next batch may come."""
+        """The messages with the responses; they ask for the next batch."""
         again = self._rescheduled()
         headers, payload, failures = self._pack()
         self._finished = time.monotonic_ns()
-        self._waited += self._stub.waited
+        self._waited += self._link.waited
         times = self._begun, self._started, self._finished, self._waited
         header = (self._number, *times, headers)
         return again + encode(Kind.EXECUTED, header, payload) + failures
 
     def failures(self) -> list[Buffer]:
-        """Word of requests that failed; the others are answered by their senders."""
+        """The errors of failed requests; the others are answered by their response senders."""
         return self._pack()[2]
 
     def _rescheduled(self) -> list[Buffer]:
-        """Word of the requests that shall come again; before that of the end of their execution."""
+        """The notifications of rescheduled requests, which precede the end of the execution."""
         parts: list[Buffer] = []
         for reply, request in zip(self._replies, self.requests, strict=True):
             if request.rescheduled and not reply.closed and not reply.cancelled:
@@ -108,23 +114,23 @@ class Execution:
         return parts
 
     def _pack(self) -> tuple[list[tuple[int, Any]], list[Buffer], list[Buffer]]:
-        """The responses' headers and bytes, and word of those that fail."""
-        self.requests, self._cores = [], []  # so that nobody sees inputs that are outputs too
+        """Headers and bytes of the responses, and the errors of requests that fail."""
+        self.requests, self._cores = [], []  # so that no request keeps inputs that are outputs too
         headers: list[tuple[int, Any]] = []
         payload: list[Buffer] = []
         collected = self._collected
         try:
             while collected:
                 reply, core = collected[0]
-                packed = self._stub.pack_response(core, payload, reply.places)
+                packed = self._link.pack_response(core, payload, reply.places)
                 collected.popleft()
                 headers.append((reply.number, packed))
                 reply.closed = True
-                self._stub.forget(reply.number)
-        except Exception as error:  # a response may be unfit to travel in any way
+                self._table.forget(reply.number)
+        except Exception as error:  # a response may fail to encode in any way
             self._problem = self._problem or _text(error)
         for _, core in collected:
-            self._stub.keep_parts(core)
+            self._link.codec.keep_parts(core.outputs)
         return headers, payload, [] if self._problem is None else self._failures(self._problem)
 
     def _failures(self, problem: str) -> list[Buffer]:
@@ -135,7 +141,7 @@ class Execution:
         for reply in self._replies:
             if not reply.closed:
                 reply.closed = True
-                self._stub.forget(reply.number)
+                self._table.forget(reply.number)
                 parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
         return parts
 

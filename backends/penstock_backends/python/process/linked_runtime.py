@@ -1,136 +1,131 @@
-"""What the model asks of the server: requests to other models, verbs, metrics, lines of log."""
+"""`Runtime` over the link: calls to other models (BLS), model control, metrics and log lines."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.hosting.link.messages import Kind, pack_request, unpack_response
-from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock_backends.python.pb_utils.exception import TritonModelException
-from penstock_backends.python.process.bls_call import PendingCall
+from penstock_backends.python.process.bls_call import BlsCall
+from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reentry import Reentry
-from penstock_backends.python.process.release_queue import LetGo
-
-if TYPE_CHECKING:
-    from penstock_backends.python.process.model_link import Stub
 
 _ANSWERED = frozenset({"family", "create", "value"})
 """Operations on metrics that have an answer; the others cannot fail."""
 
 
 class LinkedRuntime:
-    """`runtime.Runtime` over the link to the server, and the questions that are under way on it."""
+    """`pb_utils.runtime.Runtime` over the link to the server; tracks the calls in flight."""
 
-    def __init__(self, stub: Stub, codec: TensorCodec, let_go: LetGo) -> None:
+    def __init__(self, link: ModelLink) -> None:
         self.executing = False
         self.reentry: Reentry | None = None
         self.model_directory = ""
-        self._stub = stub
-        self._codec = codec
-        self._let_go = let_go
-        self._calls: dict[int, weakref.ref[PendingCall]] = {}
+        self._link = link
+        self._calls: dict[int, weakref.ref[BlsCall]] = {}
         self._answers: dict[int, tuple[Any, str | None]] = {}
-        self._kept: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._numbers = 0
         self._numbering = threading.Lock()
-        self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
-            Kind.CALLED: self._called,
-            Kind.CALL_END: self._call_end,
-            Kind.CALL_ERROR: self._call_error,
-            Kind.CONTROLLED: self._controlled,
-        }
+        link.on(Kind.CALLED, self._on_response)
+        link.on(Kind.CALL_END, self._on_end)
+        link.on(Kind.CALL_ERROR, self._on_error)
+        link.on(Kind.CONTROLLED, self._on_answer)
 
-    # -- runtime.Runtime ----------------------------------------------------------------------
+    # -- pb_utils.runtime.Runtime -------------------------------------------------------------
 
-    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> PendingCall:
-        """Have the server run a request of the model's own."""
+    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> BlsCall:
+        """Send a request of the model to another model."""
         if not self.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        self._stub.tell_let_go()
-        number = self._number()
-        call = PendingCall(self._stub, number)
+        self._link.report_released()
+        number = self._next_number()
+        call = BlsCall(self._link, number, self._cancel_call)
         if refusal := self.reentry and self.reentry.refusal(request):
             call.end(refusal)
             return call
-        # A weak one: whoever drops the call, such as an iterator that was left, wants no more.
-        self._calls[number] = weakref.ref(call, lambda _: self._let_go.call(number))
-        self._stub.end_fork()
-        header, payload = pack_request(number, request, self._codec)
+        # A weak reference: a call that the model drops, as by leaving an iterator, is cancelled.
+        self._calls[number] = weakref.ref(call, lambda _: self._drop_call(number))
+        self._link.exit_if_fork()
+        header, payload = pack_request(number, request, self._link.codec)
         holds = blocks and self.reentry is not None and self.reentry.holds()
-        self._stub.send(Kind.CALL, (decoupled, holds, header), payload)
+        self._link.send(Kind.CALL, (decoupled, holds, header), payload)
         return call
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def control(self, verb: str, *arguments: Any) -> Any:
-        number = self._number()
-        self._stub.send(Kind.CONTROL, (number, verb, arguments))
-        return self._answer(number)
+        number = self._next_number()
+        self._link.send(Kind.CONTROL, (number, verb, arguments))
+        return self._wait_for_answer(number)
 
     def metric(self, operation: str, *arguments: Any) -> Any:
-        asks = operation in _ANSWERED
-        number = self._number() if asks else 0
-        self._stub.send(Kind.METRIC, (number, operation, arguments))
-        return self._answer(number) if asks else None
+        answered = operation in _ANSWERED
+        number = self._next_number() if answered else 0
+        self._link.send(Kind.METRIC, (number, operation, arguments))
+        return self._wait_for_answer(number) if answered else None
 
     def log(self, level: int, message: str, file: str, line: int) -> None:
-        self._stub.send(Kind.LOG, (level, "penstock.model", file, line, message))
+        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
 
-    # -- for the calls ------------------------------------------------------------------------
-
-    def cancel_call(self, number: int) -> None:
-        """The model wants no more responses."""
-        if self._calls.pop(number, None):
-            self._stub.send(Kind.CALL_CANCEL, number)
-
-    def _answer(self, number: int) -> Any:
-        """Wait for the answer to a question."""
-        self._stub.wait(lambda: number in self._answers)
+    def _wait_for_answer(self, number: int) -> Any:
+        self._link.wait(lambda: number in self._answers)
         value, problem = self._answers.pop(number)
         if problem is not None:
             raise TritonModelException(problem)
         return value
 
-    def _number(self) -> int:
+    def _next_number(self) -> int:
         with self._numbering:
             self._numbers += 1
             return self._numbers
 
-    # -- what the server says -----------------------------------------------------------------
+    # -- calls in flight ----------------------------------------------------------------------
 
-    def _called(self, header: Any, payload: memoryview) -> None:
-        number, packed = header
-        # In any case, so that the blocks of its tensors become free again.
-        response = unpack_response(packed, payload, self._codec)
-        if call := self._open_call(number):
-            if response.final:
-                self._calls.pop(number, None)
-            call.add(response)
+    def _cancel_call(self, number: int) -> None:
+        """Cancel a call unless it is complete."""
+        if self._calls.pop(number, None):
+            self._link.send(Kind.CALL_CANCEL, number)
 
-    def _call_end(self, number: Any, _: memoryview) -> None:
-        if call := self._open_call(number):
-            self._calls.pop(number, None)
-            call.end()
+    def _drop_call(self, number: int) -> None:
+        """As `_cancel_call`, with the next report: called by a destructor, so at any moment."""
+        if self._calls.pop(number, None):
+            self._link.drop_call(number)
 
-    def _call_error(self, header: Any, _: memoryview) -> None:
-        number, code, message = header
-        if call := self._open_call(number):
-            self._calls.pop(number, None)
-            call.end(error_from_code(code, message))
-
-    def _open_call(self, number: int) -> PendingCall | None:
+    def _find_call(self, number: int) -> BlsCall | None:
         """The call, unless the model has dropped it."""
         call = self._calls.get(number)
         return None if call is None else call()
 
-    def _controlled(self, header: Any, _: memoryview) -> None:
+    # -- messages from the server -------------------------------------------------------------
+
+    def _on_response(self, header: Any, payload: memoryview) -> None:
+        number, packed = header
+        # Unpacked in any case, so that the blocks of its tensors become free again.
+        response = unpack_response(packed, payload, self._link.codec)
+        if call := self._find_call(number):
+            if response.final:
+                self._calls.pop(number, None)
+            call.add(response)
+
+    def _on_end(self, number: Any, _: memoryview) -> None:
+        if call := self._find_call(number):
+            self._calls.pop(number, None)
+            call.end()
+
+    def _on_error(self, header: Any, _: memoryview) -> None:
+        number, code, message = header
+        if call := self._find_call(number):
+            self._calls.pop(number, None)
+            call.end(error_from_code(code, message))
+
+    def _on_answer(self, header: Any, _: memoryview) -> None:
         number, value, problem = header
         self._answers[number] = value, problem

@@ -1,4 +1,4 @@
-"""The link of a model process to the server, and what is under way on it."""
+"""The model process's end of the link: messages, tensors in shared memory, dispatch to handlers."""
 
 from __future__ import annotations
 
@@ -6,197 +6,169 @@ import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
+from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.link.messages import Kind, pack_next_response, pack_response, unpack_request
+from penstock.hosting.link.messages import Kind, pack_next_response, pack_response
 from penstock.hosting.link.region_sharing import Borrower
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places, TensorCodec
-from penstock_backends.python.pb_utils import runtime
-from penstock_backends.python.process.linked_runtime import LinkedRuntime
-from penstock_backends.python.process.release_queue import LetGo
-from penstock_backends.python.process.replies import PendingReply, Terms
-from penstock_backends.python.process.worker import Worker
+from penstock_backends.python.process.release_queue import ReleaseQueue
 
-_LEFT = b"a fork of a model's process has left the model's code, and is ended\n"
+_FORK_ENDED = b"a fork of a model's process has left the model's code, and is ended\n"
+
+Message = tuple[int, Any, memoryview]
+"""Kind, header and payload."""
+Handler = Callable[[Any, memoryview], None]
+"""Handles the header and payload of one kind of message."""
 
 
-class Stub:
-    """The link to the server, and what is under way on it."""
+class ModelLink:
+    """Sends messages to the server, and dispatches those that the server sends.
+
+    A message whose kind has a handler (see `on`) is handled by the thread that reads it, which must
+    not block. All others are work: they are queued, and one consumer takes them in order.
+    """
 
     def __init__(self, connection: socket.socket, inputs: int, outputs: int) -> None:
+        """`inputs` and `outputs` are the descriptors of the arenas that tensors travel in."""
         self._connection = connection
-        self._cut = False
-        self._link = BlockingLink(connection, self._receive)
+        self._is_fork = False
+        self._link = BlockingLink(connection, self._dispatch)
         self._out = Arena(outputs)
-        self._let_go = LetGo(self.tell_let_go)
+        self._released = ReleaseQueue(self.report_released)
         self._borrower = Borrower()
-        self._borrower.on_return = self._let_go.block
-        view = ArenaView(inputs, self._let_go.block)
-        self._exchange = TensorCodec(self._out, view, borrower=self._borrower)
-        self._work: deque[tuple[int, Any, memoryview]] = deque()
-        self._replies: dict[int, PendingReply] = {}
-        self._left: set[int] = set()
-        self._latest = 0
+        self._borrower.on_return = self._released.add_block
+        view = ArenaView(inputs, self._released.add_block)
+        self.codec = TensorCodec(self._out, view, borrower=self._borrower)
+        self._work: deque[Message] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_work: Callable[[], None] | None = None
-        self.runtime = LinkedRuntime(self, self._exchange, self._let_go)
-        self._worker = Worker(self)
-        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
-            Kind.TAKEN: self._taken,
-            Kind.CANCEL: self._cancel,
-            Kind.FREE: self._free,
-            **self.runtime.handlers,
-        }
+        self._handlers: dict[int, Handler] = {Kind.FREE: self._free}
 
-    def serve(self) -> None:
-        """Do what the server asks until it says that this is the end."""
-        runtime.install(self.runtime)
-        while self._worker.handle(*self.next_work()):
-            pass
+    def on(self, kind: int, handler: Handler) -> None:
+        """Have messages of this kind handled by `handler` as soon as they are read."""
+        self._handlers[kind] = handler
 
-    def cut(self) -> None:
-        """This is a fork of the process now: without a link, and with memory that is not its own.
+    # -- forks --------------------------------------------------------------------------------
 
-        It may run on in the model's code, as workers of `multiprocessing` do.
+    def close_in_fork(self) -> None:
+        """Called in a fork of the process, which has neither the link nor the shared memory.
+
+        The fork may run on in the model's code, as workers of `multiprocessing` do.
         """
-        self._cut = True
+        self._is_fork = True
         self._connection.close()
 
-    def end_fork(self) -> None:
-        """If this is a fork, end it: it has left the model's code, and nothing else is its."""
-        if self._cut:
+    def exit_if_fork(self) -> None:
+        """End this process if it is a fork: no code but the model's may run there."""
+        if self._is_fork:
             with suppress(OSError):  # the model may have closed it
-                os.write(2, _LEFT)
+                os.write(2, _FORK_ENDED)
             os._exit(1)
 
-    def next_work(self) -> tuple[int, Any, memoryview]:
-        """The next message that asks for work, waiting for it."""
-        if not self._work:
-            self.wait(lambda: bool(self._work))
-        return self._work.popleft()
+    # -- sending ------------------------------------------------------------------------------
 
-    # -- for the worker and its replies -------------------------------------------------------
+    def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Send one message."""
+        self._link.send(kind, header, payload)
 
-    def accept(
-        self, packed: Sequence[Any], payload: memoryview, terms: Terms
-    ) -> list[tuple[PendingReply, CoreRequest]]:
-        """The requests of a batch, and the replies owed.
+    def send_parts(self, parts: Sequence[Buffer], *, urgent: bool = True) -> None:
+        """Send several encoded messages in one write.
 
-        Without those whose client has left, unless the model has to see every request.
+        If not urgent, they are held for the next write while there is work whose answers follow.
         """
-        owed: list[tuple[PendingReply, CoreRequest]] = []
-        at = 0
-        for one in packed:
-            number, request, at = unpack_request(one, payload, at, self._exchange)
-            reply = self._owe(number, request, terms)
-            if not reply.cancelled or terms.sequences:
-                owed.append((reply, request))
-        return owed
+        if urgent or not self._work:
+            self._link.send_parts(parts)
+        else:
+            self._link.hold_parts(parts)
 
-    def _owe(self, number: int, request: CoreRequest, terms: Terms) -> PendingReply:
-        """The reply to a request; the same as before to one that was rescheduled."""
-        if (known := self._replies.get(number)) is not None:
-            return known
-        wanted = request.requested_outputs or terms.outputs
-        reply = PendingReply(self, number, wanted, terms, request.output_places)
-        again = number <= self._latest  # and whoever waited for it has left
-        # In this order, since another thread may read meanwhile that the client has left.
-        self._replies[number] = reply
-        self._latest = max(self._latest, number)
-        if again or number in self._left:
-            self._left.discard(number)
-            self.forget(number)
-            reply.cancelled = True
-        return reply
+    def send_response(
+        self, number: int, response: CoreResponse, places: Places = NO_PLACES
+    ) -> None:
+        """Send one response of a request; those of a burst share a write."""
+        self.exit_if_fork()
+        header, payload = pack_response(response, self.codec, places)
+        send = self._link.send if response.final else self._link.offer
+        send(Kind.RESPONSE, (number, header), payload)
+
+    def report_released(self) -> None:
+        """Report released blocks of the server's memory and dropped calls to the server."""
+        if blocks := self._released.take_blocks():
+            self._link.send(Kind.FREE, blocks)
+        while (call := self._released.take_call()) is not None:
+            self._link.send(Kind.CALL_CANCEL, call)
+
+    def drop_call(self, number: int) -> None:
+        """Cancel a call with the next report; may be called at any moment, in any thread."""
+        self._released.add_call(number)
+
+    # -- tensors ------------------------------------------------------------------------------
+
+    def pack_response(
+        self, response: CoreResponse, payload: list[Buffer], places: Places = NO_PLACES
+    ) -> Any:
+        """A response's header; the bytes of its tensors are added to `payload`."""
+        self.exit_if_fork()
+        return pack_next_response(response, payload, self.codec, places)
+
+    def find_parts(self, response: CoreResponse, inputs: Mapping[str, Tensor]) -> CoreResponse:
+        """The response, with outputs that are parts of inputs released to be sent by reference."""
+        outputs = self.codec.find_parts(response.outputs, inputs)
+        if outputs is response.outputs:
+            return response
+        return CoreResponse(outputs, response.parameters, response.final, response.error)
+
+    def begin_batch(self, number: int) -> None:
+        """Record that this batch has begun, where the server sees it even if the process dies."""
+        self._out.begin(number)
+
+    def map_region(self, offer: Any) -> None:
+        """Map a client's shared memory that the server offers, and confirm it."""
+        if (number := self._borrower.take(offer)) is not None:
+            self.send(Kind.REGION_MAPPED, number)
+
+    def unmap_region(self, number: Any) -> None:
+        """Release a client's shared memory."""
+        self._borrower.give_back(number)
+
+    # -- receiving ----------------------------------------------------------------------------
 
     @property
     def waited(self) -> int:
         """Nanoseconds that the main thread has waited for the server, in all."""
         return self._link.waited
 
-    def begin(self, number: int) -> None:
-        """A batch is going to be executed."""
-        self._out.begin(number)
+    def next_work(self) -> Message:
+        """The next message that is work, waiting for it."""
+        if not self._work:
+            self.wait(lambda: bool(self._work))
+        return self._work.popleft()
 
-    def forget(self, number: int) -> None:
-        """The model has answered."""
-        self._replies.pop(number, None)
-
-    def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Say something to the server."""
-        self._link.send(kind, header, payload)
-
-    def send_parts(self, parts: Sequence[Buffer], *, hurry: bool = True) -> None:
-        """Say several things, encoded already, in one write; without hurry together with more.
-
-        They wait only while there is work at hand whose answers will follow.
-        """
-        if hurry or not self._work:
-            self._link.send_parts(parts)
-        else:
-            self._link.hold_parts(parts)
-
-    def borrow(self, kind: int, header: Any) -> None:
-        """Map memory of a client's that the server offers, or let go of it."""
-        if kind == Kind.REGION_GONE:
-            self._borrower.give_back(header)
-        elif (number := self._borrower.take(header)) is not None:
-            self.send(Kind.REGION_MAPPED, number)
-
-    def pack_response(
-        self, response: CoreResponse, payload: list[Buffer], places: Places = NO_PLACES
-    ) -> Any:
-        """A response's header; the bytes of its tensors are added to `payload`."""
-        self.end_fork()
-        return pack_next_response(response, payload, self._exchange, places)
-
-    def find_parts(self, response: CoreResponse, request: CoreRequest) -> CoreResponse:
-        """The response, without hold on outputs that are parts of inputs; see `TensorCodec`."""
-        outputs = self._exchange.find_parts(response.outputs, request.inputs)
-        if outputs is response.outputs:
-            return response
-        return CoreResponse(outputs, response.parameters, response.final, response.error)
-
-    def keep_parts(self, response: CoreResponse) -> None:
-        """The response is not sent after all."""
-        self._exchange.keep_parts(response.outputs)
-
-    def respond(self, number: int, response: CoreResponse, places: Places = NO_PLACES) -> None:
-        """Send one response, perhaps together with those that follow at once."""
-        self.end_fork()
-        header, payload = pack_response(response, self._exchange, places)
-        send = self._link.send if response.final else self._link.offer
-        send(Kind.RESPONSE, (number, header), payload)
+    def poll_work(self) -> Message | None:
+        """The next message that is work, if there is one."""
+        if self._link.closed:
+            raise LinkClosedError
+        return self._work.popleft() if self._work else None
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Block this thread until `done()`, reading the link if nobody else does."""
-        self.tell_let_go()
+        """Block this thread until `done()`, reading the link unless another thread does."""
+        self.report_released()
         self._link.wait(done)
 
-    def look(self) -> None:
-        """Handle what the server has said meanwhile."""
+    def poll(self) -> None:
+        """Handle the messages that have arrived, without waiting."""
         self._link.poll()
 
-    def tell_let_go(self) -> None:
-        """Tell what the model has let go of: blocks of the server's arena, and calls."""
-        if blocks := self._let_go.take_blocks():
-            self._link.send(Kind.FREE, blocks)
-        while (call := self._let_go.take_call()) is not None:
-            self.runtime.cancel_call(call)
-
-    # -- an event loop, for models that are coroutines ----------------------------------------
-
-    def watch(self, loop: asyncio.AbstractEventLoop, on_work: Callable[[], None]) -> None:
-        """Have `loop` read the link from now on, and call `on_work` when there is some."""
+    def read_on(self, loop: asyncio.AbstractEventLoop, on_work: Callable[[], None]) -> None:
+        """Have `loop` read the link from now on, and call `on_work` when there is work."""
         self._loop = loop
-        self._let_go.tell_on(loop)
+        self._released.report_on(loop)
         self._on_work = on_work
 
         def readable() -> None:
@@ -207,43 +179,22 @@ class Stub:
         loop.add_reader(self._link.fileno(), readable)
         loop.call_soon(on_work)
 
-    def watched_by(self, loop: asyncio.AbstractEventLoop) -> bool:
+    def is_read_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether this loop reads the link."""
         return self._loop is loop
 
-    def on_its_loop(self) -> bool:
+    def in_reading_loop(self) -> bool:
         """Whether the caller runs on the loop that reads the link, and must not block it."""
         return self._loop is not None and asyncio._get_running_loop() is self._loop
 
-    def take_work(self) -> tuple[int, Any, memoryview] | None:
-        """The next message that asks for work, if one is here."""
-        if self._link.closed:
-            raise LinkClosedError
-        return self._work.popleft() if self._work else None
-
-    # -- what the server says -----------------------------------------------------------------
-
-    def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
+    def _dispatch(self, kind: int, header: Any, payload: memoryview) -> None:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(header, payload)
             return
         self._work.append((kind, header, payload))
         if self._loop is not None and self._on_work is not None:
-            self._loop.call_soon_threadsafe(self._on_work)  # whichever thread has read it
-
-    def _taken(self, header: Any, _: memoryview) -> None:
-        for number, count in header:
-            if reply := self._replies.get(number):
-                reply.taken(count)
-
-    def _cancel(self, number: Any, _: memoryview) -> None:
-        self._left.add(number)  # first of all: its batch may get its turn in this moment
-        reply = self._replies.pop(number, None)
-        if reply is not None:
-            reply.cancel()
-        if reply is not None or number <= self._latest:
-            self._left.discard(number)
+            self._loop.call_soon_threadsafe(self._on_work)  # any thread may have read it
 
     def _free(self, offsets: Any, _: memoryview) -> None:
         for offset in offsets:

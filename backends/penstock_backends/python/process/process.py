@@ -1,9 +1,11 @@
-"""The model process: takes batches from the server, runs the model, answers.
+"""Entry point of the model process: it receives batches, executes the model and sends responses.
 
 A model's code blocks, so no event loop stands between the link and `execute`: the main thread
-reads a batch, runs it, and writes the responses. Threads that the model starts send through the
-same link, and whoever waits for something reads it (see `BlockingLink`). Models whose `execute`
-is a coroutine get an event loop, which watches the link.
+reads a batch, executes it, and writes the responses. Threads that the model starts send through
+the same link, and each thread that waits for a message may read it (see `BlockingLink`). Models
+whose `execute` is a coroutine get an event loop, which reads the link.
+
+Each part knows only those before it: link, runtime, reply table, execution, worker.
 """
 
 from __future__ import annotations
@@ -16,38 +18,44 @@ from penstock.hosting.link.blocking import LinkClosedError
 from penstock.system.allocator import tune_allocator
 from penstock.system.parent import die_with_parent
 from penstock.system.reap import kill_group
-from penstock_backends.python.process.model_link import Stub
+from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.process.linked_runtime import LinkedRuntime
+from penstock_backends.python.process.model_link import ModelLink
+from penstock_backends.python.process.worker import Worker
 
-_PATIENCE = 60.0
-"""Seconds in which a server has killed a process whose link is closed."""
+_KILL_SECONDS = 60.0
+"""Seconds in which a live server kills a process whose link is closed."""
 
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
-    """Serve the link on this socket until the server ends it; the arenas come as descriptors."""
+    """Serve the link on this socket until the server ends it; all three are descriptors."""
     die_with_parent()
     tune_allocator()
     connection = socket.socket(fileno=descriptor)
     # The model's children must not keep it open, neither those that it starts nor its forks.
     for number in (descriptor, inputs, outputs):
         os.set_inheritable(number, False)
-    stub = Stub(connection, inputs, outputs)
-    os.register_at_fork(after_in_child=stub.cut)
+    link = ModelLink(connection, inputs, outputs)
+    os.register_at_fork(after_in_child=link.close_in_fork)
+    linked = LinkedRuntime(link)
+    runtime.install(linked)
+    worker = Worker(link, linked)
     server = os.getppid()
     try:
-        stub.serve()
+        worker.serve()
     except* LinkClosedError:  # in a group, when an event loop has noticed
-        stub.end_fork()
+        link.exit_if_fork()
         _end(server)
 
 
 def _end(server: int) -> None:
-    """The link is closed: end, and take along what the model has started.
+    """Terminate this process and all that the model has started: the link is closed.
 
-    If the server is still there, the model has closed the link. The server sees so, says so, and
-    kills this process, but not if that seems to have died by itself. A server that died before
-    this process knew it looks like one that lives, so this waits for a time only.
+    If the server is alive, the model has closed the link: the server notices, logs it and kills
+    this process, but only while that runs. A server that died before this process read its id
+    looks alive, so the wait is limited.
     """
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _KILL_SECONDS
     while os.getppid() == server and time.monotonic() < end:
         time.sleep(0.1)
     kill_group(os.getpgrp())

@@ -1,4 +1,4 @@
-"""What the model has let go of, in whichever thread: memory of its inputs, and calls."""
+"""Queue of released blocks and dropped calls, until they are reported to the server."""
 
 from __future__ import annotations
 
@@ -14,76 +14,79 @@ from penstock.hosting.link.blocking import LinkClosedError
 from penstock.shared_memory.block_views import Block
 
 _GATHER = 0.01
-"""Seconds in which others may let go of something too, to be told together."""
+"""Seconds in which further releases are gathered, to be reported together."""
 
 
-class LetGo:
-    """Keeps it until the server is told, which `tell` does.
+class ReleaseQueue:
+    """Gathers releases from any thread; the callback `report` takes them and reports them.
 
-    The thread that this was made in tells before it waits for the server. What others let go of
-    would have to wait for its next turn, however long the model idles; so would all that is let go
-    of beside the executions of an event loop. That is told soon, for all at once.
+    The thread that made this queue reports before each wait for the server. Releases by other
+    threads would have to wait for its next turn, however long the model idles, and so would all
+    releases beside the executions of an event loop: for these the queue calls `report` soon.
     """
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[], None]) -> None:
+        self._report = report
         self._blocks: deque[Block] = deque()
         self._calls: deque[int] = deque()
         self._owner = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hurried = False
+        self._scheduled = False
 
-    def block(self, block: Block) -> None:
-        """The last view of a block is gone."""
+    def add_block(self, block: Block) -> None:
+        """Add a block of shared memory whose last view is gone."""
         self._blocks.append(block)
-        self._hurry()
+        self._schedule()
 
-    def call(self, number: int) -> None:
-        """Nobody waits for the responses to a call any more."""
+    def add_call(self, number: int) -> None:
+        """Add a call to another model whose responses are no longer wanted."""
         self._calls.append(number)
-        self._hurry()
+        self._schedule()
 
     def take_blocks(self) -> list[Block]:
-        """The blocks, which the caller is going to tell of."""
+        """Remove and return all blocks; the caller reports them."""
         blocks: list[Block] = []
-        with suppress(IndexError):  # the end; other threads may let go meanwhile, and take
+        with suppress(IndexError):  # empty; other threads may add and take meanwhile
             while True:
                 blocks.append(self._blocks.popleft())
         return blocks
 
     def take_call(self) -> int | None:
-        """A call, which the caller is going to tell of."""
+        """Remove and return one call, if any; the caller reports it."""
         try:
             return self._calls.popleft()
         except IndexError:
             return None
 
-    def tell_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on the thread that this was made in runs this loop."""
+    def report_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on the thread that made this queue runs this loop."""
         self._loop = loop
 
-    def _hurry(self) -> None:
-        """See that it is told soon, unless the owner is going to; called at any moment."""
-        at_home = threading.get_ident() == self._owner
-        if self._hurried or (at_home and self._loop is None):
+    def _schedule(self) -> None:
+        """Have a report made soon, unless the owner is about to make one.
+
+        Called by destructors, so at any moment.
+        """
+        by_owner = threading.get_ident() == self._owner
+        if self._scheduled or (by_owner and self._loop is None):
             return
-        self._hurried = True
+        self._scheduled = True
         try:
             if self._loop is None:
-                # Not `threading`, whose locks the thread may hold in which something ends.
-                _thread.start_new_thread(self._tell_soon, ())
-            elif at_home:
-                self._loop.call_soon(self._tell_now)
+                # Not `threading`: the releasing thread may hold its locks.
+                _thread.start_new_thread(self._report_later, ())
+            elif by_owner:
+                self._loop.call_soon(self._report_now)
             else:
-                self._loop.call_soon_threadsafe(self._tell_now)
+                self._loop.call_soon_threadsafe(self._report_now)
         except RuntimeError:  # no more threads, or the loop is closed
-            self._hurried = False
+            self._scheduled = False
 
-    def _tell_soon(self) -> None:
+    def _report_later(self) -> None:
         time.sleep(_GATHER)
-        self._tell_now()
+        self._report_now()
 
-    def _tell_now(self) -> None:
-        self._hurried = False  # before looking, so that nothing is added unseen
-        with suppress(LinkClosedError):  # whoever waits for the server sees it too
-            self._tell()
+    def _report_now(self) -> None:
+        self._scheduled = False  # before the report, so that no later release is missed
+        with suppress(LinkClosedError):  # threads that wait for the server notice it too
+            self._report()

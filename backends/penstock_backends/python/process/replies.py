@@ -1,4 +1,4 @@
-"""Requests of the server that the model has not answered yet."""
+"""Replies to requests in flight: responses under flow control, the final flag, cancellation."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import InferenceResponse
 
 _MOST_HELD = 1024
-"""Responses of one request that a model's event loop may send ahead of a slow reader."""
+"""Responses of one request that are held for a slow reader, when an event loop sends them."""
 
 
 def printable(text: str) -> str:
-    """The text without lone surrogates, which names of files may bring and no protocol carries."""
+    """The text without lone surrogates, which file names may contain but no protocol carries."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ReplyPolicy:
     """How the requests of a model are answered.
 
-    `outputs` are what a request gets that names none. A model of `sequences` sees every request
-    of them, also when its client has left; an `iterative` one may have a request rescheduled.
-    `window` is how far responses go ahead of their reader.
+    `outputs` are those of a request that names none. A model of `sequences` gets every request
+    of them, also cancelled ones; an `iterative` one may have a request rescheduled. `window` is
+    the flow control: how many responses, and bytes, may be sent before the reader takes them.
     """
 
     outputs: Sequence[str] = ()
@@ -43,8 +43,8 @@ class Terms:
     window: Window = WINDOW
 
     @classmethod
-    def of(cls, header: Mapping[str, Any]) -> Terms:
-        """From what the server says of the model when it begins."""
+    def from_header(cls, header: Mapping[str, Any]) -> ReplyPolicy:
+        """The policy of a model, from the header of `Kind.INITIALIZE`."""
         config = header["config"]
         policy = config.get("model_transaction_policy") or {}
         sequences = config.get("sequence_batching")
@@ -57,39 +57,37 @@ class Terms:
         )
 
 
-class Way(Protocol):
-    """The way to the server, as far as a reply needs it: the stub."""
+class ReplyLink(Protocol):
+    """The link to the server, as far as a reply needs it."""
 
     def send(self, kind: int, header: Any) -> None: ...
 
-    def respond(self, number: int, response: CoreResponse, places: Places) -> None: ...
+    def send_response(self, number: int, response: CoreResponse, places: Places) -> None: ...
 
-    def forget(self, number: int) -> None:
-        """All is said about this request."""
-
-    def look(self) -> None:
-        """Handle what the server has said meanwhile."""
+    def poll(self) -> None:
+        """Handle the messages that have arrived."""
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Block until `done()`."""
 
-    def on_its_loop(self) -> bool:
-        """Whether to wait here would block everybody."""
+    def in_reading_loop(self) -> bool:
+        """Whether blocking here would block the event loop that reads the link."""
 
 
 class PendingReply:
-    """One request: what may still be sent for it, and whether anybody wants it.
+    """The reply to one request: its responses, until the final flag closes it or it is cancelled.
 
-    Any thread of the model may send; the final flag closes the reply, once.
+    Any thread of the model may send.
     """
 
     __slots__ = (
         "_changed",
         "_credit",
+        "_forget",
         "_held",
+        "_link",
         "_lock",
         "_on_cancel",
-        "_way",
         "cancelled",
         "closed",
         "decoupled",
@@ -102,87 +100,90 @@ class PendingReply:
 
     def __init__(
         self,
-        way: Way,
+        link: ReplyLink,
         number: int,
         outputs: Sequence[str],
-        terms: Terms,
+        policy: ReplyPolicy,
+        forget: Callable[[int], object],
         places: Places = NO_PLACES,
     ) -> None:
+        """`forget` is called with the number once the reply is complete."""
         self.number = number
         self.places = places
         self.outputs = outputs
-        self.decoupled = terms.decoupled
-        self.iterative = terms.iterative
+        self.decoupled = policy.decoupled
+        self.iterative = policy.iterative
         self.closed = False
         self.cancelled = False
         self.sent = 0
-        self._credit = Credit(terms.window)
+        self._credit = Credit(policy.window)
         self._held: deque[CoreResponse | None] = deque()
-        self._way = way
+        self._link = link
+        self._forget = forget
         self._lock = threading.Lock()
         self._changed: Callable[[], object] | None = None
         self._on_cancel: Callable[[], object] | None = None
 
     def send(self, response: InferenceResponse | None, *, final: bool) -> None:
-        """Send a response, the final flag, or both; all but the last wait for room.
+        """Send a response, the final flag, or both; without the flag it blocks for flow control.
 
-        On the event loop that serves the model nothing waits, since all its requests would: up to
-        `_MOST_HELD` responses are held here until the reader has taken those before them.
+        The event loop that serves the model must not block, as all requests would: there, up to
+        `_MOST_HELD` responses are held until the reader has taken those before them.
         """
         if not final:
-            self._wait_for_room()
-        with self._lock:  # until it has left, so that nothing of another thread gets before it
+            self._block_for_room()
+        with self._lock:  # until it is sent, to keep the order among threads
             if self.closed:
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
                 )
-            core = None if response is None else self.core(response, final=final)
+            core = None if response is None else self.to_core(response, final=final)
             if self._held or not (final or self._may_send()):
                 self._held.append(core)
             else:
-                self._say(core)  # may fail, and then nothing was sent
+                self._transmit(core)  # may fail, and then nothing was sent
             self.closed = final
             self.sent += response is not None
 
-    def _say(self, response: CoreResponse | None) -> None:
-        """Send a response, or without one the end, unless nobody listens."""
+    def _transmit(self, response: CoreResponse | None) -> None:
+        """Send a response, or without one the end, unless the request is cancelled."""
         if self.cancelled:  # the model may not have noticed yet
             return
         if response is None:
-            self._way.send(Kind.END, self.number)
+            self._link.send(Kind.END, self.number)
         elif response.final:
-            self._way.respond(self.number, response, self.places)
+            self._link.send_response(self.number, response, self.places)
         else:
-            self._say_one(response)
+            self._send_counted(response)
             return
-        self._way.forget(self.number)
+        self._forget(self.number)
 
-    def _say_one(self, response: CoreResponse) -> None:
-        """Send one of several; counted first, as another thread may soon hear that it was taken."""
+    def _send_counted(self, response: CoreResponse) -> None:
+        """Send one of several; counted first, as another thread may soon read that it was taken."""
         self._credit.spend(response.size)
         try:
-            self._way.respond(self.number, response, self.places)
+            self._link.send_response(self.number, response, self.places)
         except BaseException:
             self._credit.refund()
             raise
 
-    def _say_held(self) -> None:
+    def _send_held(self) -> None:
         with self._lock:
             while self._held and self._may_send():
-                self._try_held(self._held.popleft())
+                self._send_one_held(self._held.popleft())
 
-    def _try_held(self, response: CoreResponse | None) -> None:
-        """Send what was held; whoever sent it is not there any more to hear that it cannot be."""
+    def _send_one_held(self, response: CoreResponse | None) -> None:
+        """Send a held response; its sender has returned, so a failure goes to the client."""
         try:
-            self._say(response)
+            self._transmit(response)
         except Exception as error:  # a response may be unfit to travel in any way
             self._held.clear()
             self.closed = True
-            self._way.forget(self.number)
-            self._way.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
+            self._forget(self.number)
+            self._link.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
 
-    def core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:
-        """The response as the server sees it, with the outputs that were asked for."""
+    def to_core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:
+        """The response in the server's form, with the requested outputs only."""
         error = response.error()
         if error is not None:
             message = printable(error.message())
@@ -194,41 +195,41 @@ class PendingReply:
         return CoreResponse(tensors, response.core_parameters, final)
 
     def is_cancelled(self) -> bool:
-        """Whether the client has left; looks for word of it."""
+        """Whether the request is cancelled; reads the messages that have arrived."""
         if not self.cancelled:
-            self._way.look()
+            self._link.poll()
         return self.cancelled
 
-    def taken(self, count: int) -> None:
-        """The client has taken responses."""
+    def acknowledge(self, count: int) -> None:
+        """Return credit for responses that the client has taken."""
         self._credit.replenish(count)
-        self._say_held()  # also if none is held yet: another thread may be about to hold one
+        self._send_held()  # also if none is held yet: another thread may be about to hold one
         self._notify()
 
     def cancel(self) -> None:
-        """The client has left."""
+        """Cancel the reply: its client has left."""
         self.cancelled = True
         self._held.clear()
         if self._on_cancel is not None:
             self._on_cancel()
         self._notify()
 
-    # -- for code on an event loop, which the link may be read from another thread than ----------
+    # -- for code on an event loop; another thread may read the link --------------------------
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the event loop when the client leaves, at once if it has left."""
+        """Call `callback` on the event loop on cancellation, at once if already cancelled."""
         loop = asyncio.get_running_loop()
         self._on_cancel = lambda: loop.call_soon_threadsafe(callback)
         if self.cancelled:
             self._on_cancel()
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until one more response may be sent."""
         loop = asyncio.get_running_loop()
         while not self._may_send():
             event = asyncio.Event()
             self._changed = lambda: loop.call_soon_threadsafe(event.set)  # noqa: B023
-            if not self._may_send():  # another thread may have heard so before it knew whom to tell
+            if not self._may_send():  # credit may have come before the callback was set
                 await event.wait()
 
     def _notify(self) -> None:
@@ -236,12 +237,12 @@ class PendingReply:
         if changed is not None:
             changed()
 
-    def _wait_for_room(self) -> None:
-        if self._way.on_its_loop():
+    def _block_for_room(self) -> None:
+        if self._link.in_reading_loop():
             if not self._may_hold():
-                self._way.wait(self._may_hold)
+                self._link.wait(self._may_hold)
         elif not self._may_send():
-            self._way.wait(lambda: self._credit.plenty or self.cancelled)
+            self._link.wait(lambda: self._credit.plenty or self.cancelled)
 
     def _may_send(self) -> bool:
         return self._credit.left or self.cancelled

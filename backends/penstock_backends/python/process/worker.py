@@ -1,4 +1,4 @@
-"""What the server can ask of the model process, done one thing after the other."""
+"""Worker of a `TritonPythonModel`: loads it, executes its batches, answers probes, finalizes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.core.config import config_from_json
 from penstock.core.errors import InternalError
@@ -19,26 +19,28 @@ from penstock_backends.python.pb_utils.api import install_module
 from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.process.asyncio_config import completed_config
-from penstock_backends.python.process.asyncio_worker import NativeWorker
+from penstock_backends.python.process.asyncio_worker import AsyncioWorker
 from penstock_backends.python.process.author_code import PythonModel, load_class
 from penstock_backends.python.process.execution import Execution
+from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.memory_limit import limit_memory
+from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reentry import Reentry
-from penstock_backends.python.process.replies import Terms, printable
+from penstock_backends.python.process.replies import ReplyPolicy, printable
+from penstock_backends.python.process.reply_table import ReplyTable
 from penstock_backends.python.process.traceback_text import describe, failure
-
-if TYPE_CHECKING:
-    from penstock_backends.python.process.model_link import Stub
 
 
 class Worker:
-    """Loads the model, runs its batches, and ends it."""
+    """Handles the work that the server sends, one message after the other."""
 
-    def __init__(self, stub: Stub) -> None:
-        self._stub = stub
+    def __init__(self, link: ModelLink, runtime: LinkedRuntime) -> None:
+        self._link = link
+        self._runtime = runtime
+        self._replies = ReplyTable(link)
         self._model: PythonModel
         self._name = ""
-        self._terms = Terms()
+        self._policy = ReplyPolicy()
         self._running = 0
         self._requests: Sequence[InferenceRequest] = ()
         self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
@@ -46,15 +48,20 @@ class Worker:
             Kind.EXECUTE: self._execute,
             Kind.PROBE: self._probe,
             Kind.FINALIZE: self._finalize,
-            Kind.REGION: lambda offer, _: self._borrow(Kind.REGION, offer),
-            Kind.REGION_GONE: lambda number, _: self._borrow(Kind.REGION_GONE, number),
+            Kind.REGION: self._map_region,
+            Kind.REGION_GONE: self._unmap_region,
         }
 
-    def handle(self, kind: int, header: Any, payload: memoryview) -> bool:
-        """Do one thing; false when it was the last."""
+    def serve(self) -> None:
+        """Handle messages until the server finalizes the model, or it cannot be loaded."""
+        while self._handle(*self._link.next_work()):
+            pass
+
+    def _handle(self, kind: int, header: Any, payload: memoryview) -> bool:
+        """Handle one message; returns false when it was the last."""
         return self._handlers[kind](header, payload)
 
-    # -- begin and end ------------------------------------------------------------------------
+    # -- load, probe, finalize ----------------------------------------------------------------
 
     def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
         install_module()
@@ -62,19 +69,19 @@ class Worker:
             Placement(**header["placement"]).apply()
             limit_memory(config_from_json(header["config"]))
             cls = self._load_class(header)
-            native = NativeWorker(self._stub, header, cls) if issubclass(cls, Model) else None
-            if native is None:
+            worker = self._asyncio_worker(header, cls) if issubclass(cls, Model) else None
+            if worker is None:
                 self._load(header, cls)
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             code, text = failure(error)
-            self._stub.end_fork()
-            self._stub.send(Kind.FAILED, (code, printable(text)))
+            self._link.exit_if_fork()
+            self._link.send(Kind.FAILED, (code, printable(text)))
             return True
-        self._stub.end_fork()
-        if native is not None:
-            event_loop.run(native.serve())
+        self._link.exit_if_fork()
+        if worker is not None:
+            event_loop.run(worker.serve())
             return False
-        self._stub.send(Kind.READY, None)
+        self._link.send(Kind.READY, None)
         if self._model.asynchronous:
             event_loop.run(self._serve_coroutines())
             return False
@@ -84,36 +91,39 @@ class Worker:
         code = _code(header)
         self._name = header["name"]
         directory = header["version_path"] if code.shared else code.path.parent
-        self._stub.runtime.model_directory = str(directory)
+        self._runtime.model_directory = str(directory)
         return load_class(code)
 
+    def _asyncio_worker(self, header: Mapping[str, Any], cls: type[Model]) -> AsyncioWorker:
+        return AsyncioWorker(self._link, self._runtime, self._replies, header, cls)
+
     def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
-        self._terms = Terms.of(header)
+        self._policy = ReplyPolicy.from_header(header)
         version, running = header["version"], self._is_running
-        self._stub.runtime.reentry = Reentry(header["config"], version, self._name, running)
+        self._runtime.reentry = Reentry(header["config"], version, self._name, running)
         self._model = PythonModel(cls)
         self._model.initialize(_arguments(header))
-        self._stub.runtime.executing = True
+        self._runtime.executing = True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
-        self._stub.runtime.executing = False
+        self._runtime.executing = False
         try:
             self._model.finalize()
         except BaseException as error:  # the model is gone all the same
-            self._stub.runtime.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
-        self._stub.end_fork()
+            self._runtime.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+        self._link.exit_if_fork()
         return False
 
     def _probe(self, _: Any, __: memoryview) -> bool:
         ready = self._readiness()
         if not isinstance(ready, bool):
             ready = asyncio.run(self._awaited(ready))
-        self._stub.end_fork()
-        self._stub.send(Kind.HEALTH, ready)
+        self._link.exit_if_fork()
+        self._link.send(Kind.HEALTH, ready)
         return True
 
     def _readiness(self) -> bool | Coroutine[Any, Any, Any]:
-        """What the model says of itself, if anything; a coroutine when it needs a loop for it."""
+        """The result of the model's `is_ready`, true without one; a coroutine if it is one."""
         if not self._model.tells_readiness:
             return True
         try:
@@ -131,86 +141,90 @@ class Worker:
             return self._not_ready(error)
 
     def _not_ready(self, error: BaseException) -> bool:
-        """A model that cannot even say whether it is ready is not."""
-        self._stub.runtime.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+        """A model whose `is_ready` fails is not ready."""
+        self._runtime.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
         return False
 
-    def _borrow(self, kind: Kind, header: Any) -> bool:
-        self._stub.borrow(kind, header)
+    def _map_region(self, offer: Any, _: memoryview) -> bool:
+        self._link.map_region(offer)
+        return True
+
+    def _unmap_region(self, number: Any, _: memoryview) -> bool:
+        self._link.unmap_region(number)
         return True
 
     # -- batches ------------------------------------------------------------------------------
 
     def _execute(self, header: Any, payload: memoryview) -> bool:
-        execution = Execution(self._stub, self._name, self._terms, header, payload)
+        execution = Execution(self._link, self._replies, self._name, self._policy, header, payload)
         self._requests = execution.requests
         self._running += 1
         try:
             if execution.requests:
-                execution.take(self._model.execute(execution.requests))
+                execution.collect(self._model.execute(execution.requests))
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             execution.fail(error)
-        self._stub.end_fork()
+        self._link.exit_if_fork()
         self._running -= 1
         self._requests = ()
         parts = execution.finish()
-        self._stub.send_parts(parts, hurry=not execution.quick)
+        self._link.send_parts(parts, urgent=not execution.quick)
         return True
 
     def _is_running(self) -> bool:
-        """Whether nothing is answered before the execution returns, and no other batch comes."""
+        """Whether an execution must return before anything is answered or executed."""
         return self._running > 0 and not any(request.has_sender for request in self._requests)
 
     # -- coroutines ---------------------------------------------------------------------------
 
     async def _serve_coroutines(self) -> None:
-        """As the loop of `Stub.serve`, while executions overlap."""
+        """As `serve`, on an event loop: executions overlap."""
         loop = asyncio.get_running_loop()
         work = asyncio.Event()
-        self._stub.watch(loop, work.set)
+        self._link.read_on(loop, work.set)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await work.wait()
                 work.clear()
-                while (message := self._stub.take_work()) is not None:
+                while (message := self._link.poll_work()) is not None:
                     kind, header, payload = message
                     if kind == Kind.EXECUTE:
                         tasks.create_task(self._execute_coroutine(header, payload))
                     elif kind == Kind.PROBE:
                         tasks.create_task(self._probe_coroutine())
-                    elif not self.handle(kind, header, payload):
+                    elif not self._handle(kind, header, payload):
                         return
 
     async def _probe_coroutine(self) -> None:
         ready = self._readiness()
         if not isinstance(ready, bool):
             ready = await self._awaited(ready)
-        self._stub.send(Kind.HEALTH, ready)
+        self._link.send(Kind.HEALTH, ready)
 
     async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
-        execution = Execution(self._stub, self._name, self._terms, header, payload)
-        # The next batch may come while this one runs, unless it may hold the same requests.
-        ahead = self._terms.decoupled and not self._terms.iterative
+        execution = Execution(self._link, self._replies, self._name, self._policy, header, payload)
+        # The next batch may overlap with this one, unless it may hold the same requests.
+        ahead = self._policy.decoupled and not self._policy.iterative
         if ahead:
-            self._stub.send(Kind.DONE, execution.under_way())
+            self._link.send(Kind.DONE, execution.done_header())
         self._requests = () if ahead else execution.requests
         self._running += not ahead
         try:
             if execution.requests:
-                execution.take(await self._model.execute(execution.requests))
+                execution.collect(await self._model.execute(execution.requests))
         except GeneratorExit:
             raise
         except BaseException as error:  # a model may raise anything
             execution.fail(error)
-        self._stub.end_fork()
+        self._link.exit_if_fork()
         self._running -= not ahead
         self._requests = ()
-        self._stub.send_parts(execution.failures() if ahead else execution.finish())
-        self._stub.tell_let_go()
+        self._link.send_parts(execution.failures() if ahead else execution.finish())
+        self._link.report_released()
 
 
 def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with what the model's `auto_complete_config` says (contract AC-09)."""
+    """The configuration, completed by the model's `auto_complete_config` (contract AC-09)."""
     config: dict[str, Any] = header["config"]
     cls = load_class(_code(header))
     if issubclass(cls, Model):
@@ -228,7 +242,7 @@ def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _code(header: Mapping[str, Any]) -> ModelCode:
-    """Where the model's code is."""
+    """The location of the model's code."""
     config = header["config"]
     shared = shared_code(config.get("backend", ""), config.get("runtime", ""), header["settings"])
     filename = config.get("default_model_filename", "")
@@ -236,7 +250,7 @@ def _code(header: Mapping[str, Any]) -> ModelCode:
 
 
 def _arguments(header: Mapping[str, Any]) -> dict[str, str]:
-    """What `initialize` is given: strings all of them (contract PY-03)."""
+    """The arguments of the model's `initialize`: all of them strings (contract PY-03)."""
     version_path = Path(header["version_path"])
     return {
         "model_config": json.dumps(header["config"]),

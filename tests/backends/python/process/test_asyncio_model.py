@@ -28,7 +28,7 @@ from penstock.model import (
 )
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
-from penstock_backends.python.process.asyncio_model import NativeModel, call_model
+from penstock_backends.python.process.asyncio_model import AsyncioModel, call_model
 
 CONFIG = ModelConfig(
     name="m",
@@ -46,7 +46,7 @@ async def answer(
 ) -> FakeReply:
     """The reply to one request."""
     reply = reply or FakeReply("OUT", "TEXT")
-    await NativeModel(cls, config).execute([(reply, request(*numbers))])
+    await AsyncioModel(cls, config).execute([(reply, request(*numbers))])
     return reply
 
 
@@ -103,12 +103,12 @@ async def test_generator_gives_a_stream() -> None:
 
 async def test_slow_reader_holds_only_its_own_stream_back() -> None:
     slow, fast = FakeReply("OUT", room=1), FakeReply("OUT")
-    model = NativeModel(Count, CONFIG)
+    model = AsyncioModel(Count, CONFIG)
     batch = asyncio.create_task(model.execute([(slow, request(1, 2, 3)), (fast, request(1, 2, 3))]))
     await until(lambda: fast.closed)
     assert (slow.sent, slow.closed) == (1, False)
-    slow.taken()
-    slow.taken()
+    slow.acknowledge()
+    slow.acknowledge()
     await batch
     assert (slow.sent, slow.closed) == (3, True)
 
@@ -116,7 +116,7 @@ async def test_slow_reader_holds_only_its_own_stream_back() -> None:
 async def test_client_that_leaves_stops_the_stream() -> None:
     before = Count.stopped
     leaver, stayer = FakeReply("OUT", room=1), FakeReply("OUT")
-    model = NativeModel(Count, CONFIG)
+    model = AsyncioModel(Count, CONFIG)
     batch = asyncio.create_task(model.execute([(leaver, request(1, 2)), (stayer, request(1, 2))]))
     await until(lambda: leaver.sent)
     leaver.cancel()
@@ -149,7 +149,7 @@ async def test_requests_of_a_batch_overlap() -> None:
             await self.barrier.wait()
             return Response({"OUT": request["IN"]})
 
-    model = NativeModel(Meeting, CONFIG)
+    model = AsyncioModel(Meeting, CONFIG)
     await model.load(Context("m_0_0", Path(), CONFIG))
     replies = [FakeReply("OUT"), FakeReply("OUT")]
     async with asyncio.timeout(20):
@@ -205,7 +205,7 @@ async def test_failure_of_one_leaves_its_neighbours_alone(process: FakeRuntime) 
 
     replies = [FakeReply("OUT"), FakeReply("OUT")]
     batch = [(replies[0], request(1)), (replies[1], request(2))]
-    await NativeModel(Odd, CONFIG).execute(batch)
+    await AsyncioModel(Odd, CONFIG).execute(batch)
     assert replies[0].errors == [(TritonError.INTERNAL, "ValueError: odd")]
     assert outputs(replies[1]) == [{"OUT": [2]}]
 
@@ -261,7 +261,7 @@ def test_model_must_have_a_verb() -> None:
         pass
 
     with pytest.raises(ModelLoadError, match="'Mute' has neither 'infer' nor 'infer_batch'"):
-        NativeModel(Mute, CONFIG)
+        AsyncioModel(Mute, CONFIG)
 
 
 # -- batches, readiness --------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Together(Model):
 async def test_batch_can_be_computed_together() -> None:
     replies = [FakeReply("OUT"), FakeReply("OUT")]
     batch = [(replies[0], request(1)), (replies[1], request(2))]
-    await NativeModel(Together, CONFIG).execute(batch)
+    await AsyncioModel(Together, CONFIG).execute(batch)
     assert [outputs(reply) for reply in replies] == [[{"OUT": [2]}], [{"OUT": [4]}]]
     assert all(reply.closed for reply in replies)
 
@@ -308,8 +308,8 @@ async def test_model_says_whether_it_is_ready() -> None:
         async def ready(self) -> bool:
             return False
 
-    assert await NativeModel(Double, CONFIG).ready()
-    assert not await NativeModel(Closed, CONFIG).ready()
+    assert await AsyncioModel(Double, CONFIG).ready()
+    assert not await AsyncioModel(Closed, CONFIG).ready()
 
 
 async def test_model_is_told_to_load_and_to_unload() -> None:
@@ -322,7 +322,7 @@ async def test_model_is_told_to_load_and_to_unload() -> None:
         async def unload(self) -> None:
             self.seen.append("unloaded")
 
-    model = NativeModel(Diary, CONFIG)
+    model = AsyncioModel(Diary, CONFIG)
     await model.load(Context("m_0_0", Path(), CONFIG))
     await model.unload()
     assert Diary.seen == ["m_0_0", "unloaded"]

@@ -20,9 +20,9 @@ from penstock_backends.python.pb_utils.responses import (
 )
 from penstock_backends.python.pb_utils.tensor import Tensor
 from penstock_backends.python.process.execution import Execution
-from penstock_backends.python.process.replies import Terms
+from penstock_backends.python.process.replies import ReplyPolicy
 
-TERMS = Terms(outputs=("Y",))
+POLICY = ReplyPolicy(outputs=("Y",))
 BATCH = 40
 
 Begin = Callable[..., Execution]
@@ -48,8 +48,9 @@ class Unspeakable(str):
 
 @pytest.fixture
 def begin(linked: Linked) -> Begin:
-    def begin(*requests: CoreRequest, terms: Terms = TERMS) -> Execution:
-        return Execution(linked.stub, "m_0_0", terms, *linked.batch(BATCH, *requests))
+    def begin(*requests: CoreRequest, policy: ReplyPolicy = POLICY) -> Execution:
+        message = linked.batch(BATCH, *requests)
+        return Execution(linked.link, linked.replies, "m_0_0", policy, *message)
 
     return begin
 
@@ -65,7 +66,7 @@ def failures(execution: Execution) -> dict[int, str]:
 @pytest.mark.contract("PY-04")
 def test_responses_go_to_the_requests_by_their_place(begin: Begin) -> None:
     execution = begin(request(1), request(2))
-    execution.take([response(10), response(20)])
+    execution.collect([response(10), response(20)])
     (message,) = messages(execution.finish())
     told = answers(message)
     assert {n: int(r.outputs["Y"].numpy()[0]) for n, r in told.items()} == {1: 10, 2: 20}
@@ -74,7 +75,7 @@ def test_responses_go_to_the_requests_by_their_place(begin: Begin) -> None:
 
 def test_times_of_the_batch_come_with_its_answers(begin: Begin) -> None:
     execution = begin(request(1))
-    execution.take([response(1)])
+    execution.collect([response(1)])
     ((_, (number, begun, started, finished, waited, _), _),) = messages(execution.finish())
     assert number == BATCH
     assert begun <= started <= finished
@@ -82,7 +83,7 @@ def test_times_of_the_batch_come_with_its_answers(begin: Begin) -> None:
 
 
 def test_batch_under_way_is_told_with_its_number(begin: Begin) -> None:
-    number, begun, started, now, _ = begin(request(1)).under_way()
+    number, begun, started, now, _ = begin(request(1)).done_header()
     assert number == BATCH
     assert begun <= started <= now
 
@@ -96,7 +97,7 @@ def test_model_gets_the_requests_with_their_inputs(begin: Begin) -> None:
 def test_outputs_that_were_not_asked_for_stay_away(begin: Begin) -> None:
     execution = begin(request(1))
     other = Tensor("Z", np.array([1], np.int32))
-    execution.take([InferenceResponse([other, *response(1).output_tensors()])])
+    execution.collect([InferenceResponse([other, *response(1).output_tensors()])])
     (message,) = messages(execution.finish())
     assert list(answers(message)[1].outputs) == ["Y"]
 
@@ -104,7 +105,7 @@ def test_outputs_that_were_not_asked_for_stay_away(begin: Begin) -> None:
 @pytest.mark.contract("PY-20")
 def test_response_may_be_an_error(begin: Begin) -> None:
     execution = begin(request(1), request(2))
-    execution.take([InferenceResponse(error=TritonError("not this one")), response(2)])
+    execution.collect([InferenceResponse(error=TritonError("not this one")), response(2)])
     (message,) = messages(execution.finish())
     refused, answered = answers(message)[1], answers(message)[2]
     assert refused.error is not None
@@ -136,22 +137,22 @@ def test_what_the_model_raises_fails_every_request(begin: Begin) -> None:
 def test_what_is_no_list_of_responses_is_refused(begin: Begin, returned: Any, text: str) -> None:
     execution = begin(request(1))
     with pytest.raises(Exception, match=r"^Expected|^Number of") as refused:
-        execution.take(returned)
+        execution.collect(returned)
     execution.fail(refused.value)
     assert failures(execution)[1].endswith(text)
 
 
 def test_decoupled_model_returns_nothing(begin: Begin) -> None:
-    execution = begin(request(1), terms=Terms(("Y",), decoupled=True))
+    execution = begin(request(1), policy=ReplyPolicy(("Y",), decoupled=True))
     with pytest.raises(Exception, match="decoupled mode and the execute function must return None"):
-        execution.take([response(1)])
-    begin(request(1), terms=Terms(("Y",), decoupled=True)).take(None)
+        execution.collect([response(1)])
+    begin(request(1), policy=ReplyPolicy(("Y",), decoupled=True)).collect(None)
 
 
 @pytest.mark.contract("PY-25")
 def test_request_without_a_response_is_left_to_its_sender(begin: Begin) -> None:
     execution = begin(request(1), request(2))
-    execution.take([None, response(2)])
+    execution.collect([None, response(2)])
     (message,) = messages(execution.finish())
     assert list(answers(message)) == [2]
 
@@ -160,7 +161,7 @@ def test_request_that_its_sender_has_answered_is_answered_once(begin: Begin) -> 
     execution = begin(request(1), request(2))
     answered = execution.requests[0]
     answered.get_response_sender().send(response(1), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-    execution.take([response(7), response(2)])
+    execution.collect([response(7), response(2)])
     (message,) = messages(execution.finish())
     assert list(answers(message)) == [2]
 
@@ -183,7 +184,7 @@ def test_failures_may_be_told_without_the_end_of_the_batch(begin: Begin) -> None
 def test_response_that_cannot_travel_fails_with_those_behind_it(begin: Begin) -> None:
     execution = begin(request(1), request(2), request(3))
     unfit = InferenceResponse([], parameters={"k": Unspeakable()})
-    execution.take([response(1), unfit, response(3)])
+    execution.collect([response(1), unfit, response(3)])
     first, *_ = messages(parts := execution.finish())
     assert list(answers(first)) == [1]
     assert [header[0] for kind, header, _ in messages(parts)[1:]] == [2, 3]
@@ -191,9 +192,9 @@ def test_response_that_cannot_travel_fails_with_those_behind_it(begin: Begin) ->
 
 @pytest.mark.contract("PY-28")
 def test_request_that_shall_come_again_is_told_before_the_end_of_its_batch(begin: Begin) -> None:
-    execution = begin(request(1), request(2), terms=Terms(("Y",), iterative=True))
+    execution = begin(request(1), request(2), policy=ReplyPolicy(("Y",), iterative=True))
     execution.requests[0].set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-    execution.take([None, response(2)])
+    execution.collect([None, response(2)])
     (kind, number, _), done = messages(execution.finish())
     assert (kind, number) == (Kind.RESCHEDULE, 1)
     assert list(answers(done)) == [2]
@@ -201,25 +202,27 @@ def test_request_that_shall_come_again_is_told_before_the_end_of_its_batch(begin
 
 @pytest.mark.contract("PY-28")
 def test_request_that_shall_come_again_has_no_response_yet(begin: Begin) -> None:
-    execution = begin(request(1), terms=Terms(("Y",), iterative=True))
+    execution = begin(request(1), policy=ReplyPolicy(("Y",), iterative=True))
     execution.requests[0].set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     with pytest.raises(Exception, match="return list for reschduled request"):
-        execution.take([response(1)])
+        execution.collect([response(1)])
 
 
 @pytest.mark.parametrize(("sequences", "seen"), [(False, [2]), (True, [1, 2])])
 def test_request_whose_client_has_left_is_seen_by_sequences_only(
     begin: Begin, linked: Linked, sequences: bool, seen: list[int]
 ) -> None:
-    linked.tell(Kind.CANCEL, 1)
-    execution = begin(request(1), request(2), terms=Terms(("Y",), sequences=sequences))
+    linked.receive(Kind.CANCEL, 1)
+    execution = begin(request(1), request(2), policy=ReplyPolicy(("Y",), sequences=sequences))
     values = [int(r.inputs()[0].as_numpy()[0]) for r in execution.requests]
     assert values == seen
 
 
 def test_output_that_is_an_input_goes_back_in_its_memory(begin: Begin) -> None:
     execution = begin(request(1, size=1 << 14))
-    execution.take([InferenceResponse([Tensor("Y", execution.requests[0].inputs()[0].as_numpy())])])
+    execution.collect(
+        [InferenceResponse([Tensor("Y", execution.requests[0].inputs()[0].as_numpy())])]
+    )
     ((_, header, payload),) = messages(execution.finish())
     ((_, (((_, _, _, size, where),), *_)),) = header[-1]
     assert (size, len(where), len(payload)) == (1 << 16, 3, 0)
@@ -229,7 +232,7 @@ def test_large_output_lies_in_the_memory_that_the_server_reads(
     begin: Begin, linked: Linked
 ) -> None:
     execution = begin(request(1))
-    execution.take([InferenceResponse([Tensor("Y", np.ones(1 << 14, np.int32))])])
+    execution.collect([InferenceResponse([Tensor("Y", np.ones(1 << 14, np.int32))])])
     ((_, _, payload),) = messages(execution.finish())
     assert linked.written
     assert len(payload) == 0

@@ -22,7 +22,7 @@ def in_a_fork(linked: Linked, work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
-            linked.stub.cut()
+            linked.link.close_in_fork()
             work()
         finally:
             os._exit(9)
@@ -30,15 +30,15 @@ def in_a_fork(linked: Linked, work: Callable[[], object]) -> int:
 
 
 def respond(linked: Linked) -> None:
-    linked.stub.respond(1, InferenceResponse(LARGE))
+    linked.link.send_response(1, InferenceResponse(LARGE))
 
 
 def pack(linked: Linked) -> None:
-    linked.stub.pack_response(InferenceResponse(LARGE), [])
+    linked.link.pack_response(InferenceResponse(LARGE), [])
 
 
 def call(linked: Linked) -> None:
-    linked.stub.runtime.call(InferenceRequest("m", inputs=LARGE), decoupled=False)
+    linked.runtime.call(InferenceRequest("m", inputs=LARGE), decoupled=False)
 
 
 @pytest.mark.parametrize("work", [respond, pack, call])
@@ -52,14 +52,14 @@ def test_a_fork_ends_before_it_writes_to_shared_memory(
 
 
 def test_a_fork_that_has_left_the_models_code_is_ended(linked: Linked) -> None:
-    assert in_a_fork(linked, linked.stub.end_fork) == 1
-    linked.stub.end_fork()
+    assert in_a_fork(linked, linked.link.exit_if_fork) == 1
+    linked.link.exit_if_fork()
 
 
 def test_a_fork_that_has_closed_its_output_is_ended_too(linked: Linked) -> None:
     def leave() -> None:
         os.close(2)
-        linked.stub.end_fork()
+        linked.link.exit_if_fork()
 
     assert in_a_fork(linked, leave) == 1
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 
 
 def test_process_that_nobody_kills_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_PATIENCE", 0.0)
+    monkeypatch.setattr(process, "_KILL_SECONDS", 0.0)
     server, connection = socket.socketpair()
     arenas = create(1 << 20), create(1 << 20)
     child = os.fork()

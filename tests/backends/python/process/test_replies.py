@@ -15,36 +15,40 @@ from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.pb_utils.responses import InferenceResponse
 from penstock_backends.python.pb_utils.tensor import Tensor
-from penstock_backends.python.process.replies import PendingReply, Terms
+from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
 
 
 class Server:
-    """The stub, as far as a reply needs it."""
+    """The link, as far as a reply needs it."""
 
     def wait(self, _: object) -> None:
         raise AssertionError("this would block")
 
-    def on_its_loop(self) -> bool:
+    def in_reading_loop(self) -> bool:
         return False
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
+def pending_reply(link: Any, policy: ReplyPolicy) -> PendingReply:
+    return PendingReply(link, 1, ("OUT",), policy, lambda _: None)
+
+
 @pytest.fixture
 def reply() -> PendingReply:
     server: Any = Server()
-    return PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    return pending_reply(server, ReplyPolicy(decoupled=True))
 
 
 async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
     for _ in range(WINDOW.responses):
-        await reply.room()
+        await reply.wait_for_room()
         reply.send(InferenceResponse([]), final=False)
-    waiting = asyncio.create_task(reply.room())
+    waiting = asyncio.create_task(reply.wait_for_room())
     await asyncio.sleep(0)
     assert not waiting.done()
-    await asyncio.to_thread(reply.taken, 1)  # any thread may read the link
+    await asyncio.to_thread(reply.acknowledge, 1)  # any thread may read the link
     async with asyncio.timeout(20):
         await waiting
 
@@ -53,16 +57,16 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
 async def test_room_is_as_large_as_the_model_says(window: Window) -> None:
     header = {"config": {}, "window": (window.responses, window.size)}
     server: Any = Server()
-    reply = PendingReply(server, 1, ("OUT",), Terms.of(header))
+    reply = pending_reply(server, ReplyPolicy.from_header(header))
     output = Tensor("OUT", np.ones(1, np.float32))
     fitting = window.responses if window.size > 1 else 1
     async with asyncio.timeout(20):
         for _ in range(fitting):
-            await reply.room()
+            await reply.wait_for_room()
             reply.send(InferenceResponse([output]), final=False)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await reply.room()
+            await reply.wait_for_room()
 
 
 def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
@@ -73,15 +77,15 @@ def test_the_last_response_needs_no_room(reply: PendingReply) -> None:
 
 
 class LoopServer(Server):
-    """The stub, seen from the event loop that serves the model."""
+    """The link, seen from the event loop that serves the model."""
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
 
-    def on_its_loop(self) -> bool:
+    def in_reading_loop(self) -> bool:
         return True
 
-    def respond(self, _: int, response: Any, __: Any) -> None:
+    def send_response(self, _: int, response: Any, __: Any) -> None:
         self.sent.append(response)
 
     def send(self, kind: Any, _: Any) -> None:
@@ -90,32 +94,32 @@ class LoopServer(Server):
 
 def test_an_event_loop_does_not_wait_for_a_slow_reader() -> None:
     server: Any = LoopServer()
-    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    reply = pending_reply(server, ReplyPolicy(decoupled=True))
     for _ in range(WINDOW.responses + 5):
         reply.send(InferenceResponse([]), final=False)
     reply.send(None, final=True)
     assert len(server.sent) == WINDOW.responses
-    reply.taken(3)
+    reply.acknowledge(3)
     assert len(server.sent) == WINDOW.responses + 3
-    reply.taken(9)
+    reply.acknowledge(9)
     assert len(server.sent) == WINDOW.responses + 6
     assert server.sent[-1] is Kind.END
 
 
 def test_what_an_event_loop_has_sent_ahead_is_dropped_when_the_reader_leaves() -> None:
     server: Any = LoopServer()
-    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    reply = pending_reply(server, ReplyPolicy(decoupled=True))
     for _ in range(WINDOW.responses + 5):
         reply.send(InferenceResponse([]), final=False)
     reply.cancel()
-    reply.taken(16)
+    reply.acknowledge(16)
     assert len(server.sent) == WINDOW.responses
 
 
 async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:
     for _ in range(WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
-    waiting = asyncio.create_task(reply.room())
+    waiting = asyncio.create_task(reply.wait_for_room())
     await asyncio.sleep(0)
     reply.cancel()
     async with asyncio.timeout(20):
@@ -139,19 +143,19 @@ async def test_leaving_is_told_whenever_it_happens(reply: PendingReply, early: b
 
 def test_response_may_be_taken_before_sending_it_has_returned() -> None:
     server: Any = Server()
-    reply = PendingReply(server, 1, ("OUT",), Terms(decoupled=True))
+    reply = pending_reply(server, ReplyPolicy(decoupled=True))
     sent = []
 
     def respond(*_: object) -> None:
         sent.append(True)
-        reader = threading.Thread(target=reply.taken, args=(1,))
+        reader = threading.Thread(target=reply.acknowledge, args=(1,))
         reader.start()
         while reply._credit._sizes:  # until the reading thread has counted it
             time.sleep(0.001)
         readers.append(reader)
 
     readers: list[threading.Thread] = []
-    server.respond = respond
+    server.send_response = respond
     for _ in range(3 * WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
     assert len(sent) == 3 * WINDOW.responses
@@ -163,11 +167,11 @@ def test_response_may_be_taken_before_sending_it_has_returned() -> None:
 def test_response_that_is_held_just_after_the_others_were_taken_is_sent() -> None:
     server = LoopServer()
     anyone: Any = server
-    reply = PendingReply(anyone, 1, ("OUT",), Terms(decoupled=True))
+    reply = pending_reply(anyone, ReplyPolicy(decoupled=True))
     for _ in range(WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
     with reply._lock:  # a sender has seen that there is no room, and is about to hold its response
-        reader = threading.Thread(target=reply.taken, args=(WINDOW.responses,))
+        reader = threading.Thread(target=reply.acknowledge, args=(WINDOW.responses,))
         reader.start()
         time.sleep(0.05)
         reply._held.append(CoreResponse())

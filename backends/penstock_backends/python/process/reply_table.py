@@ -1,0 +1,74 @@
+"""Table of the requests in flight in a model process, for credit and cancellation by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.request import InferenceRequest
+from penstock.hosting.link.messages import Kind, unpack_request
+from penstock_backends.python.process.model_link import ModelLink
+from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
+
+
+class ReplyTable:
+    """Replies that are not complete, by the number of their request on the link."""
+
+    def __init__(self, link: ModelLink) -> None:
+        self._link = link
+        self._replies: dict[int, PendingReply] = {}
+        self._cancelled: set[int] = set()
+        """Requests that were cancelled before they arrived."""
+        self._latest = 0
+        link.on(Kind.TAKEN, self._on_taken)
+        link.on(Kind.CANCEL, self._on_cancel)
+
+    def accept(
+        self, packed: Sequence[Any], payload: memoryview, policy: ReplyPolicy
+    ) -> list[tuple[PendingReply, InferenceRequest]]:
+        """Unpack the requests of a batch, each with its reply.
+
+        Cancelled requests are left out, unless the model has to see every request of a sequence.
+        """
+        accepted: list[tuple[PendingReply, InferenceRequest]] = []
+        at = 0
+        for header in packed:
+            number, request, at = unpack_request(header, payload, at, self._link.codec)
+            reply = self._open(number, request, policy)
+            if not reply.cancelled or policy.sequences:
+                accepted.append((reply, request))
+        return accepted
+
+    def forget(self, number: int) -> None:
+        """The reply is complete."""
+        self._replies.pop(number, None)
+
+    def _open(self, number: int, request: InferenceRequest, policy: ReplyPolicy) -> PendingReply:
+        """The reply to a request; a rescheduled request keeps the one it has."""
+        if (reply := self._replies.get(number)) is not None:
+            return reply
+        wanted = request.requested_outputs or policy.outputs
+        reply = PendingReply(self._link, number, wanted, policy, self.forget, request.output_places)
+        # A rescheduled request without a reply was cancelled meanwhile.
+        rescheduled = number <= self._latest
+        # In this order, since another thread may read the cancellation meanwhile.
+        self._replies[number] = reply
+        self._latest = max(self._latest, number)
+        if rescheduled or number in self._cancelled:
+            self._cancelled.discard(number)
+            self.forget(number)
+            reply.cancelled = True
+        return reply
+
+    def _on_taken(self, header: Any, _: memoryview) -> None:
+        for number, count in header:
+            if reply := self._replies.get(number):
+                reply.acknowledge(count)
+
+    def _on_cancel(self, number: Any, _: memoryview) -> None:
+        self._cancelled.add(number)  # first of all: another thread may accept its batch right now
+        reply = self._replies.pop(number, None)
+        if reply is not None:
+            reply.cancel()
+        if reply is not None or number <= self._latest:
+            self._cancelled.discard(number)
