@@ -21,18 +21,18 @@ class SupportsDLPack(Protocol):
 
 
 Value = Tensor | Array | SupportsDLPack | str | bytes | bool | int | float | Sequence[Any]
-"""What may stand for a tensor: a string or number is one element, a sequence an array of them.
+"""A value convertible to a tensor: a string or number is one element, a sequence an array of them.
 
-Sequences may be nested; their strings and bytes are the elements of a BYTES tensor. Numbers of
-Python become INT64, FP64 or BOOL unless a datatype is asked for, as the outputs of a model do.
+Sequences may be nested; their strings and bytes are the elements of a BYTES tensor. Python numbers
+become INT64, FP64 or BOOL unless a datatype is given, as it is for the outputs of a model.
 """
 
 
 def as_tensor(value: Value, datatype: DataType | None = None, rank: int = 1) -> Tensor:
-    """The tensor that `value` stands for; a single element gets `rank` dimensions of length 1.
+    """Convert `value` to a tensor; a single element gets `rank` dimensions of length 1.
 
-    `datatype` is what numbers of Python become; a value with a datatype of its own (a tensor, an
-    array, strings) keeps it. Raises `ValueError` for what no tensor can hold, and `InternalError`
+    `datatype` is that of Python numbers; a value with a datatype of its own (a tensor, an array,
+    strings) keeps it. Raises `ValueError` for a value that no tensor can hold, and `InternalError`
     for numbers that should become BF16.
     """
     if isinstance(value, Tensor):
@@ -46,11 +46,11 @@ def as_tensor(value: Value, datatype: DataType | None = None, rank: int = 1) -> 
     if datatype is DataType.BF16:
         raise InternalError("BF16 numbers must come as a tensor, or as an array of their bits")
     array = np.asarray(value, dtype=datatype and datatype.numpy)
-    if array.dtype.kind in "SU":  # in which numpy drops zero bytes at the end of a string
+    if array.dtype.kind in "SU":  # numpy would drop trailing zero bytes of such strings
         array = np.asarray(value, dtype=np.object_)
     return Tensor.from_numpy(array if array.ndim else array.reshape((1,) * rank))
 
 
 def _bits(array: Array, datatype: DataType | None) -> DataType | None:
-    """BF16 for the bits of such numbers, which only the one who asks for them can know."""
+    """BF16 if the caller says that the uint16 elements are the bits of such numbers."""
     return datatype if datatype is DataType.BF16 and array.dtype == np.uint16 else None

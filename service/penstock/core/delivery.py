@@ -1,4 +1,4 @@
-"""From a backend's outcome to the stream that the client reads."""
+"""Delivery of a backend's outcomes to the response streams that clients read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.core.stream import ResponseStream
 async def execute_batch(
     backend: Backend, requests: Sequence[InferenceRequest], instance: str
 ) -> Sequence[Outcome]:
-    """What a backend makes of a batch, one outcome a request, whatever it does wrong."""
+    """Execute a batch; one outcome per request, errors for all if the backend misbehaves."""
     try:
         outcomes = list(await backend.execute(requests))
     except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
@@ -27,9 +27,9 @@ async def execute_batch(
 
 
 def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None:
-    """Answer one request with its outcome; the task that goes on relaying, where one is needed.
+    """Answer one request with its outcome; returns the relaying task if the outcome needs one.
 
-    What streams is closed at once when the reader has left meanwhile.
+    A streaming outcome is closed at once if the reader has left already.
     """
     if isinstance(outcome, InferenceResponse):
         sink.send(outcome.as_final())
@@ -45,7 +45,7 @@ def deliver(outcome: Outcome, sink: ResponseStream) -> asyncio.Task[None] | None
 
 
 def _forward(source: ResponseStream, sink: ResponseStream) -> None:
-    """Move responses as they come; no task, since both ends call back."""
+    """Relay responses from stream to stream, by callbacks of both and without a task."""
     if sink.ended:
         source.close()
         return
@@ -53,7 +53,7 @@ def _forward(source: ResponseStream, sink: ResponseStream) -> None:
 
     def move(_: int = 0) -> None:
         nonlocal moving
-        if moving:  # called back from below; the loop there goes on, which keeps the order
+        if moving:  # re-entered from the loop below, which goes on; this keeps the order
             return
         moving = True
         while not sink.ended and not sink.full and (ready := source.take(1)):

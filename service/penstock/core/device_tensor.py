@@ -1,4 +1,4 @@
-"""Tensors in the memory of a device, for models that share it in one process."""
+"""Tensors in device memory, for models of one process that share the device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from penstock.core.tensor import Array, DataType, Tensor
 
 
 class DeviceTensor(Tensor):
-    """A tensor as a device has it; the host gets a copy when somebody asks for bytes or an array.
+    """A tensor in device memory, copied to the host on the first use of its bytes or array.
 
-    `device` speaks DLPack, and may have another shape of as many elements. `to_host` copies it,
-    which blocks: so it is only given to models that take it as it is, or copy on their thread.
+    `device` supports DLPack, and may have another shape with as many elements. `to_host` copies it
+    and blocks: so such tensors go only to models that use them on the device, or copy them on a
+    thread of their own.
     """
 
     __slots__ = ("_device", "_to_host")
@@ -52,5 +53,5 @@ class DeviceTensor(Tensor):
         return self._array
 
     def reshaped(self, shape: Sequence[int]) -> Tensor:
-        # Whichever of them is asked first makes the one copy.
+        # Both share one copy, made by the first that needs it.
         return DeviceTensor(self.datatype, shape, self._device, self.numpy)

@@ -1,6 +1,6 @@
-"""Tensors from and to other libraries by DLPack, without a copy on the CPU.
+"""DLPack import and export of tensors, without a copy on the CPU.
 
-numpy does the work, except for BF16: of that it knows nothing, so it is shown the bits as uint16.
+numpy does the work. It has no BF16, so such tensors pass through it as uint16.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from penstock.core.tensor import DataType, Tensor
 CPU = (1, 0)
 """The device, as `__dlpack_device__` names it."""
 
-_ON_THE_HOST = (1, 3)  # the CPU's memory, and what CUDA has pinned of it
+_ON_THE_HOST = (1, 3)  # kDLCPU, kDLCUDAHost (pinned memory)
 _UINT, _BFLOAT = 1, 4
 _TYPE_CODE = 20
-"""Where `DLTensor` holds the code of its type: behind a pointer, a device and a number of
-dimensions."""
+"""Offset of the type code in `DLTensor`: after a pointer, a device and the number of dimensions."""
 
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
@@ -31,7 +30,7 @@ def exported(tensor: Tensor, **options: Any) -> Any:
     if tensor.datatype is DataType.BYTES:
         raise TypeError("DLPack does not have support for string tensors.")
     array = tensor.numpy()
-    if not array.flags.writeable:  # which old consumers would not see
+    if not array.flags.writeable:  # old consumers ignore the read-only flag
         array = array.copy()
     if tensor.datatype is not DataType.BF16:
         return array.__dlpack__(**options)
@@ -41,7 +40,7 @@ def exported(tensor: Tensor, **options: Any) -> Any:
 
 
 def imported(source: Any) -> Tensor:
-    """A tensor over whatever speaks DLPack, or over a bare capsule; devices' memory is copied."""
+    """A tensor over the memory of a DLPack object or bare capsule; copied if on a device."""
     if not hasattr(source, "__dlpack__"):
         source = _Capsule(source)
     if source.__dlpack_device__()[0] not in _ON_THE_HOST:
@@ -63,8 +62,8 @@ def _imported_bf16(source: Any) -> Tensor:
 
 
 def _on_host(source: Any) -> Any:
-    """A copy on the CPU of what is on a device."""
-    if hasattr(source, "cpu"):  # torch, also where it is too old for the other way
+    """A copy in host memory."""
+    if hasattr(source, "cpu"):  # torch; old versions lack the `device` argument
         return source.cpu()
     return np.from_dlpack(source, device="cpu", copy=True)
 
@@ -74,7 +73,7 @@ def _type_code(capsule: Any) -> ctypes.c_uint8:
 
 
 class _Capsule:
-    """A bare capsule in the dress that `numpy.from_dlpack` wants."""
+    """Adapts a bare capsule to the interface that `numpy.from_dlpack` expects."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

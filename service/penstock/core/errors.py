@@ -1,4 +1,4 @@
-"""Errors in the core's own words; each frontend maps them to its status codes in one table.
+"""Exceptions of the core, which each frontend maps to its status codes in one table.
 
 One class per decision that a client can make. `code` names the class where an error has to
 travel as data (between processes), and equals the name of Triton's error code (contract G-31).
@@ -28,7 +28,7 @@ class InternalError(InferenceError):
 
 
 class NotFoundError(InferenceError):
-    """What the request names does not exist."""
+    """The named model, version or object does not exist."""
 
     code = "NOT_FOUND"
 
@@ -46,16 +46,16 @@ class UnavailableError(InferenceError):
 
 
 class RejectedError(UnavailableError):
-    """A queue policy turned the request away: the queue is full or the request's time is up."""
+    """A queue policy rejected the request: the queue is full, or its timeout has expired."""
 
 
 def queue_full(request_id: str) -> str:
-    """What a request is told that finds no room in a queue (contract D-11)."""
+    """Error text for a request to a full queue (contract D-11)."""
     return f"[request id: {request_id or '<id_unknown>'}] Exceeds maximum queue size"
 
 
 def call_refused(model: str, problem: str) -> str:
-    """What a model is told whose call of another was not begun, as the real server words it."""
+    """Error text for a model whose call of another was refused, in Triton's words."""
     return f"Model {model} - Error when running inference: {problem}"
 
 
@@ -81,7 +81,7 @@ class RequestCancelledError(InferenceError):
 
 
 class DeadlineExceededError(RequestCancelledError):
-    """The client's time for the answer is up; to models and processes this is a cancellation."""
+    """The client's deadline has passed; models and processes see a cancellation."""
 
 
 class ModelLoadError(InvalidRequestError):
@@ -112,12 +112,12 @@ _BY_CODE: dict[str, type[InferenceError]] = {
 
 
 def error_from_code(code: str, message: str) -> InferenceError:
-    """The error that `code` names, or the base class when nobody knows the code."""
+    """The error that `code` names, or one of the base class for an unknown code."""
     return _BY_CODE.get(code, InferenceError)(message)
 
 
 def as_inference_error(error: BaseException) -> InferenceError:
-    """`error` as a client may see it: what foreign code raised becomes INTERNAL."""
+    """`error` as a client may see it: exceptions of foreign code become INTERNAL."""
     if isinstance(error, InferenceError):
         return error
     if isinstance(error, asyncio.CancelledError):

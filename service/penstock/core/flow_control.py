@@ -1,4 +1,4 @@
-"""How many responses of one request may be under way to a reader who has not taken them."""
+"""Flow control of responses: how far a producer may run ahead of its reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from penstock.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """At most so many responses, or so many bytes of tensors; one is always allowed (GP-25)."""
+    """The limit of unread `responses`, and of the `size` of their tensors in bytes (GP-25).
+
+    One response is always allowed, whatever its size.
+    """
 
     responses: int = 16
     size: int = 64 * 1024
@@ -24,9 +27,9 @@ WINDOW = Window()
 
 
 class Credit:
-    """What is left of a window: responses are sent, and taken in the same order.
+    """The credit left in a flow control window: spent by sending, replenished by reading, in order.
 
-    One thread may send while another hears of what was taken.
+    One thread may spend while another replenishes.
     """
 
     __slots__ = ("_given", "_sizes", "_spent", "_window")
@@ -45,7 +48,7 @@ class Credit:
 
     @property
     def plenty(self) -> bool:
-        """Whether half of the window is free: worth waking up for, once one had to wait."""
+        """Whether half of the window is free: the mark at which a waiting sender resumes."""
         count, window = len(self._sizes), self._window
         enough = 2 * count <= window.responses
         return not count or (enough and 2 * (self._spent - self._given) <= window.size)
@@ -56,10 +59,10 @@ class Credit:
         self._sizes.append(size)
 
     def refund(self) -> None:
-        """The last response was not sent after all."""
+        """Undo the last `spend`: its response was not sent."""
         self._spent -= self._sizes.pop()
 
     def replenish(self, count: int) -> None:
-        """The reader has taken the first `count` of those that were sent."""
+        """Release the credit of the oldest `count` responses, which were read."""
         for _ in range(min(count, len(self._sizes))):
             self._given += self._sizes.popleft()

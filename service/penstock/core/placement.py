@@ -1,4 +1,4 @@
-"""`Placement`: on which cores an instance runs, and which NUMA node its memory is of (I-08)."""
+"""`Placement`: CPU affinity and NUMA memory policy of an instance (I-08)."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from penstock.core.errors import ConfigError, ModelLoadError
 
 _SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
-"""Numbers of the system call, which the C library has no function for."""
+"""System call numbers; the C library has no wrapper for it."""
 _BIND = 2
 _MOST_NODES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """First and last core, and a NUMA node; what is not given is left to the system."""
+    """First and last core, and a NUMA node; `None` leaves the choice to the system."""
 
     cores: tuple[int, int] | None = None
     numa_node: int | None = None
 
     @classmethod
     def from_settings(cls, policy: str, settings: Mapping[str, str]) -> Placement:
-        """What `--host-policy` says of one policy."""
+        """Parse the `--host-policy` settings of one policy; raises `ConfigError`."""
         cores, node = settings.get("cpu-cores"), settings.get("numa-node")
         return cls(
             None if cores is None else _cores(policy, cores),
@@ -34,7 +34,7 @@ class Placement:
         )
 
     def apply(self) -> None:
-        """Put the calling thread, and those that it starts later, where it belongs."""
+        """Bind the calling thread, and those that it starts later; raises `ModelLoadError`."""
         if self.numa_node is not None:
             _bind_memory(self.numa_node)
         if self.cores is not None:
@@ -65,7 +65,7 @@ def _node(policy: str, text: str) -> int:
 
 
 def _bind_memory(node: int) -> None:
-    """Take the calling thread's memory from one node only."""
+    """Allocate the calling thread's memory on one node only."""
     number = _SET_MEMPOLICY.get(platform.machine())
     if number is None:
         raise ModelLoadError(f"Unable to set NUMA memory policy on {platform.machine()}")

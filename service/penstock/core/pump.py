@@ -1,4 +1,7 @@
-"""From an iterator of responses to the stream that the client reads."""
+"""`Pump`: relays a response generator of a backend to the response stream, under backpressure.
+
+Apart from `delivery`, since mypyc cannot translate `await` in `finally`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Pump:
-    """Moves what comes from an iterator, in a task of its own."""
+    """Sends the responses of an async iterator to a stream, in a task of its own."""
 
     def __init__(self, source: AsyncIterator[InferenceResponse], sink: ResponseStream) -> None:
         self._source = source
@@ -24,8 +27,8 @@ class Pump:
         sink.connect(self._cancel)
 
     def _cancel(self) -> None:
-        # Work that has not begun sees for itself that the reader left, and closes the source;
-        # cancelled, it would never begin.
+        # A task cancelled before its first step never runs, so it could not close the source;
+        # left alone, it sees that the reader has left.
         if self._begun:
             self.task.cancel()
 
@@ -54,7 +57,7 @@ def no_response(answer: object) -> InternalError:
 
 
 def _checked(response: InferenceResponse) -> InferenceResponse:
-    if not isinstance(response, InferenceResponse):  # the type is a promise of foreign code
+    if not isinstance(response, InferenceResponse):  # foreign code may break its type hints
         raise no_response(response)
     return response
 
@@ -65,5 +68,5 @@ async def _close(source: AsyncIterator[InferenceResponse]) -> None:
         return
     try:
         await close()
-    except Exception:  # the client has its answer; what is left is the backend's own trouble
+    except Exception:  # the client has its answer already
         logger.exception("closing a response generator failed")

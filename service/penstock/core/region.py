@@ -1,4 +1,4 @@
-"""Memory that a client shares with the server: tensors in it are not sent."""
+"""Shared-memory regions of clients, whose tensors are not sent in messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.buffer import Buffer
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """Where another process can map the same memory: an open descriptor, and which part of it."""
+    """A mappable file behind a region: an open descriptor, and a range of bytes."""
 
     descriptor: int
     offset: int
@@ -19,7 +19,7 @@ class SharedFile:
 
 
 class Region(ABC):
-    """Memory of a client's, registered under a name; `number` tells it from all others."""
+    """Shared memory that a client has registered under a name; `number` is its unique id."""
 
     def __init__(self, number: int, name: str, byte_size: int) -> None:
         self.number = number
@@ -28,24 +28,24 @@ class Region(ABC):
 
     @property
     def exclusive(self) -> bool:
-        """Whether what lies in it is for one reader only, who may write to it as well."""
+        """Whether each tensor in it has one reader only, which may overwrite it."""
         return False
 
     @property
     def file(self) -> SharedFile | None:
-        """What another process can map; `None` for memory that it cannot."""
+        """The file that another process can map; `None` if there is none."""
         return None
 
     @abstractmethod
     def slice(self, offset: int, size: int) -> RegionSlice:
-        """`size` bytes from `offset`, which must be inside."""
+        """The slice of `size` bytes at `offset`, a range that the caller has checked."""
 
 
 class RegionSlice(ABC):
-    """Some bytes of a region: where an input is, or where an output goes.
+    """A range of bytes of a region: the place of an input or output tensor.
 
-    The region is in use until `release`, or until nobody holds the slice any more; what was read
-    stays readable in any case.
+    The region is in use until `release`, or until the slice is garbage-collected; a buffer that was
+    read stays valid in any case.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class RegionSlice(ABC):
         self._on_release = on_release
 
     def release(self) -> None:
-        """The request is done with it."""
+        """End the use of the region by this slice; may be called again."""
         on_release, self._on_release = self._on_release, None
         if on_release is not None:
             on_release()
 
     @abstractmethod
     def read(self) -> Buffer:
-        """The bytes; a read-only view of the memory itself wherever it is the host's."""
+        """The bytes; a read-only view, not a copy, where the memory is the host's."""
 
     @abstractmethod
     def write(self, data: Buffer) -> None:
-        """Put bytes in, from the beginning of the slice; they must fit."""
+        """Copy `data` to the beginning of the slice; it must fit."""
 
 
 class HostSlice(RegionSlice):
-    """A slice of memory that this process has mapped, and may write to through `view`.
+    """A slice of memory that this process has mapped, written through `view`.
 
-    `check` raises when the memory is not there any more; it is asked before each write.
+    `check` is called before each write, and raises if the memory is gone.
     """
 
     def __init__(

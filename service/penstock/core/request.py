@@ -1,4 +1,4 @@
-"""What travels through the server: requests in, responses out. All frozen."""
+"""Inference requests and responses, frozen, as they pass through the server."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Value = TypeVar("Value")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def _frozen(cls: type[Value]) -> type[Value]:
-    """A dataclass that type checkers keep frozen.
+    """A dataclass that is frozen to type checkers only.
 
-    Frozen at run time too it would take three times as long to make, at each station of a request.
+    Frozen at run time too, it would take three times as long to construct, several times a request.
     """
     return dataclass(slots=True, eq=False)(cls)
 
@@ -35,22 +35,22 @@ _LONGEST_CORRELATION_ID = 128  # bytes
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
 ANY_VERSION = -1
-"""The version number that leaves the choice to the server: the highest that is ready (R-06)."""
+"""The version number of a request that names none: the highest that is ready serves it (R-06)."""
 
 
 @_frozen
 class InferenceRequest:
-    """One request, as every frontend hands it in and every backend gets it.
+    """One inference request, the same for all frontends and backends.
 
     `requested_outputs` empty means all. `correlation_id` 0 or empty means no sequence. `timeout`
     is in microseconds, 0 for none; `priority` 0 is the model's default level. `deadline` is on the
-    event loop's clock, in seconds: after it nobody waits for the answer. `classes` says of which
-    outputs the client wants that many classes in place of the values; `output_places` are those
-    that go into memory which the client shares.
-    `callers` are those who wait for the answer, outermost first: each has made the next request
-    while it executed the one before. Requests of the same `form` differ in nothing but the
-    contents of their tensors, which are as long, and the deadline. `on_device` are outputs that
-    may stay in the memory of a device (`DeviceTensor`), since they are for models that share it.
+    event loop's clock, in seconds, and cancels the request. `classes` holds, by output, how many
+    classes the client wants in place of the values; `output_places` the slices of the client's
+    shared memory that outputs are written to.
+    `call_chain` holds the nested calls that led to this request, outermost first. Requests of
+    equal `form` differ only in deadline and in the contents, not the sizes, of their tensors.
+    `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
+    that share the device consume them.
     """
 
     model_name: str
@@ -74,9 +74,9 @@ class InferenceRequest:
 
 @_frozen
 class InferenceResponse:
-    """One response. `final` marks the last of its request; `error` one that carries a failure.
+    """One response. `final` marks the last of its request; `error` is set on a failed one.
 
-    A stream may also end without a flagged response: then its end is the final flag (DC-02).
+    A stream may also end without a final response: then its end is the final flag (DC-02).
     """
 
     outputs: Mapping[str, Tensor] = field(default_factory=lambda: _NO_TENSORS)
@@ -104,7 +104,7 @@ def rows_of(request: InferenceRequest, max_batch_size: int) -> int:
 
 
 def text_correlation_id(text: str) -> str:
-    """A text that names a sequence; raises for one that is too long."""
+    """Check a textual correlation id; raises `UnsupportedError` if it is too long."""
     if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_CORRELATION_ID:
         raise UnsupportedError(
             f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters"
@@ -113,7 +113,10 @@ def text_correlation_id(text: str) -> str:
 
 
 def parse_version(text: str) -> int:
-    """The version number that a request names; `ANY_VERSION` for none (contract G-32)."""
+    """Parse the version of a request; empty is `ANY_VERSION` (contract G-32).
+
+    Raises `InvalidRequestError`, in Triton's words.
+    """
     if not text:
         return ANY_VERSION
     version = int(text) if _INTEGER.fullmatch(text) else 1 << 63

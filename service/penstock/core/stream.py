@@ -1,4 +1,4 @@
-"""`ResponseStream`: the responses of one request on their way to whoever asked."""
+"""`ResponseStream`: a queue of responses between the producer and the reader of one request."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ EndCallback = Callable[[InferenceError | None], None]
 
 
 class ResponseStream:
-    """Responses to one request, in order: one side sends, the other iterates.
+    """The responses to one request, in order: the producer sends, the reader iterates.
 
-    Unary is a stream of one. The reader closes the stream when it wants no more, which cancels
-    the request wherever it is; the producer learns of it through `on_close`. Both sides live on
-    one event loop. `on_end` is called once: with `None` after the last response was sent, with
-    the error after a failure, with `RequestCancelledError` when the reader closed early.
-    `model_version` names the version that answers; `transform`, if given, is applied to every
-    response that is sent; `begun` says whether one was. `window` says how far a producer that
-    can wait goes ahead of the reader.
+    Unary is a stream of one. Both sides live on one event loop. The reader cancels the request by
+    closing the stream, wherever the request is; the producer is notified by `on_close`. `on_end`
+    is called once: with `None` after the last response was sent, with the error after a failure,
+    with `RequestCancelledError` when the reader closed early.
+    `model_version` names the version that answers; `transform`, if set, is applied to every
+    response that is sent; `begun` says whether one was. `window` is the flow control window:
+    a producer that can wait stops when it is full.
     """
 
     __slots__ = (
@@ -62,17 +62,17 @@ class ResponseStream:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will be sent: the last response is in, or the reader left."""
+        """Whether nothing more will be sent: the last response was, or the reader has left."""
         return self._ended
 
     @property
     def backlog(self) -> int:
-        """Responses that the reader may take now."""
+        """The number of responses that the reader can take without waiting."""
         return 0 if self._held else len(self._responses)
 
     @property
     def full(self) -> bool:
-        """Whether a producer that can wait should."""
+        """Backpressure: whether a producer that can wait should."""
         count = len(self._responses)
         if count < 1 or count >= self._window.responses:
             return count > 0
@@ -83,12 +83,12 @@ class ResponseStream:
     def connect(
         self, on_close: Callable[[], None], on_take: Callable[[int], None] | None = None
     ) -> None:
-        """Name what to call when the reader leaves, and when it has taken `n` responses."""
+        """Register callbacks for the reader's leaving, and for its having taken `n` responses."""
         self._on_close = on_close
         self._on_take = on_take
 
     def send(self, response: InferenceResponse) -> None:
-        """Pass a response on; a final one ends the stream. Dropped when the reader has left."""
+        """Queue a response; a final one ends the stream. Dropped when the stream has ended."""
         if self._ended:
             return
         if self.transform is not None:
@@ -101,18 +101,18 @@ class ResponseStream:
             self._wake_reader()
 
     def end(self) -> None:
-        """No more responses; the end of the stream is the final flag."""
+        """End without a further response: the end of the stream is the final flag."""
         if not self._ended:
             self._finish(None)
 
     def fail(self, error: InferenceError) -> None:
-        """End with an error, raised to the reader after the responses before it."""
+        """End with an error, which the reader gets after the responses before it."""
         if not self._ended:
             self._error = error
             self._finish(error)
 
     async def room(self) -> None:
-        """Wait until the reader can take more; returns at once when it has left."""
+        """Wait until the window has room, or the stream has ended."""
         while self.full and not self._ended:
             self._writer = asyncio.get_running_loop().create_future()
             try:
@@ -123,11 +123,11 @@ class ResponseStream:
     # -- the scheduler's side ----------------------------------------------------------------
 
     def hold(self) -> None:
-        """Let the reader see nothing, not even the end, until `release`."""
+        """Hide the responses and the end from the reader until `release`."""
         self._held = True
 
     def release(self) -> None:
-        """Let the reader have what came meanwhile, and what comes from now on."""
+        """Undo `hold`, and wake the reader for what was hidden."""
         self._held = False
         if self._responses or self._ended:
             self._wake_reader()
@@ -151,7 +151,7 @@ class ResponseStream:
         return response
 
     def take(self, limit: int = 1 << 30) -> list[InferenceResponse]:
-        """Up to `limit` responses that are here already, without waiting; may be empty."""
+        """Take up to `limit` queued responses without waiting; may be empty."""
         if self._held:
             return []
         responses = self._responses
@@ -161,7 +161,7 @@ class ResponseStream:
         return ready
 
     def pop(self) -> InferenceResponse | None:
-        """The next response, if it is here already."""
+        """Take the next response if it is queued already."""
         if self._held or not self._responses:
             return None
         response = self._responses.popleft()
@@ -169,23 +169,23 @@ class ResponseStream:
         return response
 
     def watch(self, on_ready: Callable[[], None]) -> None:
-        """Instead of waiting: be called whenever responses, or the end, may be there to take."""
+        """Call `on_ready`, instead of waking a waiting reader, on new responses and at the end."""
         self._on_ready = on_ready
         if not self._held and (self._responses or self._ended):
             on_ready()
 
     @property
     def exhausted(self) -> bool:
-        """Whether the stream has ended and nothing is left to take."""
+        """Whether the stream has ended and no response is left to take."""
         return self._ended and not self._responses and not self._held
 
     @property
     def error(self) -> InferenceError | None:
-        """Why the stream failed, once it has ended; `None` when it ended well."""
+        """The failure with which the stream ended; `None` if it has not, or ended well."""
         return self._error
 
     def close(self) -> None:
-        """Want no more. Cancels the request unless it has ended."""
+        """Discard the queued responses, and cancel the request unless it has ended."""
         self._held = False
         self._responses.clear()
         self.abort(RequestCancelledError())

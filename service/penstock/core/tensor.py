@@ -1,4 +1,4 @@
-"""Tensors as they travel: a datatype, a shape and one buffer; numpy arrays when asked for."""
+"""Tensors: a datatype, a shape and one buffer, viewed as a numpy array on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class DataType(StrEnum):
-    """Datatypes by their KServe names (contract G-28); INVALID is what no request may use."""
+    """Datatypes by their KServe names (contract G-28); INVALID is refused in requests."""
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -55,10 +55,10 @@ class DataType(StrEnum):
 
     @classmethod
     def from_config(cls, name: str) -> DataType:
-        """The datatype of a configuration name; raises `ValueError` when there is none."""
+        """The datatype of a configuration name; raises `ValueError` for an unknown name."""
         found = _FROM_CONFIG.get(name)
         if found is None:
-            raise ValueError(f"'{name}' is no datatype of a model configuration")
+            raise ValueError(f"'{name}' is not a datatype of a model configuration")
         return found
 
     @classmethod
@@ -102,7 +102,7 @@ _FROM_NUMPY = {
 
 
 class CutLengthError(InvalidRequestError):
-    """A BYTES buffer ends within the length of an element, of which so many bytes are there."""
+    """A BYTES buffer ends within an element's length prefix, after `available` bytes of it."""
 
     def __init__(self, message: str, available: int) -> None:
         super().__init__(message)
@@ -110,12 +110,12 @@ class CutLengthError(InvalidRequestError):
 
 
 class Tensor:
-    """A tensor; never changed after it was made.
+    """An immutable tensor.
 
     `buffer` holds the elements in row-major order, little-endian; BYTES elements are each preceded
-    by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one, and
-    `array` is what it gives where there is no buffer yet.
-    `shared` says where the buffer is in memory that a client shares, if it is there.
+    by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one. A
+    tensor may be made of an `array` alone, from which the buffer is made on demand.
+    `shared` is the slice of the client's shared memory that holds the buffer, if it is there.
     """
 
     __slots__ = ("_array", "_buffer", "datatype", "shape", "shared")
@@ -156,7 +156,7 @@ class Tensor:
 
     @property
     def device(self) -> Any:
-        """The tensor where a device has it, as something that speaks DLPack; `None` on the host."""
+        """The tensor in device memory, as an object with DLPack support; `None` on the host."""
         return None
 
     @property
@@ -218,7 +218,7 @@ def count_elements(buffer: Buffer, where: str = "") -> int:
 def decode_elements(buffer: Buffer, where: str = "") -> list[bytes]:
     """The elements of a BYTES buffer; raises `InvalidRequestError` when it is cut short.
 
-    `where` says in that error's text what the elements belong to.
+    `where` is appended in that error's text, to name the tensor.
     """
     view = memoryview(buffer)
     elements: list[bytes] = []

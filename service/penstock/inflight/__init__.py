@@ -1,1 +1,1 @@
-"""Requests under way: their state, deadlines, and the statistics of how they ended."""
+"""In-flight requests: their state and deadlines, and the statistics of how they ended."""

@@ -1,6 +1,6 @@
-"""When requests run out of time: the decision, and the one timer around it.
+"""Deadlines of requests: a timing wheel, and the one timer that drives it.
 
-A request that is answered in time, as nearly all are, costs two operations on a dictionary.
+A request that is answered in time, as nearly all are, costs two dictionary operations.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ _FINE = 0.01
 """Seconds by which a deadline may be noticed late."""
 
 _SLACK = 0.001
-"""By how much rounding, and the clocks of timers, may take a time for an earlier one, or more."""
+"""Tolerance in seconds for rounding, and for timers that fire early."""
 
 _COARSE = 1.0
 _FAR = 10.0
-"""Deadlines farther away than this, in seconds, are looked at once per `_COARSE` at first."""
+"""Deadlines farther away than this, in seconds, share slots of `_COARSE` seconds at first."""
 
 T = TypeVar("T")
 
 TimerSlot = dict[T, float]
-"""Where an item waits; `pop` it there when its deadline no longer matters."""
+"""A slot of the wheel: items with their deadlines. To cancel a deadline, `pop` its item."""
 
 
 class TimingWheel(Generic[T]):
-    """Items by the slot of time in which they fall due. Knows no clock."""
+    """A timing wheel: items by the time slot of their deadline. Knows no clock."""
 
     def __init__(self) -> None:
         self._slots: dict[float, TimerSlot[T]] = {}
         self._order: list[float] = []
 
     def add(self, item: T, when: float, now: float) -> TimerSlot[T]:
-        """Have `item` fall due at `when`, or up to `_FINE` seconds later."""
+        """Make `item` due at `when`, or up to `_FINE` seconds later; returns its slot."""
         far = when - now > _FAR
         at = floor(when / _COARSE) * _COARSE if far else ceil(when / _FINE) * _FINE
         slot = self._slots.get(at)
@@ -45,11 +45,11 @@ class TimingWheel(Generic[T]):
         return slot
 
     def next(self) -> float:
-        """When to look again; `inf` for never."""
+        """When to call `due` next; `inf` for never."""
         return self._order[0] if self._order else inf
 
     def due(self, now: float) -> list[T]:
-        """What has fallen due; it is forgotten here."""
+        """Remove and return the items that are due."""
         found: list[T] = []
         while self._order and self._order[0] <= now:
             for item, when in self._slots.pop(heapq.heappop(self._order)).items():
@@ -61,14 +61,14 @@ class TimingWheel(Generic[T]):
 
 
 class Expiring(Protocol):
-    """What can run out of time."""
+    """An item with a deadline."""
 
     def expire(self) -> None:
-        """Time is up."""
+        """Called when the deadline has passed."""
 
 
 class Deadlines:
-    """Calls `expire` on what runs out of time."""
+    """Calls `expire` on items whose deadline has passed."""
 
     def __init__(self) -> None:
         self._wheel: TimingWheel[Expiring] = TimingWheel()
@@ -76,24 +76,24 @@ class Deadlines:
         self._at = inf
 
     def watch(self, item: Expiring, when: float) -> TimerSlot[Expiring]:
-        """Expire `item` at `when` on the loop's clock, unless it leaves the ticket before."""
+        """Expire `item` at `when` on the loop's clock, unless it is popped from the slot before."""
         loop = asyncio.get_running_loop()
-        ticket = self._wheel.add(item, when, loop.time())
-        self._plan(loop)
-        return ticket
+        slot = self._wheel.add(item, when, loop.time())
+        self._arm(loop)
+        return slot
 
-    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         at = self._wheel.next()
         if at >= self._at:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._at = at
-        self._timer = loop.call_at(at, self._look)
+        self._timer = loop.call_at(at, self._fire)
 
-    def _look(self) -> None:
+    def _fire(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer, self._at = None, inf
         for item in self._wheel.due(loop.time()):
             item.expire()
-        self._plan(loop)
+        self._arm(loop)

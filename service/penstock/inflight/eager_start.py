@@ -1,4 +1,4 @@
-"""Coroutines that are begun without a task, and get one only if they have to wait."""
+"""Eager start of coroutines: a task is created only when one has to wait."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def start_eagerly(
     coroutine: Coroutine[Any, Any, Any],
     done: Callable[[Any], None] | None = None,
 ) -> asyncio.Task[Any] | None:
-    """Run a coroutine up to where it waits; from there it goes on in the task returned.
+    """Run a coroutine until its first wait; the rest runs in the task that is returned.
 
-    If it does not wait, `done`, if given, is called with its result. What it raises is raised.
-    Until it waits, there is no current task.
+    If it never waits, `done`, if given, is called with its result. Its exceptions propagate.
+    Before the first wait there is no current task.
     """
     context = copy_context()
     try:
@@ -35,13 +35,13 @@ async def _finish(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Any:
 
 @types.coroutine
 def _resume(coroutine: Coroutine[Any, Any, Any], waited: Any) -> Generator[Any, Any, Any]:
-    """Go on from `waited`, which the coroutine has already asked to wait for."""
+    """Continue after `waited`, the future that the coroutine has yielded already."""
     step: Callable[[Any], Any]
     while True:
         try:
             argument = yield waited
             step = coroutine.send
-        except BaseException as error:  # cancellation above all
+        except BaseException as error:  # mostly a cancellation
             argument, step = error, coroutine.throw
         try:
             waited = step(argument)

@@ -1,4 +1,4 @@
-"""`Inference`: one admitted request on its way through scheduler and instance."""
+"""`Inference`: one admitted request in flight, from the scheduler's queue to its last response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.inflight.statistics import FailureReason, Phase, Statistics
 
 @dataclass(slots=True)
 class ComputeTimes:
-    """What the parts of a composed request have computed all together, in nanoseconds."""
+    """Sums of the compute times of an ensemble's steps, in nanoseconds."""
 
     compute_input: int = 0
     compute_infer: int = 0
@@ -38,24 +38,24 @@ class ComputeTimes:
 
 
 class BatchFormer(Protocol):
-    """Where a request waits for its batch."""
+    """A scheduler that forms batches."""
 
     @property
     def forming(self) -> bool:
-        """Whether an instance is idle, and a batch waits for more requests only."""
+        """Whether an instance is idle while a batch waits for more requests."""
 
 
 class Inference:
-    """A request, the stream that takes its responses, and the times of its stations.
+    """A request, the stream of its responses, and the timestamps of its phases.
 
-    Every time is from `time.monotonic_ns`, 0 until the station was passed. The scheduler calls
+    Timestamps are of `time.monotonic_ns`, 0 until the phase is reached. The scheduler calls
     `started` when an instance takes the request; the instance sets the compute times. Statistics
-    are written once, when the stream ends; `on_end` is called then, if somebody set it, and after
-    it `on_left`: the one for the queue, the other for the sequence that the request is in.
-    `rescheduled` is set by an instance that executed the request and wants it again.
-    `within` gets the compute times as well. `former` is who forms batches, if the request waits
-    for one. `responses` counts each response, where the model's are told apart. `wait` says who
-    cannot go on without the answer.
+    are written once, when the stream ends; then the callbacks run: `on_end` for the queue that
+    the request is in, after it `on_left` for its sequence.
+    `rescheduled` is set by an instance that executed the request and wants it again. The compute
+    times are also added to `within`, of the ensemble. `former` forms the batch that the request
+    waits for. `responses` counts each response, where the model's statistics do. `wait` is the
+    edge of the wait-for graph, if a blocking call made the request.
     """
 
     __slots__ = (
@@ -110,20 +110,20 @@ class Inference:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Whether the stream has ended: answered, cancelled, failed or expired."""
         return self.stream.ended
 
     def started(self, now: int) -> None:
-        """An instance has taken the request."""
+        """Mark the request as taken by an instance, at `now` in monotonic nanoseconds."""
         self.compute_start = now
         self.statistics.pending -= 1
 
     def found(self, lookup_start: int, lookup_end: int) -> None:
-        """The answer was found in the response cache; it is sent next."""
+        """Mark the request as a cache hit, whose response is sent next."""
         self.lookup_start, self.lookup_end = lookup_start, lookup_end
 
     def also_at_end(self, call: Callable[[], None]) -> None:
-        """Call this at the end, after whatever is called then already."""
+        """Add a callback to `on_end`, behind the present one."""
         before = self.on_end
 
         def both() -> None:
@@ -134,14 +134,14 @@ class Inference:
         self.on_end = both
 
     def restarted(self) -> None:
-        """The request waits for an instance once more."""
+        """Mark the request as queued again, after an execution that rescheduled it."""
         self.rescheduled = False
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
         self.statistics.pending += 1
 
     def counting_responses(self, transform: Transform | None) -> Transform | None:
-        """What is to be done with each response so that they are counted one by one."""
+        """Wrap `transform` in the counters of single responses that the statistics ask for."""
         statistics, counting = self.statistics, transform
         if statistics.each_response:
             counted = statistics.responses
@@ -153,20 +153,20 @@ class Inference:
         return counting
 
     def watch(self, deadlines: Deadlines) -> None:
-        """Keep to the deadline that the request has."""
+        """Register the request's deadline."""
         assert self.request.deadline is not None
         self._alarm = deadlines.watch(self, self.request.deadline)
 
     def expire(self) -> None:
-        """The deadline has passed: stop the work, wherever it is.
+        """Cancel the request, wherever it is, since its deadline has passed.
 
-        The text is that of gRPC itself, whose client may find the end of the time first.
+        The text is gRPC's own, as of a client that notices the deadline first.
         """
         self.stream.abort(DeadlineExceededError("Deadline Exceeded"))
 
     @property
     def phase(self) -> Phase:
-        """How far the request has come."""
+        """The present phase of the request."""
         if self.stream.begun:
             return Phase.STREAMING
         if self.compute_start:
@@ -179,13 +179,13 @@ class Inference:
         self.stream.fail(error)
 
     def refused(self, error: InferenceError) -> None:
-        """No scheduler took it. It counts as a failure only if a queue policy turned it away."""
+        """End a request that no scheduler took; it counts as failed only if a queue rejected it."""
         if isinstance(error, RejectedError):
             self.fail(error)
             return
         self.statistics.pending -= 1
         self.statistics.left()
-        self._let_go()
+        self._release()
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics
@@ -193,36 +193,36 @@ class Inference:
             statistics.pending -= 1
         now = time.monotonic_ns()
         if error is None:
-            self._succeeded(now)
+            self._count_success(now)
         else:
             statistics.fail.add(now - self.start)
-            self._failed(error)
+            self._count_failure(error)
         if self.responses is not None:
             self.responses.ended(error)
         statistics.left()
-        self._let_go()
+        self._release()
         if self.on_end is not None:
             self.on_end()
         if self.on_left is not None:
             self.on_left()
 
-    def _let_go(self) -> None:
-        """Nobody waits for it any more."""
+    def _release(self) -> None:
+        """Cancel the deadline, and remove the edge of the wait-for graph."""
         if self._alarm is not None:
             self._alarm.pop(self, None)
         if self.wait is not None:
             self.wait.end()
 
-    def _failed(self, error: InferenceError) -> None:
+    def _count_failure(self, error: InferenceError) -> None:
         reason = self._reason(error)
         self.statistics.failures[reason] += 1
         if reason is FailureReason.CANCELED:
             self.statistics.cancelled[self.phase] += 1
 
-    def _succeeded(self, now: int) -> None:
+    def _count_success(self, now: int) -> None:
         statistics = self.statistics
         if self.lookup_end:
-            self._was_found(now)
+            self._count_hit(now)
             return
         begun = self.compute_start or now
         output_start = self.compute_output_start or now
@@ -238,8 +238,8 @@ class Inference:
         statistics.inference_count += self.rows
         statistics.last_inference = time.time_ns() // 1_000_000
 
-    def _was_found(self, now: int) -> None:
-        """A hit is a success that no instance had to do with (RC-08)."""
+    def _count_hit(self, now: int) -> None:
+        """Count a cache hit: a success without an execution (RC-08)."""
         statistics = self.statistics
         statistics.success.add(now - self.start)
         statistics.queue.add(self.lookup_start - self.start)

@@ -1,4 +1,4 @@
-"""Statistics of latencies beyond sums: quantiles, first responses, the n-th response."""
+"""Latency statistics beyond sums: quantiles, time to first response, the n-th response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from penstock.metrics.summary import SlidingSummary
 
 
 class FirstResponse:
-    """Tells `histogram` the milliseconds from `start`, in nanoseconds, to the first response."""
+    """A transform that observes the time to the first response.
+
+    `start` is in monotonic nanoseconds; `histogram` gets milliseconds.
+    """
 
     __slots__ = ("_histogram", "_start", "_transform")
 
@@ -23,7 +26,7 @@ class FirstResponse:
         self._transform = transform
 
     def __call__(self, response: InferenceResponse) -> InferenceResponse:
-        """See a response on its way; what else is to be done with it is done first."""
+        """Observe a response, and apply `transform`."""
         if self._start:
             self._histogram.observe((time.monotonic_ns() - self._start) / 1e6)
             self._start = 0
@@ -31,7 +34,7 @@ class FirstResponse:
 
 
 class SummarizedDuration(Duration):
-    """A duration that knows its quantiles, in microseconds."""
+    """A duration with quantiles over a sliding window, in microseconds."""
 
     __slots__ = ("summary",)
 
@@ -40,13 +43,13 @@ class SummarizedDuration(Duration):
         self.summary = SlidingSummary()
 
     def add(self, ns: int, count: int = 1) -> None:
-        """Observe one; `ns` is nanoseconds."""
+        """Add an observation of `ns` nanoseconds."""
         Duration.add(self, ns, count)
         self.summary.add(ns // 1000)
 
 
 class SummarizedStatistics(Statistics):
-    """Counters whose durations know their quantiles (contract ME-15)."""
+    """Statistics whose durations have quantiles (contract ME-15)."""
 
     __slots__ = ()
 
@@ -65,7 +68,7 @@ class SummarizedStatistics(Statistics):
     def succeeded(
         self, total: int, queue: int, compute_input: int, compute_infer: int, compute_output: int
     ) -> None:
-        """A request was executed and answered: nanoseconds in all, and at its stations."""
+        """Count an answered request; nanoseconds in total and by phase."""
         self.waited(queue)
         self.success.add(total)
         self.compute_input.add(compute_input)
@@ -73,22 +76,22 @@ class SummarizedStatistics(Statistics):
         self.compute_output.add(compute_output)
 
     def waited(self, ns: int) -> None:
-        """A request that was executed had waited so long."""
+        """Count the queue time of an executed request, in nanoseconds."""
         Statistics.waited(self, ns)
         assert isinstance(self.queue, SummarizedDuration)
         self.queue.summary.add(ns // 1000)
 
 
 MOST = 1024
-"""Responses of a request that are told apart; later ones are counted with the last of these."""
+"""Responses of a request that are counted by index; later ones count as the last of these."""
 
 Transform = Callable[[InferenceResponse], InferenceResponse]
 
 
 class ResponseTimes:
-    """Counts the responses of one request as they are sent; applies `transform` to each.
+    """A transform that counts the responses of one request by index, and applies `transform`.
 
-    The time of a response is from the one before it, of the first from `started()`, which is when
+    The time of a response runs from the one before it; that of the first from `started()`, when
     an instance took the request.
     """
 
@@ -126,7 +129,7 @@ class ResponseTimes:
         return response
 
     def ended(self, error: InferenceError | None) -> None:
-        """The request has ended; without a final response, what ended it is counted as one."""
+        """Count the end of the request as a response, unless a final one was sent."""
         if self._final:
             return
         counted, taken = self._next(time.monotonic_ns())
@@ -138,7 +141,7 @@ class ResponseTimes:
             counted.fail.add(taken)
 
     def _next(self, now: int) -> tuple[ResponseStatistics, int]:
-        """Where the next response is counted, and the time that it has taken."""
+        """The statistics of the next response, and the nanoseconds that it has taken."""
         index = min(self._index, MOST - 1)
         taken = max(now - (self._last or self._started() or now), 0)
         self._index += 1

@@ -1,7 +1,7 @@
-"""What one model version has done, in plain numbers.
+"""Statistics of one model version: plain counters and durations.
 
-`Model` and the instances write here; the statistics RPC and the metrics page read the same
-numbers when asked. Times are nanoseconds.
+The model and its instances write them; the statistics RPC and the metrics page read the same
+numbers on request. Times are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.metrics.histogram import Histogram
 
 @dataclass(slots=True)
 class Duration:
-    """How often something happened, and how long it took in all, in nanoseconds."""
+    """A count of events, and their total time in nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -29,11 +29,11 @@ class Duration:
 _SHORTEST = 6
 _STEP = 2
 QUEUE_BOUNDS = tuple(2.0 ** (_SHORTEST + _STEP * n) / 1e6 for n in range(11))
-"""Upper bounds in seconds of the classes of queue times: from 64 microseconds to 67 seconds."""
-_CLASSES = tuple(
+"""Upper bounds, in seconds, of the histogram of queue times: 64 microseconds to 67 seconds."""
+_BUCKET_OF = tuple(
     min(max(0, bits - _SHORTEST + 1) // _STEP, len(QUEUE_BOUNDS)) for bits in range(65)
 )
-"""The class of a time by the bits of its microseconds."""
+"""The histogram bucket of a time, by the bit length of its microseconds."""
 
 
 class FailureReason(StrEnum):
@@ -46,7 +46,7 @@ class FailureReason(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a request was when it was cancelled."""
+    """The phase in which a request was cancelled."""
 
     QUEUED = "queued"
     FORMING = "forming"
@@ -65,7 +65,7 @@ class BatchStatistics:
 
 @dataclass(slots=True)
 class ResponseStatistics:
-    """Responses that were the n-th of their requests (contract ST-04)."""
+    """The n-th responses of all requests (contract ST-04)."""
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
@@ -80,11 +80,10 @@ class Statistics:
     """Counters of one model version since it was loaded.
 
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
-    milliseconds since the epoch. `pending` requests wait for an instance (ME-07). `cached` says
-    whether responses are kept in the response cache.
-    `responses` are told apart by their index where `each_response` is set; `first_response` knows
-    the milliseconds to the first ones, where somebody wants to know.
-    `queue_times` counts requests by how long they waited, the last those beyond all bounds.
+    milliseconds since the epoch. `pending` requests wait for an instance (ME-07); `in_flight` ones have not
+    ended. `cached` says whether the response cache is used. `responses` are counted by index where
+    `each_response` is set; `first_response` is the histogram of milliseconds to the first one,
+    where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -112,27 +111,27 @@ class Statistics:
 
     @property
     def follows_responses(self) -> bool:
-        """Whether responses are looked at one by one."""
+        """Whether responses are counted one by one."""
         return self.each_response or self.first_response is not None
 
     def entered(self) -> None:
-        """A request was admitted and waits for an instance."""
+        """Count an admitted request, which waits for an instance."""
         self.pending += 1
         self.in_flight += 1
 
     def waited(self, ns: int) -> None:
-        """A request that was executed had waited so long."""
+        """Count the queue time of an executed request, in nanoseconds."""
         queue = self.queue
         queue.count += 1
         queue.ns += ns
-        self.queue_times[_CLASSES[(ns // 1000).bit_length()]] += 1
+        self.queue_times[_BUCKET_OF[(ns // 1000).bit_length()]] += 1
 
     def succeeded(
         self, total: int, queue: int, compute_input: int, compute_infer: int, compute_output: int
     ) -> None:
-        """A request was executed and answered: nanoseconds in all, and at its stations."""
+        """Count an answered request; nanoseconds in total and by phase."""
         self.waited(queue)
-        # Without a call each, since this is done for every request.
+        # Inlined `Duration.add`, since this runs once per request.
         for duration, ns in (
             (self.success, total),
             (self.compute_input, compute_input),
@@ -143,13 +142,13 @@ class Statistics:
             duration.ns += ns
 
     def left(self) -> None:
-        """A request was answered, or given up."""
+        """Count off a request that was answered or cancelled."""
         self.in_flight -= 1
         if not self.in_flight and self._on_idle is not None:
             self._on_idle()
 
     def watch_idle(self, on_idle: Callable[[], None]) -> None:
-        """Call `on_idle` as soon as no request is in flight, which may be now."""
+        """Call `on_idle` whenever no request is in flight any more; at once if none is now."""
         self._on_idle = on_idle
         if not self.in_flight:
             on_idle()

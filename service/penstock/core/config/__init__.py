@@ -1,4 +1,4 @@
-"""The configuration of a model as frozen values: the whole tree of `inference.ModelConfig`.
+"""Model configurations as frozen dataclasses: the whole message `inference.ModelConfig`.
 
 Field names are those of `config.pbtxt`. Lists are tuples, an absent message is `None`, enumerations
 hold the names of their values, and the type of a tensor is a `DataType`, `None` where not given.

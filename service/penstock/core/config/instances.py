@@ -1,4 +1,4 @@
-"""Where the instances of a model run, how many there are, and what they must share."""
+"""Instance groups: placement and number of a model's instances, and their rate limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.config.schema import ConfigPart, Int32, Int64, UInt32
 
 @dataclass(frozen=True, slots=True)
 class RateLimiterResource(ConfigPart):
-    """So many units of a named resource, in a pool of the whole server or of each device."""
+    """`count` units of a named resource, from a pool of the whole server or of each device."""
 
     name: str = ""
     global_: bool = False
@@ -19,7 +19,7 @@ class RateLimiterResource(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class ModelRateLimiter(ConfigPart):
-    """What an instance must hold before it may execute, and its weight; priority 0 counts as 1."""
+    """Resources that an instance acquires to execute, and its weight; priority 0 counts as 1."""
 
     resources: tuple[RateLimiterResource, ...] = ()
     priority: UInt32 = 0

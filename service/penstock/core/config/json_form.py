@@ -1,4 +1,4 @@
-"""Configurations as JSON: original field names, plain numbers, enumerations by name."""
+"""JSON codec of configurations: original field names, plain numbers, enumerations by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Part = TypeVar("Part", bound=ConfigPart)
 
 
 def config_from_json(value: Any) -> ModelConfig:
-    """The configuration that a decoded JSON object stands for; refuses unknown fields by name."""
+    """Parse a decoded JSON object; raises `ConfigError` with the path of the field."""
     return _message(ModelConfig, value, "")
 
 
 def config_to_json(config: ModelConfig, *, with_defaults: bool = False) -> dict[str, Any]:
-    """A JSON object of what `config` says, or of every field that can be printed."""
+    """`config` as a JSON object, of its non-default fields or of all."""
     return _object(config, with_defaults)
 
 
@@ -47,7 +47,7 @@ def _message(cls: type[Part], value: Any, path: str) -> Part:
 
 
 def _by_json_name(cls: type[ConfigPart]) -> Mapping[str, Field]:
-    """Fields by both spellings that protobuf accepts in JSON: as declared and in camel case."""
+    """Fields by both names that protobuf accepts in JSON: as declared and in camel case."""
     return {
         spelling: field for field in fields_of(cls) for spelling in (field.name, _camel(field.name))
     }
@@ -74,7 +74,7 @@ def _field_value(field: Field, value: Any, path: str) -> Any:
             _key(field, key, path): _single(field, item, f"{path}[{key!r}]")
             for key, item in value.items()
         }
-        return dict(sorted(found.items()))  # protobuf's own order changes from start to start
+        return dict(sorted(found.items()))  # protobuf's order differs from run to run
     return _single(field, value, path)
 
 
@@ -108,14 +108,14 @@ def _boolean(field: Field, value: Any, path: str) -> bool:
 
 
 def _text(field: Field, value: Any, path: str) -> str:
-    """A string; without lone surrogates, which JSON can spell but nothing can carry further."""
+    """A string without lone surrogates, which JSON can express but UTF-8 cannot."""
     if isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value):
         return value
     raise _unexpected(path, "a string", value)
 
 
 def _integer(field: Field, value: Any, path: str) -> int:
-    """An integer; also in quotes, which is how protobuf prints the ones of 64 bits."""
+    """An integer, or a string of one, as protobuf prints 64-bit integers."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             number = int(value)
@@ -184,7 +184,7 @@ def _print_single(field: Field, value: Any, with_defaults: bool) -> Any:
 
 
 def _print_number(value: float) -> float | str:
-    """Whole numbers without a fraction; what JSON cannot write, in the words of protobuf."""
+    """Whole numbers without a fraction; non-finite ones as the strings of protobuf."""
     if math.isfinite(value):
         return int(value) if value.is_integer() else value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

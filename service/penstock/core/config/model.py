@@ -1,4 +1,4 @@
-"""`ModelConfig`: everything that a repository may say about one model."""
+"""`ModelConfig`: the configuration of one model."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class VersionPolicy(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class Parameter(ConfigPart):
-    """The value of a free parameter."""
+    """The value of an entry of `parameters`."""
 
     string_value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmupInput(ConfigPart):
-    """One tensor of a warmup request, and where its values come from."""
+    """One input tensor of a warmup request, and the source of its values."""
 
     ONEOFS = (("zero_data", "random_data", "input_data_file"),)
 
@@ -65,7 +65,7 @@ class WarmupInput(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class Warmup(ConfigPart):
-    """A made-up request that is run before the model counts as ready."""
+    """A synthetic request that is run before the model becomes ready."""
 
     name: str = ""
     batch_size: UInt32 = 0
@@ -89,7 +89,7 @@ class TransactionPolicy(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class RepositoryAgent(ConfigPart):
-    """An agent that sees the model's files before they are loaded."""
+    """A plugin that processes the model's files before they are loaded."""
 
     name: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
@@ -97,21 +97,21 @@ class RepositoryAgent(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class RepositoryAgents(ConfigPart):
-    """Agents, in order."""
+    """Repository agents, in order of invocation."""
 
     agents: tuple[RepositoryAgent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelResponseCache(ConfigPart):
-    """Whether responses are kept for equal requests."""
+    """Whether the response cache serves repeated requests."""
 
     enable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MetricIdentifier(ConfigPart):
-    """The metric that is meant."""
+    """Names a metric by its family."""
 
     family: str = ""
 
@@ -125,7 +125,7 @@ class HistogramOptions(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class MetricControl(ConfigPart):
-    """A change to one metric of the model."""
+    """An override of one metric's options."""
 
     metric_identifier: MetricIdentifier | None = None
     histogram_options: HistogramOptions | None = None
@@ -133,7 +133,7 @@ class MetricControl(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class ModelMetrics(ConfigPart):
-    """Changes to the model's metrics."""
+    """Overrides of the model's metrics."""
 
     metric_control: tuple[MetricControl, ...] = ()
 
@@ -174,7 +174,7 @@ class ModelConfig(ConfigPart):
 
     def __post_init__(self) -> None:
         ConfigPart.__post_init__(self)
-        # Asked for once per request, so kept instead of computed.
+        # Looked up in every request, so computed once.
         object.__setattr__(self, "inputs_by_name", {tensor.name: tensor for tensor in self.input})
         object.__setattr__(self, "outputs_by_name", {tensor.name: tensor for tensor in self.output})
 
@@ -190,6 +190,6 @@ class ModelConfig(ConfigPart):
         return self.platform == "ensemble"
 
     def parameter(self, name: str) -> str | None:
-        """The value of a free parameter, `None` when it is not given."""
+        """The value of an entry of `parameters`; `None` without it."""
         found = self.parameters.get(name)
         return None if found is None else found.string_value

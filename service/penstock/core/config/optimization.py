@@ -1,4 +1,4 @@
-"""Hints to backends; most concern one framework only."""
+"""Optimization hints to backends; most concern one framework only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests reach the instances: dynamic batches, sequences, or the steps of an ensemble."""
+"""Scheduler settings: dynamic batching, sequence batching, ensembles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.tensor import DataType
 
 
 class TimeoutAction(StrEnum):
-    """What becomes of a request whose time in the queue is up; `DELAY` keeps it, behind others."""
+    """The action on a request whose queue timeout expires; `DELAY` moves it behind the others."""
 
     REJECT = "REJECT"
     DELAY = "DELAY"
@@ -19,7 +19,7 @@ class TimeoutAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy(ConfigPart):
-    """What a waiting request may expect; a limit of 0 is none."""
+    """Limits of a queue: timeout and size; 0 is no limit."""
 
     timeout_action: TimeoutAction = TimeoutAction.REJECT
     default_timeout_microseconds: UInt64 = 0
@@ -41,12 +41,12 @@ class DynamicBatching(ConfigPart):
 
     @property
     def max_queue_delay(self) -> float:
-        """Longest time a request waits for company, in seconds."""
+        """How long a request may wait for others to batch with, in seconds."""
         return self.max_queue_delay_microseconds / 1e6
 
 
 class ControlKind(StrEnum):
-    """What a control tensor tells the model about a sequence."""
+    """The signal that a control tensor carries to the model."""
 
     CONTROL_SEQUENCE_START = "CONTROL_SEQUENCE_START"
     CONTROL_SEQUENCE_READY = "CONTROL_SEQUENCE_READY"
@@ -67,7 +67,7 @@ class Control(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class ControlInput(ConfigPart):
-    """The input tensor that carries signals."""
+    """An input tensor that carries control signals."""
 
     name: str = ""
     control: tuple[Control, ...] = ()
@@ -75,7 +75,7 @@ class ControlInput(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class InitialState(ConfigPart):
-    """Value of a state when a sequence starts."""
+    """The value of an implicit state when a sequence starts."""
 
     ONEOFS = (("zero_data", "data_file"),)
 
@@ -88,7 +88,7 @@ class InitialState(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class SequenceState(ConfigPart):
-    """A tensor that the server keeps between the requests of a sequence."""
+    """An implicit state: a tensor that the server keeps between the requests of a sequence."""
 
     input_name: str = ""
     output_name: str = ""
@@ -133,7 +133,7 @@ class SequenceBatching(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class EnsembleStep(ConfigPart):
-    """One model of an ensemble; the maps lead from its tensors to those of the ensemble."""
+    """One model of an ensemble; the maps are from names of its tensors to those of the ensemble."""
 
     model_name: str = ""
     model_version: Int64 = 0
