@@ -10,7 +10,8 @@ import pytest
 
 from fakes import KeptLog
 from gateway.serving import connected, serving
-from penstock.server.trace_settings import TraceControl, TraceSettings
+from penstock.server.trace_settings import TraceControl
+from penstock.settings import TraceSettings
 from rpc.serving import write_models
 
 _TRACE = (

@@ -11,8 +11,8 @@ import pytest
 
 from fakes import KeptLog
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.server.trace_settings import TraceControl, TraceSettings
-from penstock.settings import GrpcSettings
+from penstock.server.trace_settings import TraceControl
+from penstock.settings import GrpcSettings, TraceSettings
 from rpc.serving import Client, connected, open_models, write_models
 
 

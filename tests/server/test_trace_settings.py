@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
-from penstock.server.trace_settings import TraceControl, TraceSettings
+from penstock.server.trace_settings import TraceControl, trace_texts
+from penstock.settings import TraceSettings
 
 pytestmark = pytest.mark.contract("X-13", "X-14", "T-19")
 
@@ -16,7 +17,7 @@ def control() -> TraceControl:
 
 
 def test_settings_are_told_as_text(control: TraceControl) -> None:
-    assert control.current().texts() == {
+    assert trace_texts(control.current()) == {
         "trace_level": ["OFF"],
         "trace_rate": ["1000"],
         "trace_count": ["-1"],
@@ -42,7 +43,7 @@ def test_numbers_are_read_as_the_real_server_does(
     control: TraceControl, name: str, text: str, told: str
 ) -> None:
     control.change({name: [text]})
-    assert control.current().texts()[name] == [told]
+    assert trace_texts(control.current())[name] == [told]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,13 @@ def test_the_file_cannot_be_changed(control: TraceControl) -> None:
 )
 def test_levels(control: TraceControl, given: list[str], told: list[str]) -> None:
     control.change({"trace_level": given})
-    assert control.current().texts()["trace_level"] == told
+    assert trace_texts(control.current())["trace_level"] == told
 
 
 def test_only_unknown_levels_change_nothing(control: TraceControl) -> None:
     control.change({"trace_level": ["TENSORS"]})
     control.change({"trace_level": ["off"]})
-    assert control.current().texts()["trace_level"] == ["TENSORS"]
+    assert trace_texts(control.current())["trace_level"] == ["TENSORS"]
 
 
 def test_a_model_keeps_its_own_setting_until_it_is_cleared(control: TraceControl) -> None:

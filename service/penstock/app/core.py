@@ -18,7 +18,6 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
-from penstock.server import trace_settings
 from penstock.server.model_services import LocalServices
 from penstock.server.server import InferenceServer, ServerIdentity
 from penstock.server.trace_settings import TraceControl
@@ -28,7 +27,6 @@ from penstock.settings import (
     RateLimitSettings,
     RepositorySettings,
     Settings,
-    TraceSettings,
 )
 from penstock.shared_memory.registry import Regions
 from penstock.system.reaper import Reaper
@@ -74,7 +72,7 @@ async def open_server(
         lifecycle,
         explicit_control=settings.repository.explicit,
         strict_readiness=settings.repository.strict_readiness,
-        trace=TraceControl(_trace_settings(settings.trace)),
+        trace=TraceControl(settings.trace),
         log=ServerLog(settings.logging),
         regions=Regions(allowed=settings.client_shared_memory),
     )
@@ -116,14 +114,3 @@ def _placements(settings: DeviceSettings) -> dict[str, Placement]:
         }
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
-
-
-def _trace_settings(settings: TraceSettings) -> trace_settings.TraceSettings:
-    """What the start says of traces."""
-    return trace_settings.TraceSettings(
-        levels=settings.levels,
-        rate=settings.rate,
-        count=settings.count,
-        log_frequency=settings.log_frequency,
-        file=settings.file,
-    )

@@ -29,7 +29,7 @@ from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata, model_index
 from penstock.server.log_control import LogControl, LogValues, checked
 from penstock.server.shutdown_log import ShutdownLog
-from penstock.server.trace_settings import Texts, TraceControl
+from penstock.server.trace_settings import Texts, TraceControl, trace_texts
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 
 logger = logging.getLogger(__name__)
@@ -236,7 +236,7 @@ class InferenceServer:
         if changes:
             self._trace.change(changes, model)
             logger.info("trace settings of %s: %s", model or "all models", dict(changes))
-        return self._trace.current(model).texts()
+        return trace_texts(self._trace.current(model))
 
     async def log_settings(self, changes: LogValues | None = None) -> LogValues:
         """How the server logs; after `changes`, where there are any (G-21)."""

@@ -1,7 +1,4 @@
-"""What shall be traced: settings for all models and for single ones, changed while serving (X-13).
-
-Values travel as clients write them: lists of text by the name of the setting.
-"""
+"""`TraceControl`: trace settings of all models and of single ones, changed while serving (X-13)."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.settings import TraceSettings
 
 Texts = Mapping[str, Sequence[str]]
 
@@ -19,77 +17,65 @@ _OLD_LEVELS = {"MIN": "TIMESTAMPS", "MAX": "TIMESTAMPS"}
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSettings:
-    """`rate`: one in so many requests; `count`: traces left to make, -1 for no end.
+def trace_texts(settings: TraceSettings) -> dict[str, list[str]]:
+    """The settings as clients see them: lists of text by the name of the setting."""
+    return {
+        "trace_level": [level for level in LEVELS if level in settings.levels] or ["OFF"],
+        "trace_rate": [str(settings.rate)],
+        "trace_count": [str(settings.count)],
+        "log_frequency": [str(settings.log_frequency)],
+        "trace_file": [settings.file],
+        "trace_mode": ["triton"],
+    }
 
-    `log_frequency`: traces in one file, 0 for all of them.
-    """
 
-    levels: frozenset[str] = frozenset()
-    rate: int = 1000
-    count: int = -1
-    log_frequency: int = 0
-    file: str = ""
-
-    def texts(self) -> dict[str, list[str]]:
-        """The settings as clients see them."""
-        return {
-            "trace_level": [level for level in LEVELS if level in self.levels] or ["OFF"],
-            "trace_rate": [str(self.rate)],
-            "trace_count": [str(self.count)],
-            "log_frequency": [str(self.log_frequency)],
-            "trace_file": [self.file],
-            "trace_mode": ["triton"],
-        }
-
-    def check(self) -> None:
-        """Raise when nothing could be traced although it shall be (T-20)."""
-        reason = ""
-        if self.levels and not self.rate:
-            reason = "sample rate must be non-zero"
-        elif self.levels and not self.file:
-            reason = "trace file name is not given"
-        if reason:
-            raise InvalidRequestError(f"Attempting to set invalid trace setting :{reason}")
+def _check(settings: TraceSettings) -> None:
+    """Refuse settings that enable tracing but leave out what it needs (T-20)."""
+    reason = ""
+    if settings.levels and not settings.rate:
+        reason = "sample rate must be non-zero"
+    elif settings.levels and not settings.file:
+        reason = "trace file name is not given"
+    if reason:
+        raise InvalidRequestError(f"Attempting to set invalid trace setting :{reason}")
 
 
 @dataclass(slots=True)
 class TraceControl:
-    """The settings in force: those of the start, and what clients have changed since.
+    """The trace settings in force: those of the start, overridden by what clients changed since.
 
-    A model has a setting of its own until that is cleared; then it follows the one for all.
+    A setting of one model overrides that of all models until it is cleared.
     """
 
     start: TraceSettings = field(default_factory=TraceSettings)
     _all: dict[str, Any] = field(default_factory=dict)
-    _of: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _by_model: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def current(self, model: str = "") -> TraceSettings:
-        """The settings for a model, or those for all."""
-        return self._applied(self._all, self._of.get(model, {}))
+        """The settings of a model, or those of all models."""
+        return self._applied(self._all, self._by_model.get(model, {}))
 
     def change(self, texts: Texts, model: str = "") -> None:
-        """Set what `texts` names, for one model or for all; an empty list clears a setting.
+        """Change the settings that `texts` names, of one model or of all; an empty list clears one.
 
-        Changes nothing when it raises, which is for values that make no sense.
+        Raises `InvalidRequestError` or `UnsupportedError`; then nothing has changed.
         """
         changes = _read(texts)
-        own = self._of.get(model, {}) if model else self._all
+        own = self._by_model.get(model, {}) if model else self._all
         merged = {k: v for k, v in (own | changes).items() if v is not None}
         layers = (self._all, merged) if model else (merged, {})
-        self._applied(*layers).check()
+        _check(self._applied(*layers))
         if model:
-            self._of[model] = merged
+            self._by_model[model] = merged
         else:
             self._all = merged
 
-    def _applied(self, for_all: Mapping[str, Any], of_model: Mapping[str, Any]) -> TraceSettings:
-        return replace(self.start, **{**for_all, **of_model})
+    def _applied(self, all_models: Mapping[str, Any], one: Mapping[str, Any]) -> TraceSettings:
+        return replace(self.start, **{**all_models, **one})
 
 
 def _read(texts: Texts) -> dict[str, Any]:
-    """Fields of `TraceSettings` by what `texts` says; `None` for one to be cleared."""
+    """The fields of `TraceSettings` that `texts` changes; `None` for one to clear."""
     if "trace_file" in texts:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, Any] = {}
@@ -105,7 +91,7 @@ def _read(texts: Texts) -> dict[str, Any]:
 
 
 def _levels(values: Sequence[str]) -> dict[str, Any]:
-    """Levels that nobody knows count for nothing."""
+    """The levels named; unknown ones are ignored."""
     if "OFF" in values and len(values) > 1:
         raise InvalidRequestError("Expect only one trace level 'OFF' is specified")
     if not values:
@@ -115,7 +101,7 @@ def _levels(values: Sequence[str]) -> dict[str, Any]:
 
 
 def _unsigned(name: str, values: Sequence[str]) -> int | None:
-    """A number that wraps around below zero, as the other server's does."""
+    """An unsigned 32-bit number; negative values wrap around, as in Triton."""
     number = _number(name, values, "0, 4294967295")
     return None if number is None else number % (1 << 32)
 
@@ -129,8 +115,8 @@ def _count(name: str, values: Sequence[str]) -> int | None:
     return number
 
 
-def _number(name: str, values: Sequence[str], told: str) -> int | None:
-    """The integer that the only value begins with; `None` for no value."""
+def _number(name: str, values: Sequence[str], bounds: str) -> int | None:
+    """The integer at the start of the only value; `None` for no value."""
     if not values:
         return None
     if len(values) > 1:
@@ -141,6 +127,6 @@ def _number(name: str, values: Sequence[str], told: str) -> int | None:
     number = int(found[1]) if len(found[1]) < 20 else 1 << 64
     if not -(1 << 31) <= number < 1 << 31:
         raise InvalidRequestError(
-            f"Unable to parse '{name}', value is out of range [ {told} ], got: {values[0]}"
+            f"Unable to parse '{name}', value is out of range [ {bounds} ], got: {values[0]}"
         )
     return number

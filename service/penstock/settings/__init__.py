@@ -177,7 +177,12 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """`opentelemetry` holds that mode's own settings in the order given; keys may repeat."""
+    """Which requests are traced. Clients change all but `mode` and `file` while the server runs.
+
+    `rate`: one request in so many; `count`: traces left to make, -1 for no limit;
+    `log_frequency`: traces in one file, 0 for all of them. `opentelemetry` holds that mode's own
+    settings in the order given; keys may repeat.
+    """
 
     mode: Literal["triton", "opentelemetry"] = "triton"
     levels: frozenset[str] = frozenset()
