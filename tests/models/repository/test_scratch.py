@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.models.repository.scratch import ScratchFolder
+from penstock.models.repository.override import ScratchFolder
 
 
 async def test_a_scratch_folder_goes_with_its_last_holder() -> None:

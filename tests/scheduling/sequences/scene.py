@@ -27,7 +27,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.config.defaults import normalized
-from penstock.models.loading.sequences import sequence_batcher
+from penstock.models.loading.schedulers import sequence_batcher
 from penstock.scheduling.sequences import SequenceBatcher
 
 CONTROLS = (

@@ -21,23 +21,25 @@ from penstock.models.config.unsupported import refuse_batch_tensors, refuse_unsu
 from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.backends import FoundBackend, backend_of
-from penstock.models.loading.ensembles import FindModel, compose, part_names
+from penstock.models.loading.dependencies import needs_of
 from penstock.models.loading.gpu_memory import check_gpu_memory
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.loading.resizing import Resizing, matched
-from penstock.models.loading.sequences import sequence_batcher
+from penstock.models.loading.schedulers import ensemble_scheduler, make_scheduler
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.warmup import read_samples, warm_up
 from penstock.models.repository.repository import ModelFiles
 from penstock.models.repository.version_files import VersionFiles, origin_of
-from penstock.models.serving.loaded_model import LoadedModel, ModelInstance
+from penstock.models.serving.instance import ModelInstance
+from penstock.models.serving.loaded_ensemble import LoadedEnsemble
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Scheduler
-from penstock.scheduling.batching.dynamic_batcher import DynamicBatcher
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
-from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.system.reaper import Reaper
+
+FindModel = Callable[[str, int], LoadedModel]
 
 
 class VersionBuilder:
@@ -84,15 +86,15 @@ class VersionBuilder:
         samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
-        scheduler = _scheduler(config, files.path, active)
+        batcher = make_scheduler(config, files.path, active)
         await start_instances(
             instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
         )
-        model = self._model(loaded, instances, scheduler, statistics)
+        model = self._model(loaded, instances, batcher, statistics)
         model.takes_device_tensors = (
             backend.takes_device_tensors
             and host_of(backend, config) == "thread"
-            and not statistics.cached  # which looks at bytes
+            and not statistics.cached  # the cache needs the bytes on the host
         )
         return model
 
@@ -132,27 +134,44 @@ class VersionBuilder:
         await start_instances(added, lambda i: warm_up(i, samples, rows, statistics))
         return Resizing(model, config, origin, kept, added, removed)
 
-    async def build_ensemble(self, files: ModelFiles, version: int, find: FindModel) -> LoadedModel:
-        """Load a version of an ensemble over the models that serve now."""
-        parts = {name: find(name, ANY_VERSION).config for name in part_names(files.config)}
+    async def build_ensemble(
+        self, files: ModelFiles, version: int, find: FindModel
+    ) -> LoadedEnsemble:
+        """Build a version of an ensemble over the models that serve now."""
+        parts = {name: find(name, ANY_VERSION).config for name in needs_of(files.config)}
         config = composed(normalized(files.config), parts)
         validate(config)
         refuse_unsupported(config)
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
-        instances, scheduler = compose(config, find)
+        assert config.ensemble_scheduling is not None
+        steps = config.ensemble_scheduling.step
+        models = [find(step.model_name, step.model_version) for step in steps]
+        batcher = ensemble_scheduler(config, models)
         statistics = statistics_of(config, self._measurement)
-        return self._model(loaded, instances, scheduler, statistics)
+        scheduler = self._cached(batcher, loaded)
+        statistics.cached = scheduler is not batcher
+        return LoadedEnsemble(
+            config,
+            version,
+            models,
+            scheduler,
+            statistics,
+            loaded.labels,
+            max_pending=self._max_pending,
+            folder=files.folder,
+            origin=loaded.origin,
+            batcher=batcher,
+        )
 
     def _model(
         self,
         version: VersionFiles,
         instances: Sequence[ModelInstance],
-        scheduler: Scheduler,
+        batcher: Scheduler,
         statistics: Statistics,
     ) -> LoadedModel:
-        """A model of its parts, behind the response cache if it is to be."""
-        batcher, scheduler = scheduler, self._cached(scheduler, version)
-        statistics.cached = isinstance(scheduler, CachedScheduler)
+        scheduler = self._cached(batcher, version)
+        statistics.cached = scheduler is not batcher
         return LoadedModel(
             version.config,
             version.number,
@@ -198,14 +217,6 @@ class VersionBuilder:
         BatcherSettings.from_config(config)
         backend.check_config(config)
         return config
-
-
-def _scheduler(config: ModelConfig, model_path: Path, instances: list[ModelInstance]) -> Scheduler:
-    if config.sequence_batching is not None:
-        return sequence_batcher(config, model_path, instances)
-    if config.dynamic_batching is None:
-        return DirectScheduler(instances)
-    return DynamicBatcher(BatcherSettings.from_config(config), instances)
 
 
 _SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"

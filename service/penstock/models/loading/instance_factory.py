@@ -16,8 +16,8 @@ from penstock.core.placement import Placement
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
+from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
-from penstock.models.serving.loaded_model import ModelInstance
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.system.reaper import Reaper

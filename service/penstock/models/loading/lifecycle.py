@@ -14,9 +14,8 @@ from penstock.models.loading.load_graph import GraphLoad
 from penstock.models.loading.read_models import ModelReader, Overrides, Polled, needs
 from penstock.models.loading.reservations import Reservations
 from penstock.models.loading.retirement import Retirement
-from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.override import ModelOverride, ScratchFolders
 from penstock.models.repository.repository import ModelFiles, ModelRepository
-from penstock.models.repository.scratch import ScratchFolders
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.models.serving.loaded_model import LoadedModel
 

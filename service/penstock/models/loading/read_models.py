@@ -9,9 +9,8 @@ from pathlib import Path
 
 from penstock.core.errors import InferenceError
 from penstock.models.loading.dependencies import needs_of
-from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.override import ModelOverride, ScratchFolders
 from penstock.models.repository.repository import ModelFiles, ModelRepository
-from penstock.models.repository.scratch import ScratchFolders
 
 Overrides = Mapping[str, ModelOverride | None]
 Polled = dict[str, ModelFiles | InferenceError]

@@ -11,7 +11,8 @@ from penstock.core.errors import InferenceError
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.version_files import Origin
-from penstock.models.serving.loaded_model import LoadedModel, ModelInstance
+from penstock.models.serving.instance import ModelInstance
+from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import SequenceScheduler
 
 

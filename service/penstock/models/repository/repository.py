@@ -21,8 +21,7 @@ from penstock.core.errors import (
 from penstock.models.config.defaults import with_backend, with_defaults
 from penstock.models.config.pbtxt import parse_override, read_pbtxt
 from penstock.models.config.validation import validate_polled
-from penstock.models.repository.override import ModelOverride
-from penstock.models.repository.scratch import ScratchFolder
+from penstock.models.repository.override import ModelOverride, ScratchFolder
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from functools import partial
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelRateLimiter
 from penstock.inflight.inference import Inference
-from penstock.models.serving.loaded_model import ModelInstance
+from penstock.models.serving.instance import ModelInstance
 from penstock.scheduling.rate_limiter import RateLimiter, Resource, ResourceClaim
 
 

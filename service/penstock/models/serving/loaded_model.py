@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
@@ -20,59 +19,20 @@ from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.statistics import Statistics
-from penstock.models.repository.scratch import ScratchFolder
+from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.admission import Admission
 from penstock.models.serving.answers import Gauge, ModelStatistics, TensorMetadata
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
+from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.reshape import request_reshape, response_reshape
-from penstock.scheduling import Instance, Resizable, Scheduler, SequenceScheduler
+from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 
 NO_NEW_REQUESTS = (
     "Server is stopping, scheduler for model has stopped accepting new inference requests"
 )
 """What the real server answers (W-08)."""
-
-
-class ModelInstance(Instance, Protocol):
-    """What a model sees of an instance, whether it lives on a thread or in a process.
-
-    `alive` turns false while it cannot work, though requests may wait for it. `lost` turns true
-    when it is down for good, and `on_lost` is called then. A `passive` one gets no requests.
-    `memory` stands for what it knows of its requests so far: another object once it has forgotten
-    all of it, `None` while it is not alive. `caller` is who makes the requests that it makes
-    while it executes, `None` if it makes none.
-    """
-
-    passive: bool
-    signature: Hashable
-    on_lost: Callable[[], None] | None
-
-    @property
-    def alive(self) -> bool: ...
-
-    @property
-    def memory(self) -> object | None: ...
-
-    @property
-    def caller(self) -> CallingInstance | None: ...
-
-    @property
-    def lost(self) -> bool: ...
-
-    @property
-    def why_unavailable(self) -> str: ...
-
-    async def start(self) -> None: ...
-
-    async def healthy(self) -> bool: ...
-
-    def metrics(self) -> Mapping[str, float]: ...
-
-    async def answered(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 class LoadedModel:

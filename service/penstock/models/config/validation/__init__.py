@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import ConfigError
-from penstock.models.config.validation.batching import batching_problems
+from penstock.models.config.validation.batching import batching_problems, sequence_problems
 from penstock.models.config.validation.ensembles import ensemble_problems
-from penstock.models.config.validation.instances import instance_problems
 from penstock.models.config.validation.model import (
     backend_problems,
     cache_problems,
+    instance_problems,
     metric_problems,
 )
-from penstock.models.config.validation.sequences import sequence_problems
 from penstock.models.config.validation.tensors import batch_tensor_problems, tensor_problems
 
 __all__ = ["validate", "validate_polled"]

@@ -1,8 +1,9 @@
-"""From the samples of a configuration to the requests that they stand for."""
+"""Warmup: sample requests that every instance answers before its model is ready (I-19 to I-21)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -10,10 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from penstock.core.config import ModelConfig, Warmup
-from penstock.core.errors import InternalError, ModelLoadError
+from penstock.core.errors import InferenceError, InternalError, ModelLoadError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
+from penstock.inflight.inference import Inference
+from penstock.inflight.statistics import Statistics
 from penstock.models.serving.admission import Admission
+from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.reshape import request_reshape
 
 FOLDER = "warmup"
@@ -112,3 +116,69 @@ def _random(datatype: DataType, shape: tuple[int, ...]) -> Tensor:
     if dtype.kind == "f":
         return Tensor.from_numpy(generator.random(shape).astype(dtype))
     return Tensor.from_numpy(generator.integers(_HIGHEST, size=shape).astype(dtype))
+
+
+# -- running -----------------------------------------------------------------------------------
+
+
+async def warm_up(
+    instance: ModelInstance,
+    samples: Iterable[WarmupSample],
+    max_batch_size: int,
+    statistics: Statistics,
+) -> None:
+    """Have the instance answer every sample; raises `ModelLoadError` when it fails to (I-20)."""
+    for sample in samples:
+        for _ in range(sample.count):
+            failures = await _failures(instance, sample, max(1, max_batch_size), statistics)
+            if failures:
+                told = "".join(f"{failure}; " for failure in failures)
+                raise ModelLoadError(f"failed to run warmup sample '{sample.name}': {told}")
+
+
+async def _failures(
+    instance: ModelInstance, sample: WarmupSample, most: int, statistics: Statistics
+) -> Sequence[str]:
+    if sample.size > most:
+        refusal = f"batch size {sample.size} for '{instance.name}', max allowed is {most}"
+        return [refusal] * sample.size
+    await _turn(instance)
+    batch = [Inference(sample.request, 1, statistics) for _ in range(sample.size)]
+    done = asyncio.Event()
+    instance.execute(batch, done.set)
+    try:
+        failures = [text for inference in batch if (text := await _failure(inference))]
+        await done.wait()
+    finally:
+        for inference in batch:
+            inference.stream.close()
+    return failures
+
+
+async def _turn(instance: ModelInstance) -> None:
+    """Wait until the instance may execute: others may hold what it needs."""
+    if instance.available:
+        return
+    changed = asyncio.Event()
+    on_available, on_lost = instance.on_available, instance.on_lost
+    instance.on_available = instance.on_lost = changed.set
+    try:
+        while not instance.available:
+            if instance.lost:
+                raise ModelLoadError(f"instance '{instance.name}': {instance.why_unavailable}")
+            await changed.wait()
+            changed.clear()
+    finally:
+        instance.on_available, instance.on_lost = on_available, on_lost
+
+
+async def _failure(inference: Inference) -> str:
+    """Why a request failed, once all of its responses are in; empty when it did not."""
+    text = ""
+    try:
+        async for response in inference.stream:
+            if response.error is not None:
+                text = response.error.message
+    except InferenceError as error:
+        text = error.message
+    return text

@@ -1,0 +1,65 @@
+"""Interfaces of a model instance: its health, its lifetime, and the whole that a model sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Protocol
+
+from penstock.core.call_chain import CallingInstance
+from penstock.scheduling import Instance
+
+
+class InstanceHealth(Protocol):
+    """The health of an instance, for readiness checks and metrics.
+
+    `alive` is false while the instance cannot work; it may be restarted, so requests may wait for
+    it. `lost` is true once it is down for good; `on_lost` is called then.
+    """
+
+    on_lost: Callable[[], None] | None
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def lost(self) -> bool: ...
+
+    @property
+    def why_unavailable(self) -> str: ...
+
+    async def healthy(self) -> bool: ...
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+class InstanceLifetime(Protocol):
+    """The start and the end of an instance.
+
+    `start` raises what the backend raises. `answered` waits until every request given to the
+    instance is answered; `stop` releases the model and cancels what is in flight.
+    """
+
+    async def start(self) -> None: ...
+
+    async def answered(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class ModelInstance(Instance, InstanceHealth, InstanceLifetime, Protocol):
+    """An instance of a model, on a thread of the server or in a process of its own.
+
+    A `passive` one gets no requests. Instances of equal `signature` replace each other when a
+    model is resized. `memory` identifies the state of its sequences: it becomes another object when
+    that state is lost, and is `None` while the instance is not alive. `caller` identifies it in
+    call chains as the sender of requests while it executes; `None` if it sends none.
+    """
+
+    passive: bool
+    signature: Hashable
+
+    @property
+    def memory(self) -> object | None: ...
+
+    @property
+    def caller(self) -> CallingInstance | None: ...

@@ -1,0 +1,72 @@
+"""`LoadedEnsemble`: a loaded version of an ensemble, which has models of steps but no instances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from penstock.core.config import ModelConfig
+from penstock.core.errors import UnavailableError
+from penstock.inflight.statistics import Statistics
+from penstock.models.repository.override import ScratchFolder
+from penstock.models.repository.version_files import Origin
+from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel
+from penstock.scheduling import Scheduler
+
+
+class LoadedEnsemble(LoadedModel):
+    """One version of an ensemble. It retains the models of its steps until it has stopped.
+
+    It admits requests whatever the state of these models: a call to one that is down fails.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        version: int,
+        models: Sequence[LoadedModel],
+        scheduler: Scheduler,
+        statistics: Statistics,
+        labels: Mapping[str, Sequence[bytes]] | None = None,
+        *,
+        max_pending: int = 0,
+        folder: ScratchFolder | None = None,
+        origin: Origin | None = None,
+        batcher: Scheduler | None = None,
+    ) -> None:
+        super().__init__(
+            config,
+            version,
+            (),
+            scheduler,
+            statistics,
+            labels,
+            max_pending=max_pending,
+            folder=folder,
+            origin=origin,
+            batcher=batcher,
+        )
+        self._models = list(dict.fromkeys(models))
+        for model in self._models:
+            model.retain()
+
+    async def ready(self) -> bool:
+        """Whether every model of a step is ready."""
+        if self._stopping:
+            return False
+        return all(await asyncio.gather(*(model.ready() for model in self._models)))
+
+    @property
+    def loss(self) -> str:
+        """Why the models of some steps will never work again; empty while all may."""
+        return "; ".join(model.loss for model in self._models if model.loss)
+
+    def _check_serving(self) -> None:
+        if self._stopping:
+            raise UnavailableError(NO_NEW_REQUESTS)
+
+    async def _release(self) -> None:
+        models, self._models = self._models, []
+        for model in models:
+            model.release()
+        await LoadedModel._release(self)
