@@ -30,7 +30,7 @@ class HeaderForward:
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
-    def chosen(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    def select(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Names and values that go to the model; of equal names the last counts.
 
         Raises `InvalidRequestError` for a name that would be one of the server's own (GT-18).

@@ -1,4 +1,4 @@
-"""A connection of ours and a client of it, by bytes: no socket, no clock."""
+"""A server connection and a client of it, by bytes: no socket, no clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode
 from penstock.http2.hpack import Field, encode
-from penstock.http2.keepalive import Strikes
+from penstock.http2.keepalive import PingStrikes
 from penstock.http2.limits import Limits
-from penstock.http2.request_headers import Request, read_request
+from penstock.http2.request_headers import HttpRequest, read_request
 from penstock.http2.stream import Stream
 
 HEAD: tuple[Field, ...] = (
@@ -21,10 +21,15 @@ HEAD: tuple[Field, ...] = (
 
 
 class Recorder(Stream):
-    """A stream that keeps what it is told, and uses what it gets at once."""
+    """A stream that records its events, and consumes its data at once."""
 
-    def __init__(self, connection: Connection[Request | None], stream_id: int) -> None:
-        super().__init__(connection, stream_id)
+    def __init__(self, connection: Connection[HttpRequest | None], stream_id: int) -> None:
+        window, receive_left = (
+            connection.send_buffer.initial_window,
+            connection.limits.stream_window,
+        )
+        super().__init__(stream_id, window, receive_left)
+        self.connection = connection
         self.data = bytearray()
         self.ended = 0
         self.resets: list[ErrorCode] = []
@@ -38,7 +43,7 @@ class Recorder(Stream):
             self.use()
 
     def use(self) -> None:
-        """Everything that has come."""
+        """Consume the data received so far."""
         used, self.unused = self.unused, 0
         self.connection.consumed(self, used)
 
@@ -49,39 +54,39 @@ class Recorder(Stream):
         self.resets.append(code)
 
 
-def _read(fields: tuple[Field, ...] | None) -> Request | None:
+def _read(fields: tuple[Field, ...] | None) -> HttpRequest | None:
     return None if fields is None else read_request(fields)
 
 
 class Server:
-    """A connection whose streams record. `written` is all that it has said."""
+    """A connection whose streams record events. `written` is its output."""
 
-    def __init__(self, limits: Limits | None = None, strikes: Strikes | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, strikes: PingStrikes | None = None) -> None:
         self.opened: dict[int, Recorder] = {}
-        self.connection: Connection[Request | None] = Connection(
+        self.connection: Connection[HttpRequest | None] = Connection(
             limits or Limits(), _read, self._open, strikes
         )
         self.written = bytearray()
         self._rest = b""
 
-    def _open(self, stream_id: int, request: Request | None) -> Recorder:
+    def _open(self, stream_id: int, request: HttpRequest | None) -> Recorder:
         stream = self.opened[stream_id] = Recorder(self.connection, stream_id)
         stream.content_left = None if request is None else request.content_length
         return stream
 
     def receive(self, data: bytes) -> None:
-        """Bytes come in; what of them is not done with comes again with the next."""
+        """Feed bytes; those that are not consumed are fed again with the next."""
         data = self._rest + data
         done = self.connection.receive(memoryview(data))
         self._rest = data[done:]
         self.write()
 
     def write(self) -> None:
-        """Everything goes out that can."""
-        outbox = self.connection.outbox
-        while outbox and not outbox.paused:
-            self.written += b"".join(outbox.take())
-            outbox.pump()
+        """Write the send buffer, unless it is paused."""
+        send_buffer = self.connection.send_buffer
+        while send_buffer and not send_buffer.paused:
+            self.written += b"".join(send_buffer.take_ready())
+            send_buffer.pump()
 
     def said(self) -> list[tuple[int, int, int, bytes]]:
         """Type, flags, stream and payload of the frames written since the last time."""
@@ -97,7 +102,7 @@ class Server:
 def opened(
     limits: Limits | None = None,
     settings: Iterable[tuple[int, int]] = (),
-    strikes: Strikes | None = None,
+    strikes: PingStrikes | None = None,
 ) -> Server:
     """A server that has had the client's preface, and whose own was heard."""
     server = Server(limits, strikes)

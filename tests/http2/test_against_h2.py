@@ -107,15 +107,15 @@ class Talk(RuleBasedStateMachine):
     @rule(pick=st.randoms(use_true_random=False), size=SIZES, ends=st.booleans())
     def answer(self, pick: Any, size: int, ends: bool) -> None:
         stream = pick.choice(self._answerable())
-        outbox = self.server.connection.outbox
+        send_buffer = self.server.connection.send_buffer
         if not stream.answered:
-            outbox.headers(stream, BLOCK)
+            send_buffer.send_headers(stream, BLOCK)
         chunk = bytes([stream.id % 241]) * size
         self.answers[stream.id] += chunk
         if size:
-            outbox.body(stream, [chunk[: size // 2], chunk[size // 2 :]], size)
+            send_buffer.send_body(stream, [chunk[: size // 2], chunk[size // 2 :]], size)
         if ends:
-            outbox.finish(stream, TRAILERS)
+            send_buffer.finish(stream, TRAILERS)
 
     @precondition(lambda self: self._answerable())
     @rule(pick=st.randoms(use_true_random=False), greedy=st.booleans())
@@ -127,8 +127,8 @@ class Talk(RuleBasedStateMachine):
 
     @rule(paused=st.booleans())
     def socket(self, paused: bool) -> None:
-        self.server.connection.outbox.paused = paused
-        self.server.connection.outbox.pump()
+        self.server.connection.send_buffer.paused = paused
+        self.server.connection.send_buffer.pump()
 
     # -- the wire -----------------------------------------------------------------------------
 
@@ -197,10 +197,10 @@ class Talk(RuleBasedStateMachine):
         self.what_is_heard_was_said()
 
     def answer_all(self, stream: Recorder) -> None:
-        outbox = self.server.connection.outbox
+        send_buffer = self.server.connection.send_buffer
         if not stream.answered:
-            outbox.headers(stream, BLOCK)
-        outbox.finish(stream, TRAILERS)
+            send_buffer.send_headers(stream, BLOCK)
+        send_buffer.finish(stream, TRAILERS)
 
 
 Talk.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

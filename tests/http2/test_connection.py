@@ -108,9 +108,9 @@ def test_answer_waits_for_the_window_and_goes_on() -> None:
     server = opened(settings=[(4, 10)])
     server.receive(request(1))
     stream = server.opened[1]
-    server.connection.outbox.headers(stream, b"\x88")
-    server.connection.outbox.body(stream, [b"a" * 25], 25)
-    server.connection.outbox.finish(stream, b"\x88")
+    server.connection.send_buffer.send_headers(stream, b"\x88")
+    server.connection.send_buffer.send_body(stream, [b"a" * 25], 25)
+    server.connection.send_buffer.finish(stream, b"\x88")
     server.write()
     assert [payload for kind, _, _, payload in server.said() if kind == 0] == [b"a" * 10]
     server.receive(frames.settings([(4, 15)]))
@@ -125,7 +125,7 @@ def test_blocked_streams_take_turns() -> None:
     server = opened()
     server.receive(request(1) + request(3))
     for stream in server.opened.values():
-        server.connection.outbox.body(stream, [bytes(100_000)], 100_000)
+        server.connection.send_buffer.send_body(stream, [bytes(100_000)], 100_000)
     server.write()
     server.said()
     server.receive(frames.window_update(1, 1 << 20) + frames.window_update(3, 1 << 20))
@@ -137,14 +137,14 @@ def test_blocked_streams_take_turns() -> None:
 def test_end_of_a_stream_waits_for_no_window() -> None:
     server = opened(settings=[(4, 1 << 20)])
     server.receive(request(1) + request(3))
-    outbox, (first, second) = server.connection.outbox, server.opened.values()
-    outbox.body(second, [b"all of it"], 9)
-    outbox.body(first, [bytes(70_000)], 70_000)  # more than the connection's window
+    send_buffer, (first, second) = server.connection.send_buffer, server.opened.values()
+    send_buffer.send_body(second, [b"all of it"], 9)
+    send_buffer.send_body(first, [bytes(70_000)], 70_000)  # more than the connection's window
     server.write()
-    outbox.paused = True
-    outbox.finish(second, b"\x88")
-    outbox.paused = False
-    outbox.pump()
+    send_buffer.paused = True
+    send_buffer.finish(second, b"\x88")
+    send_buffer.paused = False
+    send_buffer.pump()
     server.write()
     assert [*server.connection.streams] == [1]
 
@@ -152,7 +152,7 @@ def test_end_of_a_stream_waits_for_no_window() -> None:
 def test_early_answer_tells_the_client_to_stop() -> None:
     server = opened()
     server.receive(request(1, ends=False))
-    server.connection.outbox.finish(server.opened[1], b"\x88")
+    server.connection.send_buffer.finish(server.opened[1], b"\x88")
     server.write()
     assert resets_of(server) == [(1, ErrorCode.NO_ERROR)]
     server.receive(data(1, b"late", ends=True))
@@ -187,7 +187,7 @@ def test_streams_whose_data_nobody_uses_leave_the_others_their_window() -> None:
 def test_window_comes_back_for_data_of_a_stream_that_is_gone() -> None:
     server = opened(Limits(connection_window=70_000))
     server.receive(request(1, ends=False))
-    server.connection.outbox.finish(server.opened[1], b"\x88")
+    server.connection.send_buffer.finish(server.opened[1], b"\x88")
     server.write()
     server.said()
     server.receive(data(1, bytes(16_000)) * 3)
@@ -200,7 +200,7 @@ def test_data_under_way_to_as_many_streams_as_there_may_be_is_dropped() -> None:
     for stream_id in range(1, last, 2):
         server.receive(request(stream_id, ends=False))
     for stream in list(server.opened.values()):
-        server.connection.outbox.finish(stream, b"\x88")
+        server.connection.send_buffer.finish(stream, b"\x88")
     for stream_id in range(last + 1, last + 4001, 2):
         server.receive(request(stream_id, ends=False))
         server.receive(frames.rst_stream(stream_id, ErrorCode.CANCEL))
@@ -213,7 +213,7 @@ def test_lowered_table_size_is_acknowledged_in_the_next_block() -> None:
     server = opened(settings=[(1, 100)])
     server.receive(request(1) + request(3))
     for stream in server.opened.values():
-        server.connection.outbox.finish(stream, b"\x88")
+        server.connection.send_buffer.finish(stream, b"\x88")
     server.write()
     assert [payload for _, _, _, payload in server.said()] == [b"\x20\x88", b"\x88"]
 
@@ -230,7 +230,7 @@ def test_draining_serves_what_was_sent_meanwhile_and_closes_after_the_last() -> 
     assert list(server.opened) == [1, 3]
     for stream in server.opened.values():
         assert not server.connection.closing
-        server.connection.outbox.finish(stream, b"\x88")
+        server.connection.send_buffer.finish(stream, b"\x88")
     assert server.connection.closing
 
 
@@ -297,7 +297,7 @@ def test_stream_that_ends_with_its_connection_makes_no_other_answer(
 
     def answer_second(_: ErrorCode) -> None:
         if not second.closed:
-            server.connection.outbox.finish(second, b"\x88")
+            server.connection.send_buffer.finish(second, b"\x88")
 
     monkeypatch.setattr(first, "on_reset", answer_second)
     server.connection.lost()

@@ -8,7 +8,7 @@ from http2.fuzzing.services import Methods
 from http2.honest.visit import Visit
 from penstock.http2.limits import Limits
 from penstock.rpc.native.routes import Routes
-from penstock.rpc.native.server_state import Endpoint
+from penstock.rpc.native.server_state import ServerState
 from penstock.settings import KeepaliveSettings
 
 SMALL = Limits(
@@ -24,9 +24,10 @@ USUAL = Limits(max_message_size=30_000)
 
 @pytest.mark.parametrize("limits", [SMALL, USUAL], ids=["small", "usual"])
 async def test_every_call_is_answered_right(limits: Limits) -> None:
-    endpoint = Endpoint(Routes([Methods().service()]), limits, KeepaliveSettings())
+    read = Routes([Methods().service()]).read
+    server = ServerState(limits, KeepaliveSettings())
     for seed in range(40):
-        visit = Visit(endpoint, seed)
+        visit = Visit(server, read, seed)
         await visit.run(100)
         visit.leave()
-    assert not endpoint.tasks
+    assert not server.tasks

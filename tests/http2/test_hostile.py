@@ -14,7 +14,7 @@ from http2.peer import Server, error_of, opened, request
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import FrameType
-from penstock.http2.hpack import Decoder, Field, HeaderBlocks, encode
+from penstock.http2.hpack import Decoder, Field, HeaderCache, encode
 from penstock.http2.limits import Limits
 
 pytestmark = pytest.mark.interpreted("its streams derive from a class that would be compiled")
@@ -105,9 +105,9 @@ def test_pings_that_follow_responses_are_no_flood() -> None:
     """So clients measure how much is under way, grpc-go with each round trip."""
     server = opened()
     server.receive(request(1, ends=False))
-    server.connection.outbox.headers(server.opened[1], b"\x88")
+    server.connection.send_buffer.send_headers(server.opened[1], b"\x88")
     for _ in range(5000):
-        server.connection.outbox.body(server.opened[1], [b"x"], 1)
+        server.connection.send_buffer.send_body(server.opened[1], [b"x"], 1)
         server.write()
         server.receive(frames.window_update(0, 1) + frames.ping(b"12345678"))
     assert error_of(server) is None
@@ -121,7 +121,7 @@ def test_windows_of_all_streams_change_once_per_frame() -> None:
     server = opened()
     for stream_id in range(1, 2001, 2):
         server.receive(request(stream_id, ends=False))
-    changes = count_calls(server.connection.outbox, "widen_stream")
+    changes = count_calls(server.connection.send_buffer, "widen_stream")
     server.receive(frames.settings([(4, 1000), (4, 2000)] * 32))
     assert len(changes) == 1000
     assert {stream.window for stream in server.connection.streams.values()} == {2000}
@@ -130,12 +130,12 @@ def test_windows_of_all_streams_change_once_per_frame() -> None:
 def test_who_reads_nothing_gets_no_further_streams() -> None:
     """Else the beginnings of responses to streams opened and reset would pile up."""
     server = opened(Limits(reset_burst=1 << 30, max_unsent_control=1 << 20))
-    outbox = server.connection.outbox
-    outbox.paused = True
+    send_buffer = server.connection.send_buffer
+    send_buffer.paused = True
     for stream_id in range(1, 4001, 2):
         server.receive(request(stream_id, ends=False))
         if stream_id in server.connection.streams:
-            outbox.headers(server.connection.streams[stream_id], bytes(10_000))
+            send_buffer.send_headers(server.connection.streams[stream_id], bytes(10_000))
             server.receive(frames.rst_stream(stream_id, ErrorCode.CANCEL))
     assert len(server.opened) < 430
     assert not server.connection.streams
@@ -143,11 +143,11 @@ def test_who_reads_nothing_gets_no_further_streams() -> None:
 
 def test_streams_that_wait_for_the_socket_are_forgotten_when_reset() -> None:
     server = opened()
-    outbox = server.connection.outbox
-    outbox.paused = True
+    send_buffer = server.connection.send_buffer
+    send_buffer.paused = True
     server.receive(request(1))
     stream = server.opened.pop(1)
-    outbox.notify(stream)
+    send_buffer.notify_when_writable(stream)
     forgotten = weakref.ref(stream)
     server.receive(frames.rst_stream(1, ErrorCode.CANCEL))
     del stream
@@ -162,24 +162,24 @@ def test_short_block_that_stands_for_much_is_not_remembered() -> None:
         reads.append(len(fields or ()))
         return len(reads)
 
-    blocks = HeaderBlocks(Decoder(4096, 64 << 10), read)
-    blocks.read(b"\x40\x01a\x7f\xa1\x1e" + bytes(4000))
+    blocks = HeaderCache(Decoder(4096, 64 << 10), read)
+    blocks.decode(b"\x40\x01a\x7f\xa1\x1e" + bytes(4000))
     for block in (b"\xbe" * 10, b"\xbe" * 10, b"\x82", b"\x82"):
-        blocks.read(block)
+        blocks.decode(block)
     assert reads == [1, 10, 10, 1]
 
 
 def test_blocks_that_differ_each_time_keep_no_others_out() -> None:
     reads: list[tuple[Field, ...] | None] = []
-    blocks = HeaderBlocks(Decoder(4096, 64 << 10), reads.append)
+    blocks = HeaderCache(Decoder(4096, 64 << 10), reads.append)
     for number in range(1000):
-        blocks.read(encode([(b"grpc-timeout", b"%dm" % number)]))
+        blocks.decode(encode([(b"grpc-timeout", b"%dm" % number)]))
     assert len(reads) == 1000
-    known: HeaderBlocks[object] = HeaderBlocks(Decoder(4096, 64 << 10), lambda fields: object())
+    known: HeaderCache[object] = HeaderCache(Decoder(4096, 64 << 10), lambda fields: object())
     for number in range(1000):
-        known.read(encode([(b"grpc-timeout", b"%dm" % number)]))
+        known.decode(encode([(b"grpc-timeout", b"%dm" % number)]))
     again = encode([(b"x", b"y")])
-    assert known.read(again) is known.read(again)
+    assert known.decode(again) is known.decode(again)
 
 
 def test_flood_of_continuations_is_stopped() -> None:

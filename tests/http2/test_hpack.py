@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.http2.errors import ErrorCode, ProtocolError
-from penstock.http2.hpack import Decoder, Field, HeaderBlocks, decode_huffman, encode
+from penstock.http2.hpack import Decoder, Field, HeaderCache, decode_huffman, encode
 
 NAMES = st.sampled_from([b":path", b"content-type", b"x-a", b"x-b", b"te", b"user-agent"])
 FIELDS = st.lists(st.tuples(NAMES, st.binary(max_size=60)), max_size=8)
@@ -56,37 +56,37 @@ def test_dynamic_table_may_change_its_size(lists: list[tuple[list[Field], int | 
 def test_remembered_blocks_are_those_of_the_present_table(lists: list[list[Field]]) -> None:
     """What is remembered never differs from what decoding would give."""
     theirs, plain = hpack.Encoder(), decoder()
-    blocks = HeaderBlocks(decoder(), lambda fields: ("read", fields))
+    blocks = HeaderCache(decoder(), lambda fields: ("read", fields))
     for fields in [fields for fields in lists for _ in range(2)]:
         block = theirs.encode(fields)
-        assert blocks.read(block) == ("read", plain.decode(block))
+        assert blocks.decode(block) == ("read", plain.decode(block))
 
 
 def test_equal_block_is_read_once_while_the_table_stays_the_same() -> None:
     count = itertools.count(1)
-    blocks = HeaderBlocks(decoder(), lambda _: next(count))
+    blocks = HeaderCache(decoder(), lambda _: next(count))
     block = encode([(b"x-a", b"1")])
-    assert [blocks.read(block) for _ in range(3)] == [1, 1, 1]
+    assert [blocks.decode(block) for _ in range(3)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("change", [b"\x40\x01a\x01b", b"\x20\x3f\xe1\x1f", b"\x3f\xe1\x1f"])
 def test_any_change_of_the_table_forgets_what_was_remembered(change: bytes) -> None:
     """An insertion; a table that loses its entries; an update that ends at the same size."""
     count = itertools.count(1)
-    blocks = HeaderBlocks(decoder(), lambda _: next(count))
+    blocks = HeaderCache(decoder(), lambda _: next(count))
     block = encode([(b"x-a", b"1")])
-    blocks.read(block)
-    blocks.read(change)
-    assert blocks.read(block) == 3
+    blocks.decode(block)
+    blocks.decode(change)
+    assert blocks.decode(block) == 3
 
 
 def test_index_that_an_update_has_emptied_is_refused() -> None:
-    blocks = HeaderBlocks(decoder(), lambda fields: (fields,))
-    blocks.read(b"\x40\x01a\x01b")
-    assert blocks.read(b"\xbe") == (((b"a", b"b"),),)
-    blocks.read(b"\x20\x3f\xe1\x1f")
+    blocks = HeaderCache(decoder(), lambda fields: (fields,))
+    blocks.decode(b"\x40\x01a\x01b")
+    assert blocks.decode(b"\xbe") == (((b"a", b"b"),),)
+    blocks.decode(b"\x20\x3f\xe1\x1f")
     with pytest.raises(ProtocolError):
-        blocks.read(b"\xbe")
+        blocks.decode(b"\xbe")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interpreted("its streams derive from a class that would
 
 def test_peer_that_reads_no_answers_is_left() -> None:
     server = opened(Limits(idle_burst=1 << 30, max_unsent_control=10_000))
-    server.connection.outbox.paused = True
+    server.connection.send_buffer.paused = True
     for _ in range(100):
         server.receive(frames.ping(b"12345678") * 10)
     assert server.connection.closing
@@ -26,7 +26,7 @@ def close_to_the_bound() -> Server:
     server = opened(Limits(max_unsent_control=990))
     server.receive(request(1, ends=False))
     server.said()
-    server.connection.outbox.paused = True
+    server.connection.send_buffer.paused = True
     server.receive(frames.ping(b"12345678") * 58)
     return server
 
@@ -34,9 +34,9 @@ def close_to_the_bound() -> Server:
 def test_end_of_a_response_is_no_answer_that_piles_up() -> None:
     """Nor may it fail: it goes out when the socket, a timer or a method says so."""
     server = close_to_the_bound()
-    server.connection.outbox.finish(server.opened[1], b"\x88")
-    server.connection.outbox.paused = False
-    server.connection.outbox.pump()
+    server.connection.send_buffer.finish(server.opened[1], b"\x88")
+    server.connection.send_buffer.paused = False
+    server.connection.send_buffer.pump()
     server.write()
     assert resets_of(server) == [(1, ErrorCode.NO_ERROR)]
     assert not server.connection.streams
@@ -47,6 +47,6 @@ def test_last_words_are_no_answers_that_pile_up() -> None:
     server.connection.drain()
     server.connection.finish_draining()
     server.receive(frames.frame(FrameType.PING, 0, 0, b"short"))
-    server.connection.outbox.paused = False
+    server.connection.send_buffer.paused = False
     server.write()
     assert error_of(server) is ErrorCode.FRAME_SIZE_ERROR

@@ -10,7 +10,7 @@ from penstock.core.stream import ResponseStream
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Reply, serialized
 from penstock.rpc.stream_answer import StreamAnswer
-from penstock.rpc.stream_writer import OpenAnswers
+from penstock.rpc.stream_writer import StreamWriter
 from penstock.shared_memory.registry import Regions
 from rpc.manual import Call, ManualServer, received
 
@@ -78,7 +78,7 @@ def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
     return reply.id, int.from_bytes(reply.raw_output_contents[0], "little")
 
 
-class Answering:
+class CompletionCallbacks:
     """A call and its answers. In the writer's `hand` is whose message it is just writing."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Answering:
         self.wire.writes_at_once = at_once
         self.wire.deadline = deadline
         self.wire.metadata = metadata
-        self.answers = OpenAnswers(self.server, self.wire, None)
+        self.answers = StreamWriter(self.server, self.wire, None)
         self.hand: StreamAnswer | None = None
 
     def ask(self, *requests: pb.ModelInferRequest) -> None:
@@ -106,10 +106,10 @@ class Answering:
 
     def speak(self) -> None:
         """Who has the next turn says what he has to say."""
-        answer = self.answers.turn()
-        message = self.answers.take(answer)
+        answer = self.answers.next_answer()
+        message = self.answers.take_message(answer)
         if message is None or self.answers.write_nowait(message):
-            self.answers.said(answer)
+            self.answers.message_written(answer)
         else:
             self.wire.hear(message)
             self.hand = answer
@@ -118,7 +118,7 @@ class Answering:
         """The message is written."""
         assert self.hand is not None
         answer, self.hand = self.hand, None
-        self.answers.said(answer)
+        self.answers.message_written(answer)
 
     def speak_all(self) -> None:
         """All that can be said now."""

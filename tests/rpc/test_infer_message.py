@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
-from penstock.rpc.infer_message import InferMessage, InferReader, RequestForm, parse_infer
+from penstock.rpc.infer_message import InferMessage, InferReader, RequestTemplate, parse_infer
 from penstock.rpc.response_encoder import varint
 
 LARGE = 1 << 14
@@ -91,7 +91,7 @@ def test_what_is_no_request_is_refused_as_protobuf_refuses_it(garbage: bytes) ->
         assert parse_infer(data).raw == expected.raw_input_contents
 
 
-# -- forms ----------------------------------------------------------------------------------------
+# -- templates -------------------------------------------------------------------------------------
 
 
 def alike(*raw: bytes, shape: int = 1, output: str = "") -> pb.ModelInferRequest:
@@ -124,10 +124,10 @@ def data(message: pb.ModelInferRequest) -> bytes:
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_requests_of_one_form_are_decoded_once(size: int) -> None:
+def test_requests_of_one_template_are_decoded_once(size: int) -> None:
     reader = InferReader()
     read = [reader.read(data(alike(bytes([n]) * size, b"ab"))) for n in range(5)]
-    assert [message.form is None for message in read] == [True, True, False, False, False]
+    assert [message.template is None for message in read] == [True, True, False, False, False]
     assert len({id(message.head) for message in read[2:]}) == 1
     assert [bytes(message.raw[0]) for message in read] == [bytes([n]) * size for n in range(5)]
 
@@ -149,7 +149,7 @@ def test_what_is_read_is_what_was_sent(sent: list[pb.ModelInferRequest]) -> None
 
 @given(st.lists(st.binary(max_size=12), max_size=6))
 def test_nothing_is_read_that_a_parser_would_not_read(ends: list[bytes]) -> None:
-    """Bytes that look nearly like a known form are read as a parser reads them."""
+    """Bytes that look nearly like a known template are read as a parser reads them."""
     reader, beginning = InferReader(), data(alike(b"abc"))[:-6]
     for received in (*[data(alike(b"abc"))] * 3, *(beginning + end for end in ends * 3)):
         try:
@@ -182,7 +182,7 @@ def test_number_of_a_field_may_take_two_bytes(size: int) -> None:
     reader = InferReader()
     for _ in range(3):
         read = reader.read(sent)
-        assert (read.head.model_name, [*read.raw], read.form) == ("m", [], None)
+        assert (read.head.model_name, [*read.raw], read.template) == ("m", [], None)
 
 
 ONE = pb.InferParameter(int64_param=1)
@@ -207,20 +207,20 @@ ONE = pb.InferParameter(int64_param=1)
 )
 def test_other_requests_are_decoded_each_time(message: pb.ModelInferRequest) -> None:
     reader = InferReader()
-    assert all(reader.read(data(message)).form is None for _ in range(4))
+    assert all(reader.read(data(message)).template is None for _ in range(4))
 
 
 def kept(reader: InferReader) -> int:
-    """How many forms a reader keeps."""
+    """How many templates a reader keeps."""
     return sum(
-        len(forms)
-        for lengths in reader._forms.values()
+        len(templates)
+        for lengths in reader._templates.values()
         for beginnings in lengths.values()
-        for forms in beginnings.values()
+        for templates in beginnings.values()
     )
 
 
-def test_only_so_many_forms_are_kept() -> None:
+def test_only_so_many_templates_are_kept() -> None:
     reader = InferReader()
     for size in range(1000):
         for _ in range(3):
@@ -235,24 +235,26 @@ def named(number: int) -> pb.ModelInferRequest:
 
 
 @pytest.mark.interpreted("counts calls of a method, which compiled code makes directly")
-def test_form_is_found_among_many_of_its_length_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, compared = InferReader(), list[RequestForm]()
+def test_template_is_found_at_once_among_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, compared = InferReader(), list[RequestTemplate]()
     requests = [data(named(number)) for number in range(200)]
     for sent in requests * 2:
         reader.read(sent)
-    contents = RequestForm.contents
+    contents = RequestTemplate.contents
 
-    def counted(form: RequestForm, message: bytes) -> Any:
-        compared.append(form)
-        return contents(form, message)
+    def counted(template: RequestTemplate, message: bytes) -> Any:
+        compared.append(template)
+        return contents(template, message)
 
-    monkeypatch.setattr(RequestForm, "contents", counted)
-    forms = [reader.read(sent).form for sent in requests]
-    assert len({*forms} - {None}) == 200
-    assert compared == forms
+    monkeypatch.setattr(RequestTemplate, "contents", counted)
+    templates = [reader.read(sent).template for sent in requests]
+    assert len({*templates} - {None}) == 200
+    assert compared == templates
 
 
-def test_forms_that_differ_in_their_last_tensors_are_no_burden() -> None:
+def test_templates_that_differ_in_their_last_tensors_are_no_burden() -> None:
     """Their beginnings and lengths are equal; so many are compared, and the others are parsed."""
     reader = InferReader()
     for first in range(100):
@@ -261,16 +263,16 @@ def test_forms_that_differ_in_their_last_tensors_are_no_burden() -> None:
     assert 2 <= kept(reader) <= 3 * 8
 
 
-def test_requests_of_more_forms_than_are_kept_take_them_by_and_by() -> None:
+def test_requests_of_more_templates_than_are_kept_take_them_by_and_by() -> None:
     reader = InferReader()
     early, late = ([data(named(k + n)) for k in range(256)] for n in (0, 5000))
     for sent in [*early, *early, *late]:
         reader.read(sent)
-    assert reader.read(late[0]).form is None
-    assert reader.read(early[1]).form is not None
+    assert reader.read(late[0]).template is None
+    assert reader.read(early[1]).template is not None
     for sent in late * 20:
         reader.read(sent)
-    assert reader.read(late[0]).form is not None
+    assert reader.read(late[0]).template is not None
 
 
 # -- in memory that models can map ----------------------------------------------------------------
@@ -292,7 +294,7 @@ def _plain(raw: list[bytes], datatype: str = "UINT8") -> pb.ModelInferRequest:
     return message
 
 
-def test_the_first_tensor_of_a_large_message_has_a_place_also_when_its_form_is_known() -> None:
+def test_the_first_tensor_of_a_large_message_has_a_place_also_when_its_template_is_known() -> None:
     reader = InferReader()
     for _ in range(4):
         received = _arrived(reader, _plain([bytes(8 * LARGE)]), 200)
@@ -301,7 +303,7 @@ def test_the_first_tensor_of_a_large_message_has_a_place_also_when_its_form_is_k
         assert place.offset % 64 == 0
         request = decode_request(received)
         assert request.inputs["x0"].shared is place
-    assert received.form is not None
+    assert received.template is not None
 
 
 def test_requests_with_an_id_have_places_too() -> None:

@@ -52,7 +52,7 @@ class ForwardedHeaders:
         headers = request.scope["headers"]
         names = request.scope.get(HEADER_NAMES) or [name for name, _ in headers]
         pairs = zip(names, (value for _, value in headers), strict=True)
-        chosen = self._forward.chosen((n.decode("latin-1"), v.decode("latin-1")) for n, v in pairs)
+        chosen = self._forward.select((n.decode("latin-1"), v.decode("latin-1")) for n, v in pairs)
         return replace(inference, parameters={**inference.parameters, **chosen})
 
 

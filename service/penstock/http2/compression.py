@@ -1,4 +1,4 @@
-"""Compression of messages: gzip and deflate, step by step, with a bound on what they unpack to."""
+"""gzip and deflate of messages, in steps, with a limit on the decompressed size."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ ENCODINGS = (IDENTITY, DEFLATE, GZIP)
 ACCEPTED = b",".join(ENCODINGS)
 
 LARGE = 256 << 10
-"""Bytes of a message that are too many to be compressed, or unpacked, in one go."""
+"""Bytes from which a message is compressed or decompressed on a thread."""
 
 _WINDOW_BITS = {GZIP: 16 + zlib.MAX_WBITS, DEFLATE: zlib.MAX_WBITS}
 
 _STEP = 1 << 20
-"""Bytes that one step takes and gives: some 3 ms of unpacking, and 30 of compressing."""
+"""Bytes read and written by one step: some 3 ms of decompression, 30 ms of compression."""
 _PIECE = 64 << 10
 
 
 class InflateError(Exception):
-    """Bytes that cannot be unpacked, or to more than is allowed."""
+    """Data that cannot be decompressed, or to more than the limit (`too_large`)."""
 
     def __init__(self, text: str, *, too_large: bool = False) -> None:
         super().__init__(text)
@@ -32,21 +32,20 @@ class InflateError(Exception):
 
 
 class Work(Protocol):
-    """Something long that is done in steps, by whichever thread."""
+    """A long computation in steps, each of which may run on another thread."""
 
     def step(self) -> bool:
-        """Do some of it; whether that was the last."""
+        """Run one step; returns whether it was the last."""
 
     def result(self) -> bytes:
-        """What came of it, after the last step."""
+        """The result, after the last step."""
 
 
 class Inflation:
-    """Unpacking the message whose compressed form is `data`, to `limit` bytes at most.
+    """Decompression of one message, to `limit` bytes at most. A step raises `InflateError`.
 
-    A step raises `InflateError`. Input goes in by pieces, since what zlib leaves of one is copied;
-    what comes out is in one growing block, since the allocator keeps the many small ones of a
-    thread, and gives back a large one.
+    Input is passed in pieces, since zlib copies the unconsumed rest of each. Output is one growing
+    block, since the allocator keeps many small blocks for the thread but frees a large one.
     """
 
     def __init__(self, encoding: bytes, data: Buffer, limit: int) -> None:
@@ -68,14 +67,14 @@ class Inflation:
         return bytes(self._unpacked)
 
     def close(self) -> None:
-        """Let go of what was unpacked, as errors keep those who raised them for a while.
+        """Release the output: a traceback may keep this object alive for a while.
 
-        A step may be under way, on a thread; it comes to its end.
+        A step that is running on a thread finishes.
         """
         self._unpacked = bytearray()
 
     def _unpack_piece(self) -> int:
-        """Answers how many bytes went in and came out."""
+        """Decompress one piece; returns the bytes read plus the bytes written."""
         taken = 0
         piece: Buffer = self._machine.unconsumed_tail
         if not piece:
@@ -96,7 +95,7 @@ class Inflation:
 
 
 class Deflation:
-    """Compressing a message, which comes in parts."""
+    """Compression of one message, given in parts."""
 
     def __init__(self, encoding: bytes, parts: Sequence[Buffer], level: int) -> None:
         self._machine = zlib.compressobj(level, zlib.DEFLATED, _WINDOW_BITS[encoding])

@@ -1,4 +1,4 @@
-"""A server's side of one HTTP/2 connection (RFC 9113): bytes in, events and bytes out."""
+"""The server side of an HTTP/2 connection (RFC 9113), without I/O: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from penstock.http2.frames import (
     PRIORITY,
     FrameType,
 )
-from penstock.http2.hpack import Decoder, Field, HeaderBlocks
-from penstock.http2.keepalive import Strikes
+from penstock.http2.hpack import Decoder, Field, HeaderCache
+from penstock.http2.keepalive import PingStrikes
 from penstock.http2.limits import Limits
-from penstock.http2.peer_limits import Patience, ReceiveWindows, StreamIds
+from penstock.http2.peer_limits import ReceiveWindows, StreamIds, TokenBucket
 from penstock.http2.request_headers import MalformedError, check_trailers
-from penstock.http2.send_buffer import Outbox
+from penstock.http2.send_buffer import SendBuffer
 from penstock.http2.stream import Stream
 
 T = TypeVar("T")
 
 
 class Connection(Generic[T]):
-    """Keeps the state of streams, and says what to answer.
+    """The state machine of a connection: dispatches frames, opens streams, and closes them.
 
-    `read` turns the fields of a request, `None` for too many, into what `open_stream` makes a
-    stream of; it raises `MalformedError` for what is no request. The shell around a connection
-    sets `now` (seconds) before each pass, writes what is in `outbox` after it, and closes the
-    socket when `closing` is true.
+    `read` parses the header fields of a request (`None` for too many) into an argument of
+    `open_stream`; it raises `MalformedError` for fields that are not a request. The caller sets
+    `now` (seconds) before each `receive` or `filled`, writes the contents of `send_buffer` after
+    it, and closes the socket when `closing` is true.
     """
 
     def __init__(
@@ -42,28 +42,30 @@ class Connection(Generic[T]):
         limits: Limits,
         read: Callable[[tuple[Field, ...] | None], T],
         open_stream: Callable[[int, T], Stream],
-        strikes: Strikes | None = None,
+        strikes: PingStrikes | None = None,
     ) -> None:
         self.limits = limits
         self.now = 0.0
         self.closing = False
         self.streams: dict[int, Stream] = {}
         self.lingering = 0
-        """Streams that are gone while somebody still works for them."""
-        self.outbox = Outbox(limits, self._local_end)
+        """Streams that were reset while their handlers still run."""
+        self.send_buffer = SendBuffer(limits, self._local_end)
         self.reader = FrameReader(limits, self)
         self.ids = StreamIds(limits.max_concurrent_streams, limits.remembered_resets)
         self._open_stream = open_stream
-        self._blocks = HeaderBlocks(
+        self._header_cache = HeaderCache(
             Decoder(limits.header_table_size, limits.max_header_list_size), read
         )
         self._block = bytearray()
         self._block_ends_stream = False
         self._continuations = 0
-        self._windows = ReceiveWindows(limits, self.outbox)
-        self._idle = Patience("frames without effect", limits.idle_burst, limits.idle_rate)
-        self._resets = Patience("streams reset", limits.reset_burst, limits.reset_rate)
-        control = ControlFrames(self, strikes or Strikes())
+        self._windows = ReceiveWindows(limits, self.send_buffer)
+        self._idle = TokenBucket("frames without effect", limits.idle_burst, limits.idle_rate)
+        self._resets = TokenBucket("streams reset", limits.reset_burst, limits.reset_rate)
+        control = ControlFrames(
+            limits, self.send_buffer, self.streams, self.ids, strikes or PingStrikes(), self
+        )
         self._handlers: dict[int, Callable[[int, int, memoryview], None]] = {
             FrameType.HEADERS: self._headers,
             FrameType.PRIORITY: control.priority,
@@ -75,12 +77,12 @@ class Connection(Generic[T]):
             FrameType.WINDOW_UPDATE: control.window_update,
             FrameType.CONTINUATION: self._continuation,
         }
-        self.outbox.say(frames.settings(peer_limits.ours(limits)))
-        if limits.connection_window > self.outbox.window:
-            more = limits.connection_window - self.outbox.window
-            self.outbox.say(frames.window_update(0, more))
+        self.send_buffer.queue(frames.settings(peer_limits.server_settings(limits)))
+        if limits.connection_window > self.send_buffer.window:
+            more = limits.connection_window - self.send_buffer.window
+            self.send_buffer.queue(frames.window_update(0, more))
 
-    # -- for the shell ------------------------------------------------------------------------
+    # -- for the asyncio protocol -------------------------------------------------------------
 
     @property
     def receive_window(self) -> int:
@@ -88,73 +90,77 @@ class Connection(Generic[T]):
         return self._windows.left
 
     def receive(self, data: memoryview) -> int:
-        """Take what has come; how much of it is done with. The rest has to come again."""
+        """Process received bytes; returns how many are consumed. The rest must be passed again."""
         try:
             done = self.reader.feed(data)
-            self.outbox.pump()
+            self.send_buffer.pump()
         except ProtocolError as error:
             self.fail(error)
             return len(data)
         return done
 
     def filled(self, size: int) -> None:
-        """So many bytes were read straight into `reader.memory()`."""
+        """Process `size` bytes that were read straight into `reader.memory()`."""
         try:
             self.reader.filled(size)
-            self.outbox.pump()
+            self.send_buffer.pump()
         except ProtocolError as error:
             self.fail(error)
 
     def drain(self) -> None:
-        """Tell the peer to open no more streams; those that it opens meanwhile are served."""
+        """Send a GOAWAY; streams that the peer opens before it has read it are served."""
         if not self.closing and self.ids.final == LARGEST_ID:
-            self.outbox.say(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
-            self.outbox.say(frames.ping(DRAINING))
+            self.send_buffer.queue(frames.goaway(LARGEST_ID, ErrorCode.NO_ERROR))
+            self.send_buffer.queue(frames.ping(DRAINING))
 
     def finish_draining(self) -> None:
-        """Serve no further streams, and close after the last."""
+        """Refuse further streams, and close after the last one."""
         if not self.closing and self.ids.final == LARGEST_ID:
             self.ids.final = self.ids.last
-            self.outbox.say(frames.goaway(self.ids.last, ErrorCode.NO_ERROR))
+            self.send_buffer.queue(frames.goaway(self.ids.last, ErrorCode.NO_ERROR))
             self.closing = not self.streams
 
     def fail(self, error: ProtocolError) -> None:
-        """Leave the connection, with a reason for the peer."""
+        """Terminate the connection, with a GOAWAY that gives the reason."""
         if not self.closing:
-            self.outbox.say(frames.goaway(self.ids.last, error.code, error.reason))
+            self.send_buffer.queue(frames.goaway(self.ids.last, error.code, error.reason))
         self.lost()
 
     def lost(self) -> None:
-        """Nothing comes or goes any more: every stream ends."""
+        """Reset every stream: the socket is closed, or will be."""
         self.closing = self.reader.stopped = True
         streams = list(self.streams.values())
         self.streams.clear()
-        for stream in streams:  # all of them, before one can make another answer
+        for stream in streams:  # all of them first: a reset may make another stream answer
             stream.closed = True
-            self.outbox.drop(stream)
+            self.send_buffer.discard(stream)
         for stream in streams:
             stream.on_reset(ErrorCode.CANCEL)
 
     # -- for streams --------------------------------------------------------------------------
 
     def consumed(self, stream: Stream, size: int) -> None:
-        """So many bytes of a stream's request are used, and as many may come."""
+        """Return the credit for `size` bytes of a request that its handler has consumed."""
         if not stream.closed:
-            self._windows.give_back(stream, size)
+            self._windows.return_credit(stream, size)
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
-        """End a stream before its time; it gets no event of this."""
+        """Reset a stream; its `on_reset` is not called."""
         if stream.closed:
             return
-        self.ids.reset(stream.id, by_us=True)
+        self.ids.reset(stream.id, by_server=True)
         self._close(stream)
         try:
-            self.outbox.control(frames.rst_stream(stream.id, code))
+            self.send_buffer.queue_reply(frames.rst_stream(stream.id, code))
         except ProtocolError as error:
             self.fail(error)
 
-    def spend_idle(self) -> None:
-        """The peer has sent a frame that does no work."""
+    # -- control frames: see `ConnectionEvents` -----------------------------------------------
+
+    def on_settings(self) -> None:
+        self.reader.settings_received()
+
+    def on_idle_frame(self) -> None:
         self._idle.spend(self.now)
 
     # -- frames: see `FrameHandler` -----------------------------------------------------------
@@ -172,18 +178,18 @@ class Connection(Generic[T]):
             self.reset(stream, error.code)
             stream.on_reset(error.code)
             return
-        self.outbox.control(frames.rst_stream(error.stream_id, error.code))
-        self.ids.reset(error.stream_id, by_us=True)
+        self.send_buffer.queue_reply(frames.rst_stream(error.stream_id, error.code))
+        self.ids.reset(error.stream_id, by_server=True)
 
     def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
-        self._windows.take(size)
+        self._windows.receive(size)
         stream = self.streams.get(stream_id)
         if stream is None:
             self.ids.check_gone(stream_id)
             return None
         if stream.remote_ended:
             raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "DATA after the end")
-        self._windows.take_on(stream, size)
+        self._windows.receive_on_stream(stream, size)
         if stream.content_left is not None:
             stream.content_left -= size
         if not size and not flags & END_STREAM:
@@ -205,7 +211,7 @@ class Connection(Generic[T]):
 
     def _headers(self, flags: int, stream_id: int, payload: memoryview) -> None:
         if not stream_id & 1:
-            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream of ours")
+            raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream of the server")
         if flags & (PADDED | PRIORITY):
             payload = frames.fragment(flags, stream_id, payload)
         if flags & END_HEADERS:
@@ -233,26 +239,26 @@ class Connection(Generic[T]):
             self._header_block(stream_id, block, self._block_ends_stream)
 
     def _header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Open a stream, or take the trailers of one. Every block has to be decoded."""
+        """Open a stream, or end one by its trailers. Blocks of refused streams are decoded too."""
         ids = self.ids
         if stream_id <= ids.last:
-            self._trailers(stream_id, self._blocks.skip(block), ends)
+            self._trailers(stream_id, self._header_cache.decode_uncached(block), ends)
             return
         ids.open(stream_id)
         if stream_id > ids.final:
-            self._blocks.skip(block)
-            ids.reset(stream_id, by_us=True)
+            self._header_cache.decode_uncached(block)
+            ids.reset(stream_id, by_server=True)
             return
         limits = self.limits
         if (
             len(self.streams) >= limits.max_concurrent_streams
             or self.lingering >= limits.max_lingering_streams
-            or self.outbox.full
+            or self.send_buffer.full
         ):
-            self._blocks.skip(block)
+            self._header_cache.decode_uncached(block)
             raise StreamError(stream_id, ErrorCode.REFUSED_STREAM, "too many streams")
         try:
-            request = self._blocks.read(block)
+            request = self._header_cache.decode(block)
         except MalformedError as error:
             raise StreamError(stream_id, ErrorCode.PROTOCOL_ERROR, str(error)) from error
         stream = self.streams[stream_id] = self._open_stream(stream_id, request)
@@ -282,7 +288,7 @@ class Connection(Generic[T]):
         if stream is not None:
             self._resets.spend(self.now)
             self._close(stream)
-            self.ids.reset(stream_id, by_us=False)
+            self.ids.reset(stream_id, by_server=False)
             known = code in ErrorCode.__members__.values()
             stream.on_reset(ErrorCode(code) if known else ErrorCode.INTERNAL_ERROR)
 
@@ -293,15 +299,15 @@ class Connection(Generic[T]):
         stream.on_end()
 
     def _local_end(self, stream: Stream) -> None:
-        """The last frame of a response is out; what the peer still sends is of no interest."""
+        """Close a stream whose response is sent; the rest of its request is discarded."""
         if not stream.remote_ended:
-            self.outbox.say(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
-            self.ids.reset(stream.id, by_us=True)
+            self.send_buffer.queue(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            self.ids.reset(stream.id, by_server=True)
         self._close(stream)
 
     def _close(self, stream: Stream) -> None:
         stream.closed = True
         del self.streams[stream.id]
-        self.outbox.drop(stream)
+        self.send_buffer.discard(stream)
         if not self.streams and self.ids.final != LARGEST_ID:
             self.closing = True

@@ -1,4 +1,4 @@
-"""What can be wrong with what a peer sends, by the codes of RFC 9113 section 7."""
+"""HTTP/2 error codes (RFC 9113 section 7), and the exceptions that carry them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Reasons to reset a stream or to leave a connection."""
+    """Reasons to reset a stream or to terminate a connection."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -25,7 +25,7 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolError(Exception):
-    """The peer broke the rules in a way that ends the connection."""
+    """A violation of the protocol that terminates the connection."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(f"{code.name}: {reason}")
@@ -34,7 +34,7 @@ class ProtocolError(Exception):
 
 
 class StreamError(Exception):
-    """The peer broke the rules in a way that ends one stream; its neighbours go on."""
+    """A violation of the protocol that resets one stream; the others continue."""
 
     def __init__(self, stream_id: int, code: ErrorCode, reason: str) -> None:
         super().__init__(f"{code.name}: {reason}")

@@ -1,4 +1,4 @@
-"""Cuts what comes from the peer into frames, however the bytes arrive."""
+"""A streaming parser of HTTP/2 frames, for bytes that arrive in pieces of any size."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ _FROM_LARGE = 64 << 10
 
 
 class FrameHandler(Protocol):
-    """Who understands frames. Raises `ProtocolError` and `StreamError`."""
+    """Callbacks for parsed frames. They raise `ProtocolError` and `StreamError`."""
 
     def on_frame(self, kind: int, flags: int, stream_id: int, payload: memoryview) -> None:
         """A whole frame that is not DATA."""
 
     def on_data_begin(self, flags: int, stream_id: int, size: int) -> Stream | None:
-        """A DATA frame begins; the stream that gets its content, `None` to drop it."""
+        """A DATA frame begins; returns the stream for its content, `None` to discard it."""
 
     def on_data_end(self, stream: Stream, ended: bool) -> None:
-        """All of the frame's content has been handed to the stream."""
+        """The stream has received all of the frame's content."""
 
     def on_padding(self, stream: Stream, size: int) -> None:
-        """So many bytes of the stream's DATA frame are padding."""
+        """`size` bytes of the stream's DATA frame are padding."""
 
     def on_unknown(self) -> None:
-        """A frame of a type that we do not know."""
+        """A frame of an unknown type."""
 
     def on_stream_error(self, error: StreamError) -> None:
-        """A frame was wrong in a way that concerns its stream only."""
+        """A frame violates the protocol in a way that ends its stream only."""
 
 
 class FrameReader:
-    """Hands frames on: DATA as its bytes come, all others whole."""
+    """Passes frames to a handler: DATA as its bytes arrive, all others whole."""
 
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
         self.stopped = False
@@ -55,8 +55,8 @@ class FrameReader:
         self._handler = handler
         self._preface = PREFACE
         self._first = True
-        self._expected = 0  # the stream whose header block has to go on
-        # The frame whose payload is coming in pieces.
+        self._expected = 0  # the stream whose header block must continue
+        # The frame whose payload arrives in pieces.
         self._left = 0
         self._padding = 0
         self._padded = False
@@ -65,24 +65,24 @@ class FrameReader:
 
     @property
     def opened(self) -> bool:
-        """Whether the peer's preface, with its settings, is in."""
+        """Whether the peer's preface and settings are received."""
         return not self._first
 
-    def settings_came(self) -> None:
-        """From now on all frames may come."""
+    def settings_received(self) -> None:
+        """Allow frames of every type from now on."""
         self._first = False
 
     @property
     def in_block(self) -> bool:
-        """Whether a header block has begun and not ended."""
+        """Whether a header block is incomplete."""
         return bool(self._expected)
 
     def expect_continuation(self, stream_id: int) -> None:
-        """Only CONTINUATION of this stream may come next; 0 lifts this."""
+        """Allow only CONTINUATION of this stream next; 0 allows every frame again."""
         self._expected = stream_id
 
     def feed(self, view: memoryview) -> int:
-        """Read what has come; how much of it is done with. The rest has to come again."""
+        """Parse received bytes; returns how many are consumed. The rest must be passed again."""
         at, end = self._read_preface(view) if self._preface else 0, len(view)
         while not self.stopped:
             if self._left:
@@ -112,10 +112,10 @@ class FrameReader:
         except StreamError as error:
             self._handler.on_stream_error(error)
 
-    # -- DATA straight into the memory of a message -------------------------------------------
+    # -- DATA read straight into the buffer of a message --------------------------------------
 
     def memory(self) -> memoryview | None:
-        """Where the next bytes may be read to, if that is worth it."""
+        """The buffer of a message to read the next bytes into, if many of them are expected."""
         if self._left < _FROM_LARGE or self._padded or self._stream is None:
             return None
         memory = self._stream.memory()
@@ -124,7 +124,7 @@ class FrameReader:
         return memory[: self._left - self._padding]
 
     def filled(self, size: int) -> None:
-        """So many bytes were read into `memory()`."""
+        """Process `size` bytes that were read into `memory()`."""
         stream = self._stream
         assert stream is not None
         self._left -= size
@@ -149,7 +149,7 @@ class FrameReader:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame within a header block")
 
     def _incomplete(self, kind: int, size: int) -> bool:
-        """Look at a frame that is large, unknown or not all here; whether it is to be skipped."""
+        """Check a frame that is large, unknown or incomplete; returns whether to skip it."""
         if size > self._max_frame_size:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "frame larger than allowed")
         if kind < _KNOWN:
@@ -168,13 +168,13 @@ class FrameReader:
     def _data(
         self, flags: int, stream_id: int, size: int, view: memoryview, start: int, end: int
     ) -> int:
-        """A DATA frame begins: hand it on if it is all here, else see to its pieces."""
+        """Pass a DATA frame on if it is complete, else begin to read it in pieces."""
         if size > self._max_frame_size:
             raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, "frame larger than allowed")
         if not flags and 0 < size <= end - start:
             return self._run(stream_id, size, view, start, end)
         self._begin(flags, size)
-        stream = self._reader_of(flags, stream_id, size)
+        stream = self._stream_of(flags, stream_id, size)
         if stream is None:
             self._padded = False
             return start
@@ -191,8 +191,8 @@ class FrameReader:
         self._end(stream)
         return start + size
 
-    def _reader_of(self, flags: int, stream_id: int, size: int) -> Stream | None:
-        """The stream that gets a frame's content, if one does."""
+    def _stream_of(self, flags: int, stream_id: int, size: int) -> Stream | None:
+        """The stream for a frame's content, `None` to discard it."""
         try:
             return self._handler.on_data_begin(flags, stream_id, size)
         except StreamError as error:
@@ -200,7 +200,7 @@ class FrameReader:
             return None
 
     def _run(self, stream_id: int, size: int, view: memoryview, start: int, end: int) -> int:
-        """Whole DATA frames of one stream, one right after the other; where they end."""
+        """Pass on consecutive complete DATA frames of one stream; returns where they end."""
         at = start + size
         pieces, total, most = [view[start:at]], size, self._max_frame_size
         while end - at >= HEADER_SIZE:
@@ -213,7 +213,7 @@ class FrameReader:
             pieces.append(view[at + HEADER_SIZE : stop])
             total += size
             at = stop
-        stream = self._reader_of(0, stream_id, total)
+        stream = self._stream_of(0, stream_id, total)
         if stream is not None:
             stream.on_pieces(pieces, total)
             self._ends = False
@@ -221,7 +221,7 @@ class FrameReader:
         return at
 
     def _payload(self, view: memoryview, at: int, end: int) -> int:
-        """Take a piece of a payload; where it ends."""
+        """Pass on a piece of a payload; returns where it ends."""
         if self._padded and at < end:
             self._padded = False
             self._padding = view[at]

@@ -1,4 +1,4 @@
-"""Frames on the wire (RFC 9113 sections 4 and 6): how to write them, and what is in them."""
+"""Frame encoding and decoding (RFC 9113 sections 4 and 6)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FrameType(IntEnum):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A frame of any type; the payload must fit in what the peer takes."""
+    """A frame of any type; the payload must not exceed the peer's MAX_FRAME_SIZE."""
     size = len(payload)
     return HEADER.pack(size >> 16, size & 0xFFFF, kind, flags, stream_id) + payload
 
@@ -59,33 +59,33 @@ def headers(stream_id: int, block: bytes, max_frame: int, *, end_stream: bool) -
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:
-    """Our settings, as identifiers and values."""
+    """A SETTINGS frame of identifiers and values."""
     return frame(FrameType.SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in values))
 
 
 def settings_ack() -> bytes:
-    """We have taken the peer's settings."""
+    """The acknowledgement of the peer's SETTINGS."""
     return frame(FrameType.SETTINGS, ACK, 0)
 
 
 def ping(payload: bytes, *, ack: bool = False) -> bytes:
-    """A PING of 8 bytes, or the answer to one."""
+    """A PING with a payload of 8 bytes, or the reply to one."""
     return frame(FrameType.PING, ACK if ack else 0, 0, payload)
 
 
 def goaway(last_stream_id: int, code: ErrorCode, reason: str = "") -> bytes:
-    """No streams above `last_stream_id` are or will be served."""
+    """A GOAWAY: streams above `last_stream_id` are not served."""
     payload = _TWO_WORDS.pack(last_stream_id, code) + reason.encode()[:256]
     return frame(FrameType.GOAWAY, 0, 0, payload)
 
 
 def rst_stream(stream_id: int, code: ErrorCode) -> bytes:
-    """The stream ends here."""
+    """A RST_STREAM frame."""
     return frame(FrameType.RST_STREAM, 0, stream_id, _WORD.pack(code))
 
 
 def window_update(stream_id: int, increment: int) -> bytes:
-    """The peer may send so many bytes more; stream 0 is the connection."""
+    """Credit for `increment` more bytes; stream 0 is the connection."""
     return frame(FrameType.WINDOW_UPDATE, 0, stream_id, _WORD.pack(increment))
 
 
@@ -97,7 +97,7 @@ def read_settings(payload: memoryview) -> list[tuple[int, int]]:
 
 
 def read_word(payload: memoryview, name: str) -> int:
-    """The number of a payload that is just one."""
+    """The only number in a payload of 4 bytes."""
     if len(payload) != _WORD.size:
         raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"{name} of a wrong length")
     word: int = _WORD.unpack(payload)[0]
@@ -117,7 +117,7 @@ def unpadded(flags: int, payload: memoryview) -> memoryview:
 
 
 def fragment(flags: int, stream_id: int, payload: memoryview) -> memoryview:
-    """The header block fragment of a HEADERS payload; priority is looked at and dropped."""
+    """The header block fragment of a HEADERS payload; its priority is checked and ignored."""
     payload = unpadded(flags, payload)
     if not flags & PRIORITY:
         return payload

@@ -1,4 +1,4 @@
-"""gRPC in HTTP/2 header fields: call heads, metadata, timeouts, and the headers of responses."""
+"""gRPC header fields over HTTP/2: call headers, metadata, timeouts, response headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote_from_bytes
 
 from penstock.http2.compression import ACCEPTED, IDENTITY
 from penstock.http2.hpack import Field, encode
-from penstock.http2.request_headers import Request, read_request
+from penstock.http2.request_headers import HttpRequest, read_request
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -20,19 +20,19 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _KEY = re.compile(r"[0-9a-z_.\-]+")
 _TEXT = re.compile(r"[\x20-\x7e]*")
-# What may stand in a status message as it is: printable ASCII but the percent sign.
+# Characters of a status message that need no percent-encoding.
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 def read_metadata(fields: Iterable[Field]) -> Metadata:
-    """What a client sent along; fields that are gRPC's own are left out."""
+    """The metadata of a call; reserved fields of gRPC are left out."""
     pairs: list[tuple[str, str | bytes]] = []
     for name, value in fields:
         if name in _RESERVED or name.startswith(b"grpc-"):
             continue
         key = name.decode("ascii")
         if key.endswith("-bin"):
-            # Values of equal keys may come joined by a comma.
+            # Values of equal keys may be joined by a comma.
             pairs.extend((key, _from_base64(part)) for part in value.split(b","))
         else:
             pairs.append((key, value.decode("latin-1")))
@@ -40,7 +40,7 @@ def read_metadata(fields: Iterable[Field]) -> Metadata:
 
 
 def write_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[Field]:
-    """The fields of metadata; raises `ValueError` for what cannot be sent."""
+    """Encode metadata as header fields; raises `ValueError` for keys or values not allowed."""
     fields: list[Field] = []
     for key, value in metadata:
         if not _KEY.fullmatch(key) or key.startswith("grpc-"):
@@ -51,12 +51,12 @@ def write_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> list[Field]:
         elif isinstance(value, str) and _TEXT.fullmatch(value):
             fields.append((key.encode(), value.strip().encode()))
         else:
-            raise ValueError(f"metadata value of {key!r} is no printable ASCII text")
+            raise ValueError(f"metadata value of {key!r} is not printable ASCII text")
     return fields
 
 
 def read_timeout(value: bytes) -> float:
-    """Seconds of a `grpc-timeout`; raises `ValueError` when it is none."""
+    """Parse a `grpc-timeout` as seconds; raises `ValueError`."""
     found = _TIMEOUT.fullmatch(value)
     if found is None:
         raise ValueError("bad grpc-timeout")
@@ -64,12 +64,12 @@ def read_timeout(value: bytes) -> float:
 
 
 def write_message(text: str) -> bytes:
-    """A status message, percent-encoded."""
+    """Percent-encode a status message."""
     return quote_from_bytes(text.encode(errors="replace"), safe=_PLAIN).encode()
 
 
 def write_binary(data: bytes) -> bytes:
-    """A binary value."""
+    """Encode a binary metadata value in base64."""
     return b64encode(data).rstrip(b"=")
 
 
@@ -85,11 +85,11 @@ _TYPE = b"application/grpc"
 
 @dataclass(frozen=True)
 class CallHead:
-    """The beginning of a call. Shared by all calls whose header blocks are equal.
+    """The parsed headers of a call; shared by all calls with equal header blocks.
 
-    `refusal` is the reason why this is a call that cannot be served; `http_status` is set when it
-    is no gRPC at all. `metadata_fields` are all metadata, in order; of `metadata`, which are
-    those that are text, the last of equal keys wins.
+    `refusal` is the reason if the call cannot be served; `http_status` is set if it is not gRPC.
+    `metadata_fields` are all metadata, in order; `metadata` are those with text values, where the
+    last of equal keys wins. `timeout` is in seconds.
     """
 
     path: str
@@ -105,7 +105,7 @@ class CallHead:
 
 
 def read_call(fields: tuple[Field, ...] | None) -> CallHead:
-    """The head of a call; raises `MalformedError` for what is not even HTTP/2."""
+    """Parse the headers of a call; raises `MalformedError` if they are not valid HTTP/2."""
     if fields is None:
         return CallHead("", refusal="metadata is larger than allowed")
     request = read_request(fields)
@@ -132,7 +132,7 @@ def read_call(fields: tuple[Field, ...] | None) -> CallHead:
         return CallHead(path, content_length=request.content_length, refusal=str(error))
 
 
-def _no_grpc(request: Request, path: str, status: int) -> CallHead:
+def _no_grpc(request: HttpRequest, path: str, status: int) -> CallHead:
     return CallHead(
         path,
         content_length=request.content_length,
@@ -142,25 +142,25 @@ def _no_grpc(request: Request, path: str, status: int) -> CallHead:
 
 
 def _accepted(value: bytes) -> frozenset[bytes]:
-    """The encodings of responses that the client can read."""
+    """The response encodings that the client accepts."""
     return frozenset(name.strip() for name in value.split(b","))
 
 
 _STATUS_200 = (b":status", b"200")
 _RESPONSE_TYPE = (b"content-type", b"application/grpc")
 ACCEPT = (b"grpc-accept-encoding", ACCEPTED)
-"""For who has used another."""
+"""The encodings that the server accepts, sent to a client that has used another."""
 
 BEGIN = encode((_STATUS_200, _RESPONSE_TYPE))
-"""What a response without metadata begins with."""
+"""The header block of a response without metadata."""
 OK = encode(((b"grpc-status", b"0"),))
-"""What a response without metadata ends with if all is well."""
+"""The trailers of a successful response without metadata."""
 
 _TEXTS = {415: b"this is a gRPC server\n", 405: b"gRPC calls are POST requests\n"}
 
 
 def begin(metadata: Iterable[Field] = (), encoding: bytes = b"") -> bytes:
-    """What a response begins with."""
+    """Encode the header block of a response."""
     extra = [(b"grpc-encoding", encoding)] if encoding else []
     return encode((_STATUS_200, _RESPONSE_TYPE, *extra, *metadata))
 
@@ -173,7 +173,7 @@ def end(
     *,
     only: bool = False,
 ) -> bytes:
-    """What a response ends with; `only` if nothing of it was sent before."""
+    """Encode the trailers of a response; `only` if no headers were sent before."""
     fields: list[Field] = [_STATUS_200, _RESPONSE_TYPE] if only else []
     fields.append((b"grpc-status", b"%d" % code))
     if message:
@@ -184,7 +184,7 @@ def end(
 
 
 def no_grpc(status: int) -> tuple[bytes, bytes]:
-    """Fields and body of the answer to what is not gRPC."""
+    """Header block and body of the response to a request that is not gRPC."""
     text = _TEXTS[status]
     fields = [(b":status", b"%d" % status), (b"content-type", b"text/plain")]
     return encode([*fields, (b"content-length", b"%d" % len(text))]), text

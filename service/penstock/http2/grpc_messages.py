@@ -1,4 +1,4 @@
-"""Length-prefixed messages of a gRPC request, put together from bytes as they come."""
+"""A parser of gRPC's length-prefixed messages, for bytes that arrive in pieces."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ PREFIX = struct.Struct(">BL")
 PREFIX_SIZE = 5
 
 _FIRST_PIECE = 4 << 20
-"""Bytes to reserve for a message of which nothing has come yet; the system gives them as used."""
+"""Bytes to allocate at first for a large message; the system maps them as they are written."""
 
 
 CHOSEN_FROM = 32 << 10
-"""Bytes of a message from which its memory may be of a kind that whoever gets it has chosen."""
+"""Bytes of a message from which its buffer may be allocated by the caller's `Reserve`."""
 
 Reserve = Callable[[int, memoryview], memoryview | None]
-"""Memory for a message of so many bytes that begins like this, or `None` for any memory."""
+"""Allocates the buffer of a message, given its size and first bytes; `None` for the default."""
 
 
 class MessageSizeError(Exception):
-    """A message is larger than allowed."""
+    """A message is larger than the limit."""
 
 
 def _any_memory(size: int) -> memoryview:
-    """Memory that nobody has to clear first, since all of it will be written."""
+    """An uninitialized buffer, since all of it will be written."""
     return np.empty(size, np.uint8).data
 
 
 class MessageReader:
-    """Cuts a stream of bytes into messages.
+    """Parses a byte stream into messages, each of which is copied into a buffer of its own.
 
-    `take` hands on what is complete; the memory of a message is its own, never that which the
-    bytes came in. It grows as the bytes arrive, whatever size the peer announces, or is what
-    `reserve` gives for the message.
+    The buffer grows as the bytes arrive, whatever size the peer announces, or is allocated by
+    `reserve`.
     """
 
     __slots__ = ("_closed", "_filled", "_flag", "_limit", "_memory", "_prefix", "_reserve", "_size")
@@ -52,11 +51,11 @@ class MessageReader:
 
     @property
     def empty(self) -> bool:
-        """Whether no message has begun."""
+        """Whether no message is incomplete."""
         return self._memory is None and not self._prefix
 
     def take(self, data: memoryview) -> list[tuple[int, Buffer]]:
-        """The messages that these bytes complete, each with its flag for compression."""
+        """The messages that these bytes complete, each with its compression flag."""
         done: list[tuple[int, Buffer]] = []
         at, end = 0, 0 if self._closed else len(data)
         while at < end:
@@ -76,12 +75,12 @@ class MessageReader:
         return done
 
     def close(self) -> None:
-        """Nobody wants what has come, nor what comes."""
+        """Discard buffered data and ignore the rest."""
         self._closed = True
         self._memory = None
 
     def take_all(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
-        """As `take`, for bytes in pieces; `size` is the number of all."""
+        """As `take`, for bytes in pieces; `size` is their total."""
         if self._memory is None or self._filled + size > self._size:
             return [message for piece in pieces for message in self.take(piece)]
         memory, at = self._room(self._filled + size), self._filled
@@ -93,14 +92,14 @@ class MessageReader:
         return [self._finish()] if at == self._size else []
 
     def memory(self) -> memoryview | None:
-        """Where the next bytes of the message in the making belong."""
+        """The buffer for the next bytes of the incomplete message."""
         if self._memory is None:
             return None
         self._room(min(self._filled + 1, self._size))
         return self._memory[self._filled :]
 
     def filled(self, size: int) -> tuple[int, Buffer] | None:
-        """So many bytes were read into `memory()`; the message if that completes it."""
+        """`size` bytes were read into `memory()`; returns the message if it is complete."""
         self._filled += size
         return self._finish() if self._filled == self._size else None
 
@@ -124,13 +123,13 @@ class MessageReader:
         self._memory = _any_memory(min(size, _FIRST_PIECE)) if memory is None else memory
 
     def _memory_for(self, size: int, beginning: memoryview) -> memoryview | None:
-        """Memory of the kind that is wanted for such messages."""
+        """The buffer that `reserve` allocates for the message, if any."""
         if self._reserve is None or size < CHOSEN_FROM:
             return None
         return self._reserve(size, beginning)
 
     def _whole(self, flag: int, data: memoryview) -> Buffer:
-        """A message that is all here, in memory of its own."""
+        """Copy a complete message into a buffer of its own."""
         memory = None if flag else self._memory_for(len(data), data)
         if memory is None:
             return bytes(data)
@@ -148,7 +147,7 @@ class MessageReader:
         return stop
 
     def _room(self, needed: int) -> memoryview:
-        """The memory of the message, with room for so many bytes; doubled as often as it takes."""
+        """The buffer of the message, grown by doubling to hold `needed` bytes."""
         memory = self._memory
         assert memory is not None
         size = len(memory)

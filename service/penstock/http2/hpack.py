@@ -1,8 +1,8 @@
-"""HPACK, the header compression of HTTP/2 (RFC 7541): decoder, encoder, and a cache of blocks.
+"""HPACK, the header compression of HTTP/2 (RFC 7541): decoder, encoder, and a header cache.
 
 The encoder keeps no state: it indexes fields in the static table or writes them as literals without
-indexing and without Huffman code, so that the same fields are always the same bytes and blocks can
-be made beforehand.
+indexing and without Huffman code, so that the same fields are always the same bytes and
+constant blocks can be encoded in advance.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _LENGTHS = bytes.fromhex(
     "15161717151516151716171714161616171616171a1a1413161716191a1a1a1b1b1a181913151a1b1b1a1b"
     "1815151a1a1c1b1b1b14181415161515171616191918181a171a1b1a1a1b1b1b1b1b1c1b1b1b1b1b1a1e"
 )
-"""Bits in the code of each symbol; the codes count up by length, then by symbol."""
+"""Bits of each symbol's Huffman code; codes count up by length, then by symbol."""
 _EOS = 256
 _ROOT = 1
 _COMPLETE = frozenset((1 << bits) - 1 for bits in range(1, 9))
-"""States that a string may end in: up to seven bits of padding, all ones."""
+"""States in which a string may end: up to seven bits of padding, all ones."""
 
 
 def decode_huffman(data: bytes) -> bytes:
-    """The string behind a Huffman code."""
+    """Decode a Huffman-coded string."""
     state = _ROOT
     decoded = bytearray()
     for byte in data:
@@ -62,10 +62,10 @@ def decode_huffman(data: bytes) -> bytes:
 
 
 class _Steps(dict[int, tuple[int, bytes]]):
-    """By state and byte: the state after that byte, and the symbols that it completes.
+    """Transitions of the Huffman decoder: (state, byte) to next state and decoded symbols.
 
-    A state is the bits read so far of a symbol, behind a leading one. What a step does is found
-    out when it is first taken; there are at most 65,536.
+    A state is the bits read so far of a symbol, behind a leading one. Transitions are computed on
+    first use; there are at most 65,536.
     """
 
     def __init__(self) -> None:
@@ -101,13 +101,13 @@ Field = tuple[bytes, bytes]
 
 _STATIC_SIZE = len(STATIC)
 _OVERHEAD = 32
-_LONGEST_INTEGER = 5  # bytes after the prefix: enough for any size that we take
+_LONGEST_INTEGER = 5  # bytes after the prefix: enough for any size that is accepted
 
 
 class Decoder:
-    """Reads the header blocks of one connection, in order.
+    """Decodes the header blocks of one connection, in order.
 
-    `changed` turns true when a block changes the state that later blocks are read with.
+    `changed` turns true when a block changes the dynamic table, on which later blocks depend.
     """
 
     def __init__(self, max_table_size: int, max_list_size: int) -> None:
@@ -142,7 +142,7 @@ class Decoder:
         return tuple(fields) if size <= self._max_list_size else None
 
     def _resize_table(self, block: bytes) -> int:
-        """Take the size updates that a block begins with; where its fields start."""
+        """Apply the size updates at the start of a block; returns where its fields begin."""
         at, end = 0, len(block)
         while at < end and block[at] & 0xE0 == 0x20:
             limit, at = _integer(block, at, 5)
@@ -170,7 +170,7 @@ class Decoder:
         if 0 < index < _STATIC_SIZE:
             return STATIC[index]
         if not index or index - _STATIC_SIZE >= len(self._newest_last):
-            raise _error("index of no field")
+            raise _error("index of a field that does not exist")
         return self._newest_last[_STATIC_SIZE - 1 - index]
 
     def _add(self, field: Field) -> None:
@@ -182,7 +182,7 @@ class Decoder:
             self._size += size
 
     def _evict(self, size: int) -> None:
-        """Make room for an entry of this size."""
+        """Evict the oldest entries until one of `size` fits."""
         while self._newest_last and self._size + size > self._limit:
             name, value = self._newest_last.pop(0)
             self._size -= len(name) + len(value) + _OVERHEAD
@@ -224,7 +224,7 @@ def _error(reason: str) -> ProtocolError:
 
 
 SIZE_UPDATE = b"\x20"
-"""The dynamic table has no room: how a block begins after the peer has lowered its size."""
+"""A size update to 0: begins the first block after the peer has lowered the table size."""
 
 _FIELDS = {field: index for index, field in enumerate(STATIC) if index}
 _NAMES = {field[0]: index for field, index in reversed(_FIELDS.items())}
@@ -272,45 +272,44 @@ _LARGEST = 2048
 _MOST = 256
 
 
-class HeaderBlocks(Generic[T]):
-    """Reads header blocks; the same block in the same state of the decoder is read once.
+class HeaderCache(Generic[T]):
+    """A cache of decoded header blocks: an equal block is decoded and parsed once.
 
-    The bytes of a block mean something only for one state of the dynamic table. So a block is
-    remembered if it changed nothing, and all are forgotten when one changes anything; a short one
-    that stands for much is not, nor are there ever more than a few. `read`
-    turns the fields, or `None` for too many of them, into what the user of the connection needs;
-    whatever it raises is not remembered.
+    The meaning of a block depends on the dynamic table. So only blocks that leave the table as it
+    is are cached, and the cache is cleared when one changes it. Blocks of more than 512 bytes, or
+    whose fields take more than 2 KiB, are not cached, and at most 256 are. `read` parses the
+    decoded fields (`None` for too many); its exceptions are not cached.
     """
 
     def __init__(self, decoder: Decoder, read: Callable[[tuple[Field, ...] | None], T]) -> None:
         self._decoder = decoder
         self._read = read
-        self._known: dict[bytes, T] = {}
+        self._cache: dict[bytes, T] = {}
 
-    def read(self, block: bytes) -> T:
-        """What a block means; raises `ProtocolError` when it cannot be decoded."""
-        meaning = self._known.get(block)
-        if meaning is not None:
-            return meaning
+    def decode(self, block: bytes) -> T:
+        """The parsed fields of a block; raises `ProtocolError` when it cannot be decoded."""
+        parsed = self._cache.get(block)
+        if parsed is not None:
+            return parsed
         decoder = self._decoder
         fields = decoder.decode(block)
         if decoder.changed:
             decoder.changed = False
-            self._known.clear()
+            self._cache.clear()
             return self._read(fields)
-        meaning = self._read(fields)
+        parsed = self._read(fields)
         if fields is not None and len(block) <= _LONGEST and _size(fields) <= _LARGEST:
-            if len(self._known) >= _MOST:
-                self._known.clear()  # blocks that differ each time must not keep others out
-            self._known[block] = meaning
-        return meaning
+            if len(self._cache) >= _MOST:
+                self._cache.clear()  # blocks that never repeat must not occupy it for good
+            self._cache[block] = parsed
+        return parsed
 
-    def skip(self, block: bytes) -> tuple[Field, ...] | None:
-        """The fields of a block that opens no stream."""
+    def decode_uncached(self, block: bytes) -> tuple[Field, ...] | None:
+        """The fields of a block that opens no stream, such as trailers."""
         fields = self._decoder.decode(block)
         if self._decoder.changed:
             self._decoder.changed = False
-            self._known.clear()
+            self._cache.clear()
         return fields
 
 

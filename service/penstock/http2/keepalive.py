@@ -1,4 +1,4 @@
-"""When a connection is pinged, asked to end, or given up. Pure: told the time, in seconds."""
+"""Keepalive of a connection: pings, idle and age limits. Without a clock; times in seconds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from math import inf
 _TWO_HOURS = 7200.0
 
 
-class Strikes:
-    """Counts pings that come too often; as gRPC does, those after responses are not held against.
+class PingStrikes:
+    """Counts pings of the peer that come too early; as in gRPC, sent responses reset the count.
 
-    `interval` is the shortest time between pings; without streams it is two hours, unless
-    `without_calls`. Of more than `limit` in a row that are too early, one is too many; a limit of
-    0 allows any number.
+    `interval` is the least time between pings; without streams it is two hours, unless
+    `without_calls`. More than `limit` early pings in a row are too many; a limit of 0 allows any
+    number.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Strikes:
         self._sent = -1
 
     def ping(self, now: float, sent: int, streams: bool) -> bool:
-        """A ping came, after `sent` bytes of responses in all; whether it is one too many."""
+        """Count a ping, after `sent` bytes of responses in all; returns whether to disconnect."""
         if sent != self._sent:
             self._sent, self._count, early = sent, 0, False
         else:
@@ -41,13 +41,13 @@ class Strikes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ages:
-    """Times of a connection in seconds; `inf` for never.
+class ConnectionAges:
+    """Timeouts of a connection in seconds; `inf` for never.
 
-    `opening` is for the client's preface and for each header block, `ping_after` of silence a
-    ping goes out, which has to be answered within `ping_timeout`. After `age` the client is asked
-    to leave, as it is after `idle` without a call; its calls then have `grace`, which says
-    nothing about the end of the server.
+    `opening` limits the client's preface and each header block. After `ping_after` without data a
+    ping is sent, which must be answered within `ping_timeout`. After `age`, and after `idle`
+    without a call, the connection is drained (GOAWAY): the client has `drain_answer` to reply, and
+    its calls have `grace` to finish. `grace` does not apply when the server shuts down.
     """
 
     opening: float = 20.0
@@ -60,8 +60,8 @@ class Ages:
     drain_answer: float = 5.0
 
 
-class Step(Enum):
-    """What to do about a connection now."""
+class LifetimeAction(Enum):
+    """The next action on a connection."""
 
     NOTHING = 0
     PING = 1
@@ -70,10 +70,10 @@ class Step(Enum):
     CLOSE = 4
 
 
-class Lifetime:
-    """Decides what the time asks of one connection. Its owner reports what happens on it."""
+class ConnectionLifetime:
+    """Decides when to ping, drain or close a connection, from events that its owner reports."""
 
-    def __init__(self, ages: Ages, now: float) -> None:
+    def __init__(self, ages: ConnectionAges, now: float) -> None:
         self._ages = ages
         self._began = self._heard = self._quiet_since = now
         self._opened = False
@@ -84,13 +84,13 @@ class Lifetime:
         self._finished = False
         self._block_since = inf
 
-    def heard(
+    def bytes_received(
         self, now: float, *, opened: bool, in_block: bool, streams: int, anew: bool = False
     ) -> None:
-        """Bytes came; what the connection is like after them.
+        """Report received bytes, and the state of the connection after them.
 
-        `in_block` is what has no end yet, of a header block or of a frame that may hold one;
-        `anew` is when it has begun with these bytes.
+        `in_block`: a header block, or a frame that may hold one, is incomplete; `anew`: it has
+        begun with these bytes. `opened`: the preface is received.
         """
         self._heard = now
         self._pinged = inf
@@ -99,36 +99,36 @@ class Lifetime:
             self._block_since = inf
         elif anew or self._block_since == inf:
             self._block_since = now
-        self.counted(now, streams)
+        self.streams_counted(now, streams)
 
-    def counted(self, now: float, streams: int) -> None:
-        """How many streams there are now."""
+    def streams_counted(self, now: float, streams: int) -> None:
+        """Report the number of open streams."""
         if self._streams and not streams:
             self._quiet_since = now
         self._streams = streams
 
-    def draining(self, now: float) -> None:
-        """The client was asked to leave, since the server ends."""
+    def drain_started(self, now: float) -> None:
+        """Report that the server has begun to drain the connection, since it shuts down."""
         self._drained = min(self._drained, now)
 
-    def step(self, now: float) -> Step:
-        """What to do now; ask again until it is nothing."""
+    def next_action(self, now: float) -> LifetimeAction:
+        """The action due now; to be called again until there is none."""
         ages = self._ages
         if now >= self._give_up_at():
-            return Step.CLOSE
+            return LifetimeAction.CLOSE
         if self._drained == inf and now >= self._leave_at():
             self._drained = self._aged = now
-            return Step.DRAIN
+            return LifetimeAction.DRAIN
         if not self._finished and now >= self._drained + ages.drain_answer:
             self._finished = True
-            return Step.FINISH_DRAINING
+            return LifetimeAction.FINISH_DRAINING
         if now >= self._ping_at():
             self._pinged = now
-            return Step.PING
-        return Step.NOTHING
+            return LifetimeAction.PING
+        return LifetimeAction.NOTHING
 
-    def due(self, now: float) -> float:
-        """When to ask again, at the latest, unless a header block begins; `inf` for never."""
+    def next_check(self, now: float) -> float:
+        """When to call `next_action` next, unless a header block begins before; `inf` for never."""
         ages = self._ages
         leave = min(self._leave_at(), now + ages.idle) if self._drained == inf else inf
         finish = inf if self._finished else self._drained + ages.drain_answer

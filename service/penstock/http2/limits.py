@@ -1,4 +1,4 @@
-"""What one connection may have and make us hold; every bound of the protocol in one place."""
+"""Limits of one connection: streams, windows, buffer sizes and frame rates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one connection. Sizes are in bytes, rates per second.
+    """Limits of one connection. Sizes are in bytes, rates per second.
 
-    A connection without streams holds a few KiB. Beyond that it holds at most: one message in the
-    making per stream (`max_message_size`, which grows as it arrives); complete messages that no
-    method has taken yet, `stream_window` on each; one message of responses per stream that
-    waits, and what is gathered for the next write. Frames that do no work (`idle_*`) and streams
-    that clients reset (`reset_*`) are counted against a burst that refills at a rate; who exceeds
-    it is asked to calm down, and disconnected. Streams that are gone while somebody still works
-    for them do not stand in the way of others, up to `max_lingering_streams`.
+    A connection without streams holds a few KiB. Beyond that it holds at most: one incomplete
+    message per stream (up to `max_message_size`, grown as it arrives); complete messages that its
+    method has not read yet, up to `stream_window` per stream; one queued response message per
+    stream, and the send buffer. Frames that do no work (`idle_*`) and streams that the client
+    resets (`reset_*`) take tokens from a bucket; a client that empties it is disconnected with
+    ENHANCE_YOUR_CALM. Streams that were reset while their handlers still run count against
+    `max_lingering_streams` only.
     """
 
     max_concurrent_streams: int = 1024
@@ -37,5 +37,5 @@ class Limits:
 
     @property
     def longest_block(self) -> int:
-        """Header blocks are no longer than the largest list of fields that they can hold."""
+        """Bytes of the longest header block: no more than of its decoded fields."""
         return self.max_header_list_size

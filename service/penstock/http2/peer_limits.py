@@ -8,19 +8,19 @@ from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frames import LARGEST_ID, LARGEST_MAX_FRAME, LARGEST_WINDOW, SMALLEST_MAX_FRAME
 from penstock.http2.limits import Limits
-from penstock.http2.send_buffer import Outbox
+from penstock.http2.send_buffer import SendBuffer
 from penstock.http2.stream import Stream
 
 
 class ReceiveWindows:
-    """The window of a connection, and those of its streams.
+    """The receive windows (flow control) of a connection and of its streams, in bytes.
 
-    They are widened by half of them at a time: that of a stream when what came was used, that of
-    the connection as it comes, lest streams that nobody reads hold up all others.
+    Each is widened in steps of half its size: that of a stream when its data is consumed, that of
+    the connection as data arrives, so that streams which are not read do not block the others.
     """
 
-    def __init__(self, limits: Limits, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, limits: Limits, send_buffer: SendBuffer) -> None:
+        self._send_buffer = send_buffer
         self._stream_half = limits.stream_window / 2
         self._half = limits.connection_window / 2
         self._left = limits.connection_window
@@ -28,39 +28,39 @@ class ReceiveWindows:
 
     @property
     def left(self) -> int:
-        """Bytes that may still come on the connection."""
+        """Bytes that the peer may still send on the connection."""
         return self._left
 
-    def take(self, size: int) -> None:
-        """So many bytes came."""
+    def receive(self, size: int) -> None:
+        """Account for `size` received bytes on the connection's window."""
         self._left -= size
         if self._left < 0:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "more DATA than the window allows")
         self._owed += size
         if self._owed >= self._half:
-            self._outbox.say(frames.window_update(0, self._owed))
+            self._send_buffer.queue(frames.window_update(0, self._owed))
             self._left += self._owed
             self._owed = 0
 
-    def take_on(self, stream: Stream, size: int) -> None:
-        """They are of a stream."""
+    def receive_on_stream(self, stream: Stream, size: int) -> None:
+        """Account for `size` received bytes on the stream's window."""
         stream.receive_left -= size
         if stream.receive_left < 0:
             raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "more DATA than allowed")
 
-    def give_back(self, stream: Stream, size: int) -> None:
-        """So many bytes of a stream were used."""
+    def return_credit(self, stream: Stream, size: int) -> None:
+        """Return the credit of `size` consumed bytes to the stream's window."""
         if stream.remote_ended:
             return
         stream.owed += size
         if stream.owed >= self._stream_half:
-            self._outbox.say(frames.window_update(stream.id, stream.owed))
+            self._send_buffer.queue(frames.window_update(stream.id, stream.owed))
             stream.receive_left += stream.owed
             stream.owed = 0
 
 
-class Patience:
-    """A burst of events that refills at a rate. Knows no clock: it is told the time, in seconds."""
+class TokenBucket:
+    """A token bucket for frames that cost us more than the peer; `rate` is tokens per second."""
 
     __slots__ = ("_burst", "_left", "_name", "_rate", "_since")
 
@@ -71,7 +71,7 @@ class Patience:
         self._since = 0.0
 
     def spend(self, now: float) -> None:
-        """One more event; raises `ProtocolError` when there were too many."""
+        """Take a token, at the time `now` in seconds; raises `ProtocolError` if there is none."""
         self._left = min(self._burst, self._left + (now - self._since) * self._rate) - 1
         self._since = now
         if self._left < 0:
@@ -88,8 +88,8 @@ MAX_HEADER_LIST_SIZE = 6
 _MOST_PER_FRAME = 64
 
 
-def ours(limits: Limits) -> list[tuple[int, int]]:
-    """What we tell the peer."""
+def server_settings(limits: Limits) -> list[tuple[int, int]]:
+    """The settings that the server sends."""
     return [
         (HEADER_TABLE_SIZE, limits.header_table_size),
         (MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams),
@@ -99,7 +99,7 @@ def ours(limits: Limits) -> list[tuple[int, int]]:
     ]
 
 
-def check(values: list[tuple[int, int]]) -> None:
+def check_settings(values: list[tuple[int, int]]) -> None:
     """Raise `ProtocolError` for values that are not allowed."""
     if len(values) > _MOST_PER_FRAME:
         raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "too many settings")
@@ -116,35 +116,36 @@ _GAPS = 64
 
 
 class StreamIds:
-    """`last` is the highest id that was opened; none above `final` is served.
+    """The ids of closed streams: how each has ended, to judge late frames on it.
 
-    A stream that is gone ended well unless it is known to have been reset, or to be one of those
-    that the peer skipped. Only so many of each are remembered: of those that we have reset, `ours`,
-    which are as many as may be open at once, since frames on all of these may be under way.
+    `last` is the highest id that was opened; ids above `final` are not served. A closed stream
+    has ended normally unless it is recorded as reset, or as skipped by the peer. At most
+    `by_server` ids that the server has reset are recorded (as many as may be open at once, since
+    frames on all of these may be in flight), and `by_peer` that the peer has.
     """
 
-    def __init__(self, ours: int, theirs: int) -> None:
+    def __init__(self, by_server: int, by_peer: int) -> None:
         self.last = 0
         self.final = LARGEST_ID
-        self._most_ours, self._most_theirs = ours, theirs
-        self._ours: dict[int, None] = {}
-        self._theirs: dict[int, None] = {}
+        self._most_by_server, self._most_by_peer = by_server, by_peer
+        self._reset_by_server: dict[int, None] = {}
+        self._reset_by_peer: dict[int, None] = {}
         self._gaps: deque[range] = deque(maxlen=_GAPS)
 
     def open(self, stream_id: int) -> None:
-        """A stream above all others begins."""
+        """Record a new stream, whose id is above all others."""
         if stream_id > self.last + 2:
             self._gaps.append(range(self.last + 1, stream_id))
         self.last = stream_id
 
-    def reset(self, stream_id: int, *, by_us: bool) -> None:
-        """A stream has ended before its time."""
-        known, most = self._theirs, self._most_theirs
-        if by_us:
-            known, most = self._ours, self._most_ours
-        known[stream_id] = None
-        if len(known) > most:
-            del known[next(iter(known))]
+    def reset(self, stream_id: int, *, by_server: bool) -> None:
+        """Record a stream that was reset."""
+        recorded, most = self._reset_by_peer, self._most_by_peer
+        if by_server:
+            recorded, most = self._reset_by_server, self._most_by_server
+        recorded[stream_id] = None
+        if len(recorded) > most:
+            del recorded[next(iter(recorded))]
 
     def check_opened(self, stream_id: int) -> None:
         """Raise unless the stream was opened at some time."""
@@ -152,11 +153,11 @@ class StreamIds:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame on a stream that is idle")
 
     def check_gone(self, stream_id: int) -> None:
-        """What to make of DATA or HEADERS on a stream that is not there: raise, or drop them."""
+        """Judge DATA or HEADERS on a closed stream: raise, or return if they are to be ignored."""
         self.check_opened(stream_id)
-        if stream_id in self._ours:
+        if stream_id in self._reset_by_server:
             return
-        if stream_id in self._theirs:
+        if stream_id in self._reset_by_peer:
             raise StreamError(stream_id, ErrorCode.STREAM_CLOSED, "frame after RST_STREAM")
         if any(stream_id in gap for gap in self._gaps):
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "stream id lower than one before")

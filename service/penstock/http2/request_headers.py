@@ -1,4 +1,4 @@
-"""A request's header fields: what HTTP/2 demands of them (RFC 9113 section 8)."""
+"""Validation of a request's header fields (RFC 9113 section 8)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class MalformedError(Exception):
-    """A request that HTTP/2 does not allow."""
+    """The header fields are not a valid HTTP/2 request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A well-formed request. `fields` are the regular ones, in order."""
+class HttpRequest:
+    """A valid request. `fields` are the regular ones, in order."""
 
     method: bytes
     path: bytes
@@ -30,8 +30,8 @@ class Request:
     content_length: int | None = None
 
 
-def read_request(fields: tuple[Field, ...]) -> Request:
-    """The request of a header list; raises `MalformedError`."""
+def read_request(fields: tuple[Field, ...]) -> HttpRequest:
+    """Validate decoded header fields; raises `MalformedError`."""
     pseudo: dict[bytes, bytes] = {}
     regular: list[Field] = []
     for field in fields:
@@ -45,11 +45,13 @@ def read_request(fields: tuple[Field, ...]) -> Request:
             regular.append(field)
     if not (pseudo.get(b":method") and pseudo.get(b":scheme") and pseudo.get(b":path")):
         raise MalformedError("request without method, scheme or path")
-    return Request(pseudo[b":method"], pseudo[b":path"], tuple(regular), _content_length(regular))
+    return HttpRequest(
+        pseudo[b":method"], pseudo[b":path"], tuple(regular), _content_length(regular)
+    )
 
 
 def check_trailers(fields: tuple[Field, ...]) -> None:
-    """Trailers have regular fields only; raises `MalformedError`."""
+    """Check that trailers are valid, without pseudo-fields; raises `MalformedError`."""
     for name, value in fields:
         _check_field(name, value)
 

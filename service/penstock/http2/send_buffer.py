@@ -1,4 +1,4 @@
-"""What goes to the peer: frames ready to be written, and what waits for windows or the socket."""
+"""The send buffer of a connection: frames to write, and data queued by flow control."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from penstock.http2.stream import Buffer, Stream
 
 _DATA, _HEADERS = 0, 1
 _BURST = 1 << 20
-"""Bytes to gather for one write before streams have to wait for it."""
+"""Bytes to buffer for one write before streams have to queue."""
 _FULL = 4 * _BURST
 _ENOUGH = 64 << 10
-"""Bytes to gather before a stream that could go on at once lets others run."""
+"""Buffered bytes from which a stream that could go on yields to others."""
 _WORTH_KEEPING = 8 << 10
-"""Parts as large as this are cheaper to write by themselves than to join."""
+"""Bytes from which a part is cheaper to write by itself than to join with others."""
 _WORTH_SPLITTING = 32 << 10
-"""Bytes in all from which it is worth to look for such parts."""
+"""Buffered bytes from which large parts are looked for."""
 _DEFAULT_WINDOW = 65_535
 _SHORT = frames.SMALLEST_MAX_FRAME
-"""Bytes of a header block that always fits into one frame."""
+"""Bytes of a header block that always fit into one frame."""
 
 
-class Outbox:
-    """The sending half of a connection: frames in order, flow control, streams taking turns.
+class SendBuffer:
+    """Frames in order, under the flow control of RFC 9113; streams with queued data take turns.
 
-    `paused` says that the socket takes no more, `sent` counts the bytes of streams that were
-    taken. `ended` is called with a stream whose last frame is out. `splits` says that the socket
-    takes parts without copying them.
+    `paused` is set while the socket's buffer is full, `sent` counts the bytes of streams that were
+    taken for writing. `on_stream_sent` is called with a stream whose last frame is buffered.
+    `splits` is true if the socket writes several parts without copying them.
     """
 
     splits = True
 
-    def __init__(self, limits: Limits, ended: Callable[[Stream], None]) -> None:
+    def __init__(self, limits: Limits, on_stream_sent: Callable[[Stream], None]) -> None:
         self.paused = False
         self.window = self.initial_window = _DEFAULT_WINDOW
         self.max_frame = frames.SMALLEST_MAX_FRAME
         self.lowered_table = False
         self.sent = 0
         self._limits = limits
-        self._ended = ended
+        self._on_stream_sent = on_stream_sent
         self._ready: list[Buffer] = []
         self._size = 0
         self._control = 0
@@ -53,21 +53,21 @@ class Outbox:
         self._ending: dict[Stream, bytes] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is something to write."""
+        """Whether frames are ready to be written."""
         return bool(self._ready)
 
     @property
     def congested(self) -> bool:
-        """Whether streams have to wait for the socket."""
+        """Whether streams have to queue until the socket is written."""
         return self.paused or self._size >= _BURST
 
     @property
     def full(self) -> bool:
-        """Whether the peer reads so little that even the beginnings of responses pile up."""
+        """Whether the peer reads so slowly that even response headers pile up."""
         return self._size >= _FULL
 
-    def take(self) -> list[Buffer]:
-        """Everything that is ready to be written; small parts are joined, large ones are not."""
+    def take_ready(self) -> list[Buffer]:
+        """Remove and return the frames that are ready to be written, with small parts joined."""
         ready, self._ready = self._ready, []
         splits = self.splits and self._size + self._control >= _WORTH_SPLITTING
         self.sent += self._size
@@ -76,26 +76,26 @@ class Outbox:
 
     # -- connection -------------------------------------------------------------------------
 
-    def say(self, data: bytes) -> None:
-        """Frames that we send of our own accord, few whatever the peer does."""
+    def queue(self, data: bytes) -> None:
+        """Buffer control frames of the server's own, whose number the peer cannot drive up."""
         self._ready.append(data)
 
-    def control(self, data: bytes) -> None:
-        """Answers to frames; raises when the peer makes us send them and reads none."""
+    def queue_reply(self, data: bytes) -> None:
+        """Buffer a reply to a control frame; raises if the peer causes many and reads none."""
         self._ready.append(data)
         self._control += len(data)
         if self._control > self._limits.max_unsent_control:
-            self._control = -self._control  # what says so still has to go out
+            self._control = -self._control  # the GOAWAY still has to be sent
             raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "answers to the peer pile up")
 
     def widen(self, increment: int) -> None:
-        """The peer lets us send more on the connection."""
+        """Widen the connection's send window: WINDOW_UPDATE on stream 0."""
         self.window += increment
         if self.window > LARGEST_WINDOW:
             raise ProtocolError(ErrorCode.FLOW_CONTROL_ERROR, "window of the connection overflows")
 
     def widen_stream(self, stream: Stream, increment: int) -> None:
-        """The peer lets us send more, or less, on a stream."""
+        """Widen a stream's send window; narrow it for a negative increment (from SETTINGS)."""
         stream.window += increment
         if stream.window > LARGEST_WINDOW:
             raise StreamError(stream.id, ErrorCode.FLOW_CONTROL_ERROR, "window overflows")
@@ -104,13 +104,13 @@ class Outbox:
 
     # -- streams ----------------------------------------------------------------------------
 
-    def headers(self, stream: Stream, block: bytes) -> None:
-        """The fields that a response begins with."""
+    def send_headers(self, stream: Stream, block: bytes) -> None:
+        """Send the header block of a response."""
         stream.answered = True
         self._append(self._header_frames(stream, block, end_stream=False))
 
-    def body(self, stream: Stream, parts: Sequence[Buffer], size: int) -> None:
-        """Bytes of a response, which must not change any more."""
+    def send_body(self, stream: Stream, parts: Sequence[Buffer], size: int) -> None:
+        """Send `size` bytes of a response, or queue them; the parts must not change any more."""
         if not self._fits(stream, size):
             self._wait(stream, parts, size)
             return
@@ -123,10 +123,10 @@ class Outbox:
     def respond(
         self, stream: Stream, begin: bytes, parts: Sequence[Buffer], size: int, end: bytes
     ) -> None:
-        """All of a response: the fields that it begins with, its bytes, and its trailers."""
+        """Send a whole response: header block, body, and trailers."""
         if self.lowered_table or max(len(begin), len(end)) > _SHORT or not self._fits(stream, size):
-            self.headers(stream, begin)
-            self.body(stream, parts, size)
+            self.send_headers(stream, begin)
+            self.send_body(stream, parts, size)
             self.finish(stream, end)
             return
         stream.answered = stream.finished = True
@@ -141,19 +141,19 @@ class Outbox:
             pack(0, len(end), _HEADERS, END_HEADERS | END_STREAM, number),
             end,
         )
-        self._ended(stream)
+        self._on_stream_sent(stream)
 
-    def respond_plainly(self, stream: Stream, block: bytes, body: bytes) -> None:
-        """A response without trailers, as HTTP knows them."""
+    def respond_without_trailers(self, stream: Stream, block: bytes, body: bytes) -> None:
+        """Send a plain HTTP response, without trailers."""
         if not body:
             self.finish(stream, block)
             return
-        self.headers(stream, block)
-        self.body(stream, [body], len(body))
+        self.send_headers(stream, block)
+        self.send_body(stream, [body], len(body))
         self.finish(stream, b"")
 
     def _fits(self, stream: Stream, size: int) -> bool:
-        """Whether so many bytes of a stream may go out at once, in one frame."""
+        """Whether `size` bytes of a stream may be sent now, in one frame."""
         return (
             size <= stream.window
             and size <= self.window
@@ -164,7 +164,7 @@ class Outbox:
         )
 
     def finish(self, stream: Stream, trailers: bytes) -> None:
-        """The trailers of a response, or all of it if nothing went before, and its end."""
+        """End a response with trailers, which hold all of its headers if none were sent before."""
         stream.finished = True
         if stream.waiting_size:
             stream.trailers = trailers
@@ -173,8 +173,8 @@ class Outbox:
         else:
             self._end(stream, trailers)
 
-    def drop(self, stream: Stream) -> None:
-        """Send nothing more of a stream."""
+    def discard(self, stream: Stream) -> None:
+        """Discard the queued data of a stream."""
         stream.waiting = stream.trailers = None
         stream.waiting_size = 0
         self._blocked.pop(stream, None)
@@ -182,18 +182,18 @@ class Outbox:
         self._ending.pop(stream, None)
 
     def writable(self, stream: Stream) -> bool:
-        """Whether more of a stream would go out at once."""
+        """Whether more data of a stream would be sent at once."""
         return not (stream.waiting_size or self.paused or self._size >= _ENOUGH)
 
-    def notify(self, stream: Stream) -> None:
-        """Call `on_writable` when that is true again."""
+    def notify_when_writable(self, stream: Stream) -> None:
+        """Call `on_writable` once `writable` is true again."""
         if not stream.waiting_size:
             self._starved[stream] = None
 
     def pump(self) -> None:
-        """Send what waited, as far as windows and socket allow; streams take turns."""
+        """Send queued data as far as windows and socket allow; streams take turns."""
         ending, blocked = self._ending, self._blocked
-        while ending and not self.congested:  # which takes no window
+        while ending and not self.congested:  # trailers need no window
             stream = next(iter(ending))
             self._end(stream, ending.pop(stream))
         while blocked and not self.congested:
@@ -228,7 +228,7 @@ class Outbox:
             self.pump()
 
     def _send_waiting(self, stream: Stream) -> None:
-        """A frame of what waits; more of them as long as no other stream waits for its turn."""
+        """Send a frame of the queued data; more frames if no other stream has queued data."""
         waiting = stream.waiting
         assert waiting is not None
         most = self.max_frame if self._blocked else max(_BURST - self._size, self.max_frame)
@@ -266,7 +266,7 @@ class Outbox:
         else:
             self._append(frames.frame(_DATA, END_STREAM, stream.id))
         stream.trailers = None
-        self._ended(stream)
+        self._on_stream_sent(stream)
 
     def _header_frames(self, stream: Stream, block: bytes, *, end_stream: bool) -> bytes:
         if self.lowered_table:
@@ -284,7 +284,7 @@ class Outbox:
 
 
 def _joined(parts: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer parts: what lies between large ones is one."""
+    """The same bytes in fewer parts: small neighbours are joined, large parts stay."""
     joined: list[Buffer] = []
     begin = 0
     for end, part in enumerate(parts):

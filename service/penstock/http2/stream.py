@@ -1,54 +1,50 @@
-"""One request and its answer, as the connection sees them."""
+"""The state of one HTTP/2 stream: its flow-control windows, and events for its handler."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from penstock.http2.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from penstock.http2.connection import Connection
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Stream:
-    """What the connection keeps of a stream; who serves it derives from this class.
+    """State of a stream and callbacks for its events; handlers of requests derive from it.
 
-    The connection owns every field here. It calls the `on_` methods; none of them may raise.
-    Defaults stand on the class, so that a new stream sets only what differs.
+    The connection owns every field here, and calls the `on_` methods; none of them may raise.
+    Defaults are class attributes, so that a new stream sets only what differs. Windows are in
+    bytes.
     """
 
-    # From us to the peer.
-    answered = False  # headers are out
-    finished = False  # END_STREAM is out or will follow what waits
+    # Response: from the server to the peer.
+    answered = False  # headers are sent
+    finished = False  # END_STREAM is sent, or follows the data that is queued
     waiting: deque[Buffer] | None = None
     waiting_size = 0
     trailers: bytes | None = None
 
-    # From the peer to us.
+    # Request: from the peer to the server.
     remote_ended = False
-    owed = 0  # bytes used and not yet given back
+    owed = 0  # bytes consumed, whose credit is not yet returned
     content_left: int | None = None
 
     closed = False
 
-    def __init__(self, connection: Connection[Any], stream_id: int) -> None:
-        self.connection = connection
+    def __init__(self, stream_id: int, window: int, receive_left: int) -> None:
         self.id = stream_id
-        self.window = connection.outbox.initial_window
-        self.receive_left = connection.limits.stream_window
+        self.window = window
+        self.receive_left = receive_left
 
     def on_open(self) -> None:
-        """The stream is there, and may be answered."""
+        """The stream is open, and may be answered."""
 
     def on_data(self, data: memoryview) -> None:
-        """Bytes of the request, which are valid only now. `consumed` gives them back."""
+        """Bytes of the request, valid only during the call. `consumed` returns their credit."""
 
     def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
-        """As `on_data`, for bytes that came in several frames; `size` is their number."""
+        """As `on_data`, for the payloads of several frames; `size` is their total."""
         for piece in pieces:
             self.on_data(piece)
 
@@ -56,14 +52,14 @@ class Stream:
         """The request is complete."""
 
     def on_reset(self, code: ErrorCode) -> None:
-        """The stream has ended before its time; nothing can be sent any more."""
+        """The stream was reset; nothing more can be sent."""
 
     def on_writable(self) -> None:
-        """What waited has gone out, as far as that it makes sense to go on."""
+        """The queued data is sent, so that more may be written."""
 
     def memory(self) -> memoryview | None:
-        """Where the next bytes of the request may be read to, if that is already known."""
+        """The buffer for the next bytes of the request, if it is already allocated."""
         return None
 
     def on_filled(self, size: int) -> None:
-        """So many bytes were read into `memory()`."""
+        """`size` bytes were read into `memory()`."""

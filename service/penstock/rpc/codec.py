@@ -56,8 +56,8 @@ def decode_request(
     of the call that the model gets as parameters.
     """
     message = received.head
-    if received.form is not None and not forwarded:
-        return received.form.request(received.raw, deadline, received.places)
+    if received.template is not None and not forwarded:
+        return received.template.request(received.raw, deadline, received.places)
     fields, custom = split_parameters(message.parameters)
     if forwarded:
         custom |= forwarded

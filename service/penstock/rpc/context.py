@@ -99,7 +99,7 @@ class RpcContext(Protocol):
         """Wait until the transport can take another message."""
 
 
-class Answering(Protocol):
+class CompletionCallbacks(Protocol):
     """Whom a method without a coroutine tells what came of its call: one of these, once."""
 
     def returned(self, response: Reply | None) -> None:
@@ -109,7 +109,7 @@ class Answering(Protocol):
         """What a coroutine would have raised."""
 
 
-Starter = Callable[[Any, RpcContext, Answering], Callable[[], None] | None]
+Starter = Callable[[Any, RpcContext, CompletionCallbacks], Callable[[], None] | None]
 Handler = Callable[[Any, RpcContext], Awaitable[Reply | None]]
 Unary = Callable[[Any, RpcContext], Awaitable[Reply]]
 
@@ -129,8 +129,8 @@ class Method:
     does. `eager` says that the handler asks for no current task (as `asyncio.timeout` and
     `TaskGroup` do) before it first waits, so that it may begin without one. `start`, if given,
     does what the handler does without a coroutine: it begins to answer, and returns what to call
-    if the client leaves before it has told `Answering` the outcome. `reserve(size, beginning)`
-    may give the memory that a large message shall come to lie in.
+    if the client leaves before it has called one of the `CompletionCallbacks`.
+    `reserve(size, beginning)` may allocate the buffer of a large message.
     """
 
     name: str
@@ -160,7 +160,7 @@ class _Outcome:
             self.future.set_exception(error)
 
 
-def waiting_for(start: Starter) -> Handler:
+def coroutine_handler(start: Starter) -> Handler:
     """The handler of a method that has a `start`."""
 
     async def handler(request: Any, context: RpcContext) -> Reply | None:

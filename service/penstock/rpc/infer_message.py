@@ -25,21 +25,21 @@ _MOST_FIELDS = 1024
 """Fields of a message up to which it is cut here: a client may fill a megabyte with empty ones."""
 _ALIKE = 8
 """Forms that messages of one length and beginning are compared with, and such beginnings' sizes."""
-_NO_FORMS: dict[int, dict[bytes, list[RequestForm]]] = {}
+_NO_TEMPLATES: dict[int, dict[bytes, list[RequestTemplate]]] = {}
 _PATIENCE = 16 * _MOST
-"""Requests of other forms until all that are kept are forgotten for them."""
+"""Requests of other templates until all that are kept are forgotten for them."""
 
 
 class InferMessage(NamedTuple):
-    """A request message: all but its raw contents, and these, one buffer an input.
+    """A parsed request message: all but its raw contents, and these, one buffer per input.
 
-    The head of a message that has a `form` is that of all messages of the form. `places` are
-    where the contents lie in memory that other processes can map, as far as they do.
+    Messages with the same `template` share their `head`. `places` are where the contents lie in
+    shared memory that other processes can map, as far as they do.
     """
 
     head: pb.ModelInferRequest
     raw: Sequence[Buffer]
-    form: RequestForm | None = None
+    template: RequestTemplate | None = None
     places: Sequence[RegionSlice | None] = ()
 
 
@@ -59,16 +59,16 @@ def parse_infer(data: Buffer, memory: MessageMemory | None = None) -> InferMessa
 
 
 class InferReader:
-    """Parses requests; those of a form that came before are only compared with it.
+    """Parses requests; those of a template that came before are only compared with it.
 
     Clients send the same request again and again with other numbers in it. Which messages are of
-    one form is not guessed: they are equal in every byte but those of the tensors, which are as
+    one template is not guessed: they are equal in every byte but those of the tensors, which are as
     many and in the same places, so a parser would find the same in them.
     """
 
     def __init__(self) -> None:
         # By the length of a message, that of its beginning, and the beginning itself.
-        self._forms: dict[int, dict[int, dict[bytes, list[RequestForm]]]] = {}
+        self._templates: dict[int, dict[int, dict[bytes, list[RequestTemplate]]]] = {}
         self._count = self._others = 0
         self._seen: set[int] = set()
         self._memory: MessageMemory | None = None
@@ -82,23 +82,23 @@ class InferReader:
 
     def _first_contents(self, size: int, beginning: memoryview) -> int:
         """Where the first raw contents begin in such a message; 0 if that is not known."""
-        for length, forms in self._forms.get(size, _NO_FORMS).items():
-            if bytes(beginning[:length]) in forms:
+        for length, templates in self._templates.get(size, _NO_TEMPLATES).items():
+            if bytes(beginning[:length]) in templates:
                 return length
         return _first(beginning)
 
     def read(self, data: Buffer) -> InferMessage:
         """As `parse_infer`."""
         size = len(data)
-        if size in self._forms:
-            for length, forms in self._forms[size].items():
-                for form in forms.get(bytes(data[:length]), ()):
-                    raw = form.contents(data)
+        if size in self._templates:
+            for length, templates in self._templates[size].items():
+                for template in templates.get(bytes(data[:length]), ()):
+                    raw = template.contents(data)
                     if raw is not None:
-                        places = _places(data, form.spans, raw, self._memory)
-                        return InferMessage(form.head, raw, form, places)
+                        places = _places(data, template.spans, raw, self._memory)
+                        return InferMessage(template.head, raw, template, places)
         message = parse_infer(data, self._memory)
-        if RequestForm.fits(message.head):
+        if RequestTemplate.fits(message.head):
             if size in self._seen:
                 self._remember(data)
             else:  # perhaps the only one of its length
@@ -119,26 +119,26 @@ class InferReader:
         size, spans = found
         head = pb.ModelInferRequest.FromString(bytes(data[:size]))
         if len(spans) == len(head.inputs):
-            self._keep(len(data), RequestForm(head, data, spans))
+            self._keep(len(data), RequestTemplate(head, data, spans))
 
     def _make_room(self) -> bool:
-        """Forget all forms, but not before many requests have come that are of none of them."""
+        """Forget all templates, but not before many requests have come that are of none of them."""
         self._others += 1
         if self._others < _PATIENCE:
             return False
-        self._forms.clear()
+        self._templates.clear()
         self._count = self._others = 0
         return True
 
-    def _keep(self, size: int, form: RequestForm) -> None:
-        """Keep a form, unless so many are like it that to look for one would take long."""
-        beginnings = self._forms.setdefault(size, {})
-        length = len(form.beginning)
+    def _keep(self, size: int, template: RequestTemplate) -> None:
+        """Keep a template, unless so many are like it that to look for one would take long."""
+        beginnings = self._templates.setdefault(size, {})
+        length = len(template.beginning)
         if length not in beginnings and len(beginnings) >= _ALIKE:
             return
-        alike = beginnings.setdefault(length, {}).setdefault(form.beginning, [])
+        alike = beginnings.setdefault(length, {}).setdefault(template.beginning, [])
         if len(alike) < _ALIKE:
-            alike.append(form)
+            alike.append(template)
             self._count += 1
 
 
@@ -217,7 +217,7 @@ LARGE = 8 << 10
 """Bytes of a message from which a copy of its tensors costs more than a view."""
 
 
-class RequestForm:
+class RequestTemplate:
     """The head of such requests, decoded, and where their messages have the contents.
 
     `spans` are where the raw contents begin and end in a message, one an input; `beginning` is
@@ -253,7 +253,7 @@ class RequestForm:
         return not any(output.parameters for output in head.outputs)
 
     def contents(self, message: Buffer) -> list[Buffer] | None:
-        """The raw contents of a message of this length and beginning, if it is of this form."""
+        """The raw contents of a message of this length and beginning, if it is of this template."""
         for begin, end, literal in self._literals:
             if message[begin:end] != literal:
                 return None

@@ -12,11 +12,11 @@ from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.status import STOPPED
 from penstock.rpc.stream_answer import StreamAnswer
-from penstock.rpc.stream_writer import OpenAnswers
+from penstock.rpc.stream_writer import StreamWriter
 from penstock.server.server import InferenceServer
 
 
-class Conversation:
+class InferStream:
     """Answers every request of one stream at once; responses interleave.
 
     Requests are admitted in the order they came. Responses of models that answer once are
@@ -34,11 +34,11 @@ class Conversation:
     ) -> None:
         self._server = server
         self._context = context
-        self._answers = OpenAnswers(server, context, forward)
+        self._writer = StreamWriter(server, context, forward)
         self._reading = True
 
     async def run(self, requests: AsyncIterator[InferMessage]) -> None:
-        """Serve until the client has no more requests and has all its answers (GP-20).
+        """Serve until the client has no more requests and has all its writer (GP-20).
 
         When the server stops, the client gets what is under way, and then the reason (G-35).
         """
@@ -47,25 +47,25 @@ class Conversation:
                 tasks.create_task(self._write())
                 stopped = await self._read(requests)
                 self._reading = False
-                self._answers.wake_writer()
+                self._writer.wake_writer()
             if stopped:
                 raise UnavailableError(STOPPED)
         except ExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
-            self._answers.close()
+            self._writer.close()
 
     async def _read(self, requests: AsyncIterator[InferMessage]) -> bool:
         """Take requests until the client has no more; whether the server stopped before that."""
-        answers = self._answers
+        writer = self._writer
         stopping = asyncio.ensure_future(self._server.stopping())
         try:
             async with asyncio.timeout(None) as reading:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
                 async for received in requests:
-                    answers.accept(received)
-                    while answers.crowded:
-                        await answers.room()
+                    writer.accept(received)
+                    while writer.crowded:
+                        await writer.wait_for_room()
         except TimeoutError:
             return True
         finally:
@@ -74,26 +74,26 @@ class Conversation:
 
     async def _write(self) -> None:
         """Write as fast as the client reads, one message of an answer at a time."""
-        answers = self._answers
-        while self._reading or answers:
+        writer = self._writer
+        while self._reading or writer:
             await self._room_to_write()
-            if answers.failure is not None:
-                raise answers.failure
-            if answers.queued:
-                await self._say(answers.turn())
+            if writer.failure is not None:
+                raise writer.failure
+            if writer.queued:
+                await self._write_answer(writer.next_answer())
             else:
-                await answers.word()
+                await writer.wait_for_message()
 
     async def _room_to_write(self) -> None:
-        if self._answers.blocked:
+        if self._writer.blocked:
             await self._context.writable()
-            self._answers.unblock()
+            self._writer.unblock()
 
-    async def _say(self, answer: StreamAnswer) -> None:
-        message = self._answers.take(answer)
-        if message is not None and not self._answers.write_nowait(message):
+    async def _write_answer(self, answer: StreamAnswer) -> None:
+        message = self._writer.take_message(answer)
+        if message is not None and not self._writer.write_nowait(message):
             await self._context.write(message)
-        self._answers.said(answer)
+        self._writer.message_written(answer)
 
 
 def _interrupt(reading: asyncio.Timeout, stopping: asyncio.Future[None]) -> None:

@@ -150,4 +150,4 @@ def forwarded(forward: HeaderForward | None, context: RpcContext) -> Mapping[str
     if forward is None:
         return _NONE
     fields = context.metadata_fields
-    return forward.chosen((name, value) for name, value in fields if isinstance(value, str))
+    return forward.select((name, value) for name, value in fields if isinstance(value, str))

@@ -10,7 +10,7 @@ from typing import Protocol
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
 from penstock.rpc.channelz.servicer import ChannelzServicer
-from penstock.rpc.channelz.source import Directory
+from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
 from penstock.rpc.reflection import reflection_services
@@ -20,7 +20,7 @@ from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 
 
-class Open(Protocol):
+class OpenTransport(Protocol):
     """Serves services while it is open, on the port that it yields."""
 
     def __call__(
@@ -29,7 +29,7 @@ class Open(Protocol):
         settings: GrpcSettings,
         grace: ExitDeadline,
         *,
-        directory: Directory | None = None,
+        registry: ChannelzRegistry | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -43,21 +43,19 @@ async def open_grpc(
     """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [inference.service(), HealthServicer(server).service()]
-    directory = Directory() if settings.channelz else None
-    if directory is not None:
-        services.append(ChannelzServicer(directory).service())
+    registry = ChannelzRegistry() if settings.channelz else None
+    if registry is not None:
+        services.append(ChannelzServicer(registry).service())
     services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
     if settings.tls.mutual and not settings.tls.root_certificate:
         logger.warning("clients must show certificates, but none can: there is no root certificate")
-    async with transport(settings.transport)(
-        services, settings, grace, directory=directory
-    ) as port:
+    async with transport(settings.transport)(services, settings, grace, registry=registry) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port
 
 
-def transport(name: str) -> Open:
+def transport(name: str) -> OpenTransport:
     """How to open a transport. Each is imported only where it serves."""
     if name == "grpcio":
         from penstock.rpc.grpcio.transport import open_grpcio

@@ -13,22 +13,22 @@ from penstock.models.serving.answers import TensorMetadata
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import (
-    Answering,
+    CompletionCallbacks,
     Method,
     RpcContext,
     Service,
     Unary,
+    coroutine_handler,
     method_name,
-    waiting_for,
 )
 from penstock.rpc.infer_message import InferMessage, InferReader
-from penstock.rpc.infer_stream import Conversation
+from penstock.rpc.infer_stream import InferStream
 from penstock.rpc.parameters import forwarded, load_parameters, unload_dependents
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
 from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
-from penstock.rpc.status import clean
+from penstock.rpc.status import replace_surrogates
 from penstock.rpc.unary_answer import UnaryAnswer
 from penstock.server.server import InferenceServer
 
@@ -72,7 +72,7 @@ class InferenceServicer:
             "ModelInfer",
             pb.ModelInferRequest,
             pb.ModelInferResponse,
-            waiting_for(self.ModelInfer),
+            coroutine_handler(self.ModelInfer),
             parse=self._reader.read,
             reserve=self._reader.reserve,
             eager=True,
@@ -93,7 +93,7 @@ class InferenceServicer:
     # -- inference ----------------------------------------------------------------------------
 
     def ModelInfer(
-        self, message: InferMessage, context: RpcContext, to: Answering
+        self, message: InferMessage, context: RpcContext, callbacks: CompletionCallbacks
     ) -> Callable[[], None] | None:
         head = message.head
         model = self._server.find(head.model_name, head.model_version)
@@ -109,12 +109,12 @@ class InferenceServicer:
         except BaseException:
             regions.release(request)
             raise
-        return UnaryAnswer(request, to, self._encoder, regions).follow(stream)
+        return UnaryAnswer(request, callbacks, self._encoder, regions).follow(stream)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[InferMessage], context: RpcContext
     ) -> None:
-        await Conversation(self._server, context, self._forward).run(requests)
+        await InferStream(self._server, context, self._forward).run(requests)
 
     # -- health and metadata ------------------------------------------------------------------
 
@@ -160,7 +160,10 @@ class InferenceServicer:
         return pb.RepositoryIndexResponse(
             models=[
                 pb.RepositoryIndexResponse.ModelIndex(
-                    name=e.name, version=e.version, state=e.state, reason=clean(e.reason)
+                    name=e.name,
+                    version=e.version,
+                    state=e.state,
+                    reason=replace_surrogates(e.reason),
                 )
                 for e in entries
             ]

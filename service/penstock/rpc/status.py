@@ -63,12 +63,12 @@ def status_code(error: InferenceError) -> StatusCode:
     return next(known, StatusCode.UNKNOWN)
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """`text` as protobuf takes it: half surrogate pairs, which are no characters, as `?`."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def sendable(message: str) -> str:
+def truncate_message(message: str) -> str:
     """What of a message clients can take: they refuse trailers of more than 8 KiB.
 
     Characters beyond ASCII take up to three bytes for each of theirs on the way.

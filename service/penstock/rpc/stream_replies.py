@@ -10,7 +10,7 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
 from penstock.rpc.response_encoder import add_contents, field
-from penstock.rpc.status import clean
+from penstock.rpc.status import replace_surrogates
 
 _RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
 
@@ -47,7 +47,7 @@ class StreamReplies:
     def error(self, error: InferenceError, final: bool) -> bytes:
         """The message that says what went wrong, and whose it is."""
         message = self._bare(final)
-        message.error_message = clean(error.message)
+        message.error_message = replace_surrogates(error.message)
         return _serialized(message)
 
     def end(self) -> bytes:
@@ -76,7 +76,7 @@ class StreamReplies:
 
 def refusal(message: pb.ModelInferRequest, error: InferenceError) -> bytes:
     """The message for a request that was not admitted: all that it says is whose it is."""
-    reply = pb.ModelStreamInferResponse(error_message=clean(error.message))
+    reply = pb.ModelStreamInferResponse(error_message=replace_surrogates(error.message))
     reply.infer_response.id = message.id
     return _serialized(reply)
 

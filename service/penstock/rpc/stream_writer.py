@@ -26,7 +26,7 @@ MOST_BYTES = 64 << 20
 _FAIL_FAST = "triton_grpc_error"
 
 
-class OpenAnswers:
+class StreamWriter:
     """Decides what is written next, and writes at once what nothing stands before.
 
     Answers of models that answer once take turns in the order of their requests (GP-16); those of
@@ -48,7 +48,7 @@ class OpenAnswers:
         self._ready: FairQueue[StreamAnswer] = FairQueue()
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
-        self._at_once = self._direct = context.writes_at_once
+        self._writes_at_once = self._transport_ready = context.writes_at_once
         self.failure: Exception | None = None
 
     def __bool__(self) -> bool:
@@ -67,20 +67,20 @@ class OpenAnswers:
     @property
     def blocked(self) -> bool:
         """Whether a transport that takes messages at once has no room for another."""
-        return self._at_once and not self._direct
+        return self._writes_at_once and not self._transport_ready
 
     def unblock(self) -> None:
         """The transport has room again."""
-        self._direct = True
+        self._transport_ready = True
 
     # -- who waits ----------------------------------------------------------------------------
 
-    def room(self) -> asyncio.Future[None]:
+    def wait_for_room(self) -> asyncio.Future[None]:
         """Done when an answer is complete."""
         self._reader = asyncio.get_running_loop().create_future()
         return self._reader
 
-    def word(self) -> asyncio.Future[None]:
+    def wait_for_message(self) -> asyncio.Future[None]:
         """Done when there is something to write, or nothing to wait for any more."""
         self._writer = asyncio.get_running_loop().create_future()
         return self._writer
@@ -113,9 +113,9 @@ class OpenAnswers:
         if answer.ordered:
             self._ordered.append(answer)
         if stream is None:
-            self._offer(answer)
+            self._schedule(answer)
         else:
-            stream.watch(partial(self._offer, answer))
+            stream.watch(partial(self._schedule, answer))
 
     def close(self) -> None:
         """Nobody wants to hear what is left."""
@@ -127,11 +127,11 @@ class OpenAnswers:
 
     # -- responses ----------------------------------------------------------------------------
 
-    def turn(self) -> StreamAnswer:
+    def next_answer(self) -> StreamAnswer:
         """Who speaks next."""
         return self._ready.pop()
 
-    def take(self, answer: StreamAnswer) -> bytes | None:
+    def take_message(self, answer: StreamAnswer) -> bytes | None:
         """The next message; what taking it brings from below waits until `said`.
 
         Raises what the call is to end with.
@@ -139,31 +139,31 @@ class OpenAnswers:
         answer.queued = True
         message = answer.next()
         answer.queued = False
-        if answer.error is not None and (self._fail_fast or self._late(answer.error)):
+        if answer.error is not None and (self._fail_fast or self._deadline_passed(answer.error)):
             raise answer.error
         return message
 
     def write_nowait(self, message: bytes) -> bool:
         """Write if the transport takes messages at once; whether it does."""
-        if self._at_once:
-            self._direct = self._context.write_nowait(message)
-        return self._at_once
+        if self._writes_at_once:
+            self._transport_ready = self._context.write_nowait(message)
+        return self._writes_at_once
 
-    def said(self, answer: StreamAnswer) -> None:
+    def message_written(self, answer: StreamAnswer) -> None:
         """The message is written: it was the last word, or there is more."""
         if answer.done:
             self._close(answer)
         elif answer.ready and not answer.queued:
             self._queue(answer)
 
-    def _offer(self, answer: StreamAnswer) -> None:
+    def _schedule(self, answer: StreamAnswer) -> None:
         """An answer may have something to say: it gets its turn, unless others come first."""
         if answer.queued or answer.done or self.failure is not None:
             return
         if answer.ordered and answer is not self._ordered[0]:
             return
-        if self._direct and not self._ready:
-            self._say_at_once(answer)
+        if self._transport_ready and not self._ready:
+            self._write_at_once(answer)
         else:
             self._queue(answer)
 
@@ -172,21 +172,21 @@ class OpenAnswers:
         self._ready.push(answer.model, answer)
         self.wake_writer()
 
-    def _say_at_once(self, answer: StreamAnswer) -> None:
+    def _write_at_once(self, answer: StreamAnswer) -> None:
         """Write the next message now; what follows is the writer's."""
         try:
-            message = self.take(answer)
+            message = self.take_message(answer)
         except Exception as error:  # a fault of ours ends this call, and not who sent the response
             self.failure = error
             self.wake_writer()
             return
         if message is not None:
             self.write_nowait(message)
-            if not self._direct:
+            if not self._transport_ready:
                 self.wake_writer()
-        self.said(answer)
+        self.message_written(answer)
 
-    def _late(self, error: InferenceError) -> bool:
+    def _deadline_passed(self, error: InferenceError) -> bool:
         """Whether the call has had its time, so that nobody hears what is told in-band."""
         return self._deadline is not None and isinstance(error, DeadlineExceededError)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, require_single
-from penstock.rpc.context import Answering
+from penstock.rpc.context import CompletionCallbacks
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.shared_memory.registry import Regions
 
@@ -14,17 +14,17 @@ from penstock.shared_memory.registry import Regions
 class UnaryAnswer:
     """Sends what comes on a stream to whoever asked: unary is a stream of one (G-34)."""
 
-    __slots__ = ("_encoder", "_regions", "_request", "_responses", "_stream", "_to")
+    __slots__ = ("_callbacks", "_encoder", "_regions", "_request", "_responses", "_stream")
 
     def __init__(
         self,
         request: InferenceRequest,
-        to: Answering,
+        callbacks: CompletionCallbacks,
         encoder: ResponseEncoder,
         regions: Regions,
     ) -> None:
         self._request = request
-        self._to = to
+        self._callbacks = callbacks
         self._encoder = encoder
         self._regions = regions
         self._responses: list[InferenceResponse] = []
@@ -36,19 +36,19 @@ class UnaryAnswer:
         `None` when all has been said already.
         """
         self._stream = stream
-        stream.watch(self._look)
-        return self._leave if self._follows() else None
+        stream.watch(self._on_response)
+        return self._cancel if self._pending() else None
 
-    def _follows(self) -> bool:
+    def _pending(self) -> bool:
         return self._stream is not None
 
-    def _leave(self) -> None:
+    def _cancel(self) -> None:
         stream = self._stream
         if stream is not None:
-            self._end()
+            self._release()
             stream.close()
 
-    def _look(self) -> None:
+    def _on_response(self) -> None:
         stream = self._stream
         if stream is None:
             return
@@ -60,12 +60,12 @@ class UnaryAnswer:
             # Which writes what the client wants in its own memory, and so is before the end.
             reply = self._encoder.encode(self._request, stream.model_version, response)
         except Exception as error:  # the response may be unfit to be encoded
-            self._end()
-            self._to.raised(error)
+            self._release()
+            self._callbacks.raised(error)
         else:
-            self._end()
-            self._to.returned(reply)
+            self._release()
+            self._callbacks.returned(reply)
 
-    def _end(self) -> None:
+    def _release(self) -> None:
         self._stream = None  # which refers to this in turn
         self._regions.release(self._request)

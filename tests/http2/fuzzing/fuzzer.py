@@ -10,7 +10,7 @@ from http2.fuzzing.mutations import POISON, Generator
 from http2.fuzzing.services import Methods
 from penstock.http2.limits import Limits
 from penstock.rpc.native.routes import Routes
-from penstock.rpc.native.server_state import Endpoint
+from penstock.rpc.native.server_state import ServerState
 from penstock.settings import KeepaliveSettings
 
 _SMALL = Limits(
@@ -42,16 +42,16 @@ class Fuzzer:
         self.ends: Counter[str] = Counter()
         self._generator = Generator(talks, seed)
         self._methods = Methods()
-        routes = Routes([self._methods.service()])
+        self._read = Routes([self._methods.service()]).read
         keepalive = KeepaliveSettings()
-        self._endpoints = [Endpoint(routes, limits, keepalive) for limits in (Limits(), _SMALL)]
+        self._servers = [ServerState(limits, keepalive) for limits in (Limits(), _SMALL)]
         self._talks = talks
 
     async def run(self, inputs: int) -> None:
         """So many inputs more."""
         end = self.inputs + inputs
         while self.inputs < end:
-            attack = Attack(self._endpoints[self.connections & 1], self._methods.produced)
+            attack = self._new_attack(self.connections & 1)
             try:
                 await self._attack(attack)
                 attack.lose()
@@ -64,10 +64,13 @@ class Fuzzer:
             self.ends["none" if code is None else code.name] += 1
             self.connections += 1
 
+    def _new_attack(self, server: int) -> Attack:
+        return Attack(self._servers[server], self._read, self._methods.produced)
+
     async def control(self) -> None:
         """What is no attack is served as ever."""
         for talk in self._talks:
-            attack = Attack(self._endpoints[0], self._methods.produced)
+            attack = self._new_attack(0)
             for frame in talk:
                 attack.feed(frame)
                 await _turns()
@@ -78,7 +81,7 @@ class Fuzzer:
 
     def _check_left(self) -> None:
         """Nobody works for a connection that is gone."""
-        left = [task for endpoint in self._endpoints for task in endpoint.tasks]
+        left = [task for endpoint in self._servers for task in endpoint.tasks]
         assert not left, str(left)
 
     async def _attack(self, attack: Attack) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from http2.fuzzing.services import Produced
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
 from penstock.http2.frames import HEADER, HEADER_SIZE, FrameType
-from penstock.rpc.native.connection import Shell
-from penstock.rpc.native.server_state import Endpoint
+from penstock.rpc.native.connection import ConnectionProtocol
+from penstock.rpc.native.routes import CallRoute, HeaderFields
+from penstock.rpc.native.server_state import ServerState
 
 _PER_BYTE = 24
 """Bytes we may answer to a byte: the most is a header block of a few bytes, refused with words."""
@@ -64,14 +66,16 @@ class Wire:
 class Attack:
     """A connection of the server's, fed as the event loop feeds it. `history` is all it got."""
 
-    def __init__(self, endpoint: Endpoint, produced: Produced) -> None:
+    def __init__(
+        self, server: ServerState, read: Callable[[HeaderFields], CallRoute], produced: Produced
+    ) -> None:
         self.wire = Wire()
         self.history: list[bytes] = []
         self._received = 0
         self._produced = produced
         self._before = produced.size
-        self._shell = Shell(endpoint)
-        self._shell.connection_made(cast(asyncio.Transport, self.wire))
+        self._protocol = ConnectionProtocol(server, read)
+        self._protocol.connection_made(cast(asyncio.Transport, self.wire))
         self.feed(frames.PREFACE + frames.settings([]))
 
     @property
@@ -83,36 +87,38 @@ class Attack:
         self.history.append(data)
         view = memoryview(data)
         while view and not self.over:
-            room = self._shell.get_buffer(-1)
+            room = self._protocol.get_buffer(-1)
             size = min(len(room), len(view))
             room[:size] = view[:size]
             del room
             self._received += size
-            self._shell.buffer_updated(size)
+            self._protocol.buffer_updated(size)
             view = view[size:]
 
     def pause(self) -> None:
         if not self.over:
-            self._shell.pause_writing()
+            self._protocol.pause_writing()
 
     def resume(self) -> None:
         if not self.over:
-            self._shell.resume_writing()
+            self._protocol.resume_writing()
 
     def drain(self) -> None:
-        self._shell.drain()
+        self._protocol.drain()
 
     def check(self) -> None:
         """What must hold between any two inputs."""
-        connection, limits = self._shell.connection, self._shell.endpoint.limits
-        assert connection.closing == self.over or self._shell.outbox.paused, "closing has an effect"
+        connection, limits = self._protocol.connection, self._protocol.server.limits
+        assert connection.closing == self.over or self._protocol.send_buffer.paused, (
+            "closing has an effect"
+        )
         assert len(connection.streams) <= limits.max_concurrent_streams
         made = self._produced.size - self._before
         bound = _PER_BYTE * self._received + 2 * made + _BESIDES
         assert self.wire.sent <= bound, f"{self.wire.sent} bytes out, {self._received} in"
         for stream in connection.streams.values():
             assert 0 <= stream.receive_left + stream.owed <= limits.stream_window
-        assert len(self._shell._rest) <= limits.longest_block + HEADER_SIZE
+        assert len(self._protocol._rest) <= limits.longest_block + HEADER_SIZE
 
     def check_left(self) -> None:
         """After an error of the connection."""
@@ -121,5 +127,5 @@ class Attack:
     def lose(self) -> None:
         """The client is gone."""
         self.wire.close()
-        self._shell.connection_lost(None)
-        assert not self._shell.connection.streams
+        self._protocol.connection_lost(None)
+        assert not self._protocol.connection.streams

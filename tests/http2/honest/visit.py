@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any, cast
 
 from http2.honest.client import Client
 from penstock.http2.frames import LARGEST_ID
-from penstock.rpc.native.connection import Shell
-from penstock.rpc.native.server_state import Endpoint
+from penstock.rpc.native.connection import ConnectionProtocol
+from penstock.rpc.native.routes import CallRoute, HeaderFields
+from penstock.rpc.native.server_state import ServerState
 
 
 class _Socket:
@@ -41,13 +43,15 @@ class _Socket:
 class Visit:
     """Feeds a server as the event loop does, by chance of `seed`; at times it asks it to leave."""
 
-    def __init__(self, endpoint: Endpoint, seed: int) -> None:
+    def __init__(
+        self, server: ServerState, read: Callable[[HeaderFields], CallRoute], seed: int
+    ) -> None:
         self._chance = random.Random(seed)
         self._drains = self._chance.random() < 0.3
         self.client = Client(self._chance)
         self._socket = _Socket()
-        self._shell = Shell(endpoint)
-        self._shell.connection_made(cast(asyncio.Transport, self._socket))
+        self._protocol = ConnectionProtocol(server, read)
+        self._protocol.connection_made(cast(asyncio.Transport, self._socket))
 
     async def run(self, steps: int) -> None:
         """So many steps, and all that it takes to get every answer; raises for a wrong one."""
@@ -71,16 +75,16 @@ class Visit:
 
     def leave(self) -> None:
         self._socket.closed = True
-        self._shell.connection_lost(None)
+        self._protocol.connection_lost(None)
 
     def _feed(self, data: bytes) -> None:
         view = memoryview(data)
         while view and not self._socket.closed:
-            room = self._shell.get_buffer(-1)
+            room = self._protocol.get_buffer(-1)
             size = min(len(room), len(view))
             room[:size] = view[:size]
             del room
-            self._shell.buffer_updated(size)
+            self._protocol.buffer_updated(size)
             view = view[size:]
 
     def _listen(self) -> None:
@@ -89,14 +93,14 @@ class Visit:
 
     def _weather(self, chance: float) -> None:
         if chance < 0.1:
-            self._shell.pause_writing()
+            self._protocol.pause_writing()
         elif chance < 0.3:
-            self._shell.resume_writing()
+            self._protocol.resume_writing()
         elif chance < 0.31 and self._drains:
-            self._shell.drain()
+            self._protocol.drain()
 
     async def _finish(self) -> None:
-        self._shell.resume_writing()
+        self._protocol.resume_writing()
         for _ in range(3000):
             await asyncio.sleep(0)
             self._listen()
@@ -114,4 +118,4 @@ class Visit:
             assert answer.messages() == (call.messages if call.status == b"0" else []), call
             kept = [pair for pair in answer.blocks[0] if pair[0].startswith(b"x-")]
             assert not call.metadata or kept == call.metadata, (kept, call.metadata)
-        assert not self._shell.connection.streams
+        assert not self._protocol.connection.streams

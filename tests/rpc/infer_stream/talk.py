@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.infer_stream import Conversation
+from penstock.rpc.infer_stream import InferStream
 from rpc.manual import PATIENCE, Call, ManualServer, turns
 
 
@@ -19,7 +19,7 @@ class Talk:
         self.call.deadline = deadline
         self.call.writes_at_once = at_once
         self.call.metadata = metadata
-        conversation = Conversation(self.server, self.call)
+        conversation = InferStream(self.server, self.call)
         self.task = asyncio.ensure_future(conversation.run(self.call.requests()))
 
     @property

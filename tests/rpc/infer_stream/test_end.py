@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.errors import DeadlineExceededError, UnavailableError
 from penstock.rpc.infer_message import InferMessage
-from penstock.rpc.infer_stream import Conversation
+from penstock.rpc.infer_stream import InferStream
 from rpc.infer_stream.talk import Talk
 from rpc.manual import PATIENCE, Call, ManualServer, ask, number, numbers, received, turns
 
@@ -50,7 +50,7 @@ async def test_request_admitted_just_before_the_cancellation_is_cancelled_too() 
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await Conversation(server, call).run(requests())
+        await InferStream(server, call).run(requests())
     assert server.closed == ["a"]
 
 

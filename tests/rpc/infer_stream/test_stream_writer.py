@@ -11,7 +11,7 @@ from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc import stream_writer
-from rpc.answering import Answering
+from rpc.answering import CompletionCallbacks
 from rpc.manual import ask, number
 
 
@@ -28,7 +28,7 @@ def _unfit() -> InferenceResponse:
     return InferenceResponse({"OUT": Tensor(DataType.FP32, (1,), None)})
 
 
-def _crowded(call: Answering) -> bool:
+def _crowded(call: CompletionCallbacks) -> bool:
     return call.answers.crowded
 
 
@@ -36,7 +36,7 @@ def _crowded(call: Answering) -> bool:
 
 
 def test_models_take_turns() -> None:
-    call = Answering()
+    call = CompletionCallbacks()
     call.ask(*(ask("many", f"flood{n}") for n in range(9)), ask("many2", "calm"))
     for n in range(9):
         call.answer(f"flood{n}", number(n))
@@ -47,7 +47,7 @@ def test_models_take_turns() -> None:
 
 
 def test_requests_of_one_model_take_turns() -> None:
-    call = Answering()
+    call = CompletionCallbacks()
     call.ask(ask("many", "a"), ask("many", "b"))
     for id in "ab":
         call.answer(id, number(1), number(2))
@@ -56,7 +56,7 @@ def test_requests_of_one_model_take_turns() -> None:
 
 
 def test_what_stands_behind_others_is_not_said_at_once() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.stall()
     call.answer("a", number(1), number(2))
@@ -68,7 +68,7 @@ def test_what_stands_behind_others_is_not_said_at_once() -> None:
 
 
 def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1), number(2), number(3))
@@ -78,7 +78,7 @@ def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
 
 
 def test_a_transport_that_is_written_to_by_a_task_is_never_blocked() -> None:
-    call = Answering()
+    call = CompletionCallbacks()
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1))
@@ -93,7 +93,7 @@ def test_many_requests_crowd_a_stream_until_one_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_writer, "MOST_OPEN", 3)
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
     assert not _crowded(call)
     call.ask(ask("many", "c"))
@@ -106,7 +106,7 @@ def test_large_requests_crowd_a_stream_until_they_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_writer, "MOST_BYTES", 1000)
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(_large("a", 600), _large("b", 399))
     assert not _crowded(call)
     call.ask(_large("c", 1))
@@ -123,9 +123,9 @@ def test_large_requests_crowd_a_stream_until_they_are_answered(
 
 
 async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"))
-    room = call.answers.room()
+    room = call.answers.wait_for_room()
     call.answer("a", number(1))
     assert not room.done()
     call.answer("a", number(2, final=True))
@@ -133,26 +133,26 @@ async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
 
 
 async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
-    call = Answering()
+    call = CompletionCallbacks()
     call.ask(ask("many", "a"))
-    word = call.answers.word()
+    word = call.answers.wait_for_message()
     assert not word.done()
     call.answer("a", number(1))
     assert word.done()
 
 
 async def test_the_writer_does_not_hear_of_what_was_said_at_once() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"))
-    word = call.answers.word()
+    word = call.answers.wait_for_message()
     call.answer("a", number(1))
     assert (call.wire.said, word.done()) == ([("a", 1)], False)
 
 
 async def test_the_writer_hears_that_there_is_no_room() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"))
-    word = call.answers.word()
+    word = call.answers.wait_for_message()
     call.stall()
     call.answer("a", number(1))
     assert word.done()
@@ -160,9 +160,9 @@ async def test_the_writer_hears_that_there_is_no_room() -> None:
 
 async def test_the_writer_hears_that_all_is_answered() -> None:
     """Which may be what it waits for."""
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
-    word = call.answers.word()
+    word = call.answers.wait_for_message()
     call.answer("a", number(1, final=True))
     assert not word.done()
     call.answer("b", number(2, final=True))
@@ -170,9 +170,9 @@ async def test_the_writer_hears_that_all_is_answered() -> None:
 
 
 async def test_who_waits_no_longer_is_not_told() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"))
-    for waiting in (call.answers.room(), call.answers.word()):
+    for waiting in (call.answers.wait_for_room(), call.answers.wait_for_message()):
         waiting.cancel()
     call.answer("a", number(1, final=True))
     assert call.wire.said == [("a", 1)]
@@ -183,7 +183,7 @@ async def test_who_waits_no_longer_is_not_told() -> None:
 
 @pytest.mark.contract("GP-19")
 def test_the_first_error_ends_a_call_that_fails_fast() -> None:
-    call = Answering(metadata={"triton_grpc_error": "true"})
+    call = CompletionCallbacks(metadata={"triton_grpc_error": "true"})
     call.ask(ask("nope", "a"))
     with pytest.raises(NotFoundError):
         call.speak()
@@ -194,7 +194,7 @@ def test_the_first_error_ends_a_call_that_fails_fast() -> None:
     "metadata", [{}, {"triton_grpc_error": "false"}, {"triton_grpc_error": "1"}]
 )
 def test_an_error_is_told_in_band_unless_the_client_asked_for_it(metadata: dict[str, str]) -> None:
-    call = Answering(at_once=True, metadata=metadata)
+    call = CompletionCallbacks(at_once=True, metadata=metadata)
     call.ask(ask("strict", "a"))
     assert call.wire.said == [("a", "not like this")]
 
@@ -211,7 +211,7 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
     deadline: float | None, error: InferenceError, ends: bool
 ) -> None:
     """A model that calls others may answer with the end of their time."""
-    call = Answering(at_once=True, deadline=deadline)
+    call = CompletionCallbacks(at_once=True, deadline=deadline)
     call.ask(ask("many", "a"))
     call.server.streams["a"].fail(error)
     assert call.answers.failure is (error if ends else None)
@@ -219,16 +219,16 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
 
 
 async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
-    word = call.answers.word()
+    word = call.answers.wait_for_message()
     call.answer("a", _unfit())
     assert call.answers.failure is not None
     assert word.done()
 
 
 def test_nothing_is_said_after_a_failure() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.answer("a", _unfit(), number(1))
     call.answer("b", number(2))
@@ -241,7 +241,7 @@ def test_nothing_is_said_after_a_failure() -> None:
 @pytest.mark.parametrize("at_once", [False, True])
 def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: bool) -> None:
     """The next in a queue may be answered as soon as one has left it."""
-    call = Answering(at_once=at_once)
+    call = CompletionCallbacks(at_once=at_once)
     ids = [str(n) for n in range(20)]
     call.ask(*(ask("many", id) for id in ids))
     for id, other in zip(ids, reversed(ids), strict=True):
@@ -253,7 +253,7 @@ def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: b
 
 
 def test_what_is_sent_after_that_is_not_said() -> None:
-    call = Answering(at_once=True)
+    call = CompletionCallbacks(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
     call.answers.close()
     call.answer("a", number(1))

@@ -16,7 +16,7 @@ import pytest
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode
-from penstock.http2.keepalive import Ages
+from penstock.http2.keepalive import ConnectionAges
 from penstock.rpc.native import server_state
 from penstock.rpc.native.calls import UnaryCall
 from penstock.rpc.native.transport import open_native
@@ -51,7 +51,7 @@ async def test_client_that_does_not_ask_for_http2_is_not_served(tmp_path: Path) 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
 async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever connects and says nothing is not waited for, with TLS as without."""
-    monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
+    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=0.1))
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls(write_certificates(tmp_path)))
     async with open_native([], settings, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("localhost", port)
@@ -62,7 +62,7 @@ async def test_handshake_has_its_time(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("missing", [0, 1], ids=["block", "frame"])
 async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is the frame that holds it that does not come to its end."""
-    monkeypatch.setattr(server_state, "_ages", lambda _: Ages(opening=0.1))
+    monkeypatch.setattr(server_state, "_ages", lambda _: ConnectionAges(opening=0.1))
     block = frames.frame(frames.FrameType.HEADERS, 0, 1, bytes(30_000))
     async with open_native([], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.rpc.server import Open, transport
+from penstock.rpc.server import OpenTransport, transport
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, channel_to
 from rpc.transports.handlers import Handlers
 
 
 @pytest.fixture
-def serve(local: GrpcSettings) -> Open:
+def serve(local: GrpcSettings) -> OpenTransport:
     """How to open the transport under test."""
     return transport(local.transport)
 
@@ -26,7 +26,9 @@ def handlers() -> Handlers:
 
 
 @pytest_asyncio.fixture
-async def client(local: GrpcSettings, serve: Open, handlers: Handlers) -> AsyncIterator[Client]:
+async def client(
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers
+) -> AsyncIterator[Client]:
     async with (
         serve([handlers.service()], local, ExitDeadline(1.0)) as port,
         channel_to(port) as channel,

@@ -13,7 +13,7 @@ from penstock.core.errors import NotFoundError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
-from penstock.rpc.server import Open
+from penstock.rpc.server import OpenTransport
 from penstock.rpc.status import StatusCode
 from penstock.settings import GrpcSettings
 from rpc.serving import Client
@@ -137,7 +137,7 @@ async def finish(call: Any) -> None:
     await call.read()
 
 
-async def opened(serve: Open, settings: GrpcSettings) -> int:
+async def opened(serve: OpenTransport, settings: GrpcSettings) -> int:
     """Open and close an endpoint without services; its port."""
     async with serve([], settings, ExitDeadline(0)) as port:
         return port

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.server import Open
+from penstock.rpc.server import OpenTransport
 from penstock.settings import GrpcSettings
 from rpc.serving import Client, channel_to
 from rpc.transports.handlers import PATIENCE, Handlers, finish, opened, stream, unary
@@ -44,7 +44,7 @@ async def test_port_in_use_is_one_clear_error(name: str) -> None:
 
 
 async def test_port_of_another_server_of_ours_is_in_use_too(
-    local: GrpcSettings, serve: Open
+    local: GrpcSettings, serve: OpenTransport
 ) -> None:
     async with serve([], local, ExitDeadline(0)) as port:
         with pytest.raises(OSError, match="already in use"):
@@ -52,13 +52,13 @@ async def test_port_of_another_server_of_ours_is_in_use_too(
 
 
 @pytest.mark.contract("GT-02")
-async def test_port_can_be_shared_when_it_is_asked_for(local: GrpcSettings, serve: Open) -> None:
+async def test_port_can_be_shared_on_request(local: GrpcSettings, serve: OpenTransport) -> None:
     async with serve([], replace(local, reuse_port=True), ExitDeadline(0)) as port:
         assert await opened(serve, replace(local, port=port, reuse_port=True)) == port
 
 
 async def test_closing_lets_running_calls_finish(
-    local: GrpcSettings, serve: Open, handlers: Handlers
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers
 ) -> None:
     async with serve([handlers.service()], local, ExitDeadline(PATIENCE)) as port:
         channel = channel_to(port)
@@ -71,7 +71,7 @@ async def test_closing_lets_running_calls_finish(
 
 
 async def test_closing_ends_calls_that_outlast_the_grace(
-    local: GrpcSettings, serve: Open, handlers: Handlers
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers
 ) -> None:
     async with serve([handlers.service()], local, ExitDeadline(0.1)) as port:
         channel = channel_to(port)

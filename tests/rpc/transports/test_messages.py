@@ -11,7 +11,7 @@ import pytest
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.rpc.server import Open
+from penstock.rpc.server import OpenTransport
 from penstock.settings import CompressionLevel, GrpcSettings
 from rpc.serving import Client, channel_to
 from rpc.transports.handlers import NAME, Handlers, unary
@@ -81,7 +81,7 @@ async def test_unknown_method_is_unimplemented(client: Client, path: str) -> Non
 @pytest.mark.contract("GT-05")
 @pytest.mark.parametrize("level", list(CompressionLevel))
 async def test_responses_are_compressed_as_asked(
-    local: GrpcSettings, serve: Open, handlers: Handlers, level: Any
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers, level: Any
 ) -> None:
     settings = replace(local, response_compression=level)
     async with (
@@ -96,7 +96,7 @@ async def test_responses_are_compressed_as_asked(
 @pytest.mark.contract("GT-05")
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_compressed_requests_are_read(
-    local: GrpcSettings, serve: Open, handlers: Handlers, compression: Any
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers, compression: Any
 ) -> None:
     async with (
         serve([handlers.service()], local, ExitDeadline(1.0)) as port,

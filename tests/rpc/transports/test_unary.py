@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.rpc.server import Open
+from penstock.rpc.server import OpenTransport
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES
 from rpc.serving import Client, channel_to
@@ -82,7 +82,7 @@ async def test_deadline_cancels_the_method(client: Client, handlers: Handlers) -
 
 
 async def test_lost_connection_cancels_the_method(
-    local: GrpcSettings, serve: Open, handlers: Handlers
+    local: GrpcSettings, serve: OpenTransport, handlers: Handlers
 ) -> None:
     async with serve([handlers.service()], local, ExitDeadline(1.0)) as port:
         channel = channel_to(port)

@@ -15,8 +15,8 @@ from penstock.protocol import channelz_pb2 as pb
 M = TypeVar("M", bound=Message)
 
 
-class GrpcioConnections:
-    """`Connections` of the library, which counts for all servers of the process at once.
+class GrpcioChannelzSource:
+    """`ChannelzSource` of the library, which counts for all servers of the process at once.
 
     It answers in the JSON form of channelz, and raises `ValueError` for what does not exist.
     """

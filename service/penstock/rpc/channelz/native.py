@@ -1,4 +1,4 @@
-"""What our own transport has counted, as channelz tells it."""
+"""Channelz messages from the counters of the native transport."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.protocol import channelz_pb2 as pb
-from penstock.rpc.native.channelz_counters import ServerTally, TalliedShell
+from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
 
 _END = "-----END CERTIFICATE-----"
 
 
-class NativeConnections:
-    """`Connections` of the one server that listens on `listener`.
+class NativeChannelzSource:
+    """`ChannelzSource` of the one server that listens on `listener`.
 
     `certificate` names the PEM file that it shows to clients, empty for none.
     """
 
-    def __init__(self, tally: ServerTally, listener: socket.socket, certificate: str) -> None:
-        self._tally = tally
-        self._server_id = next(tally.ids)
-        self._listener_id = next(tally.ids)
+    def __init__(self, counted: CountedServer, listener: socket.socket, certificate: str) -> None:
+        self._counted = counted
+        self._server_id = next(counted.ids)
+        self._listener_id = next(counted.ids)
         self._address = address(listener.getsockname())
         self._name = _name(self._address)
         self._certificate = _first_certificate(certificate) if certificate else b""
@@ -37,13 +37,13 @@ class NativeConnections:
 
     def sockets(self, server_id: int, start: int) -> Iterator[pb.SocketRef]:
         self._check(server_id)
-        shells = self._tally.shells
-        ids = sorted(number for number in shells if number >= start)
-        return (pb.SocketRef(socket_id=number, name=shells[number].peer) for number in ids)
+        connections = self._counted.connections
+        ids = sorted(number for number in connections if number >= start)
+        return (pb.SocketRef(socket_id=number, name=connections[number].peer) for number in ids)
 
     def socket(self, socket_id: int) -> pb.Socket:
         if socket_id != self._listener_id:
-            return self._connection(self._tally.shells[socket_id])
+            return self._connection(self._counted.connections[socket_id])
         ref = pb.SocketRef(socket_id=socket_id, name=self._name)
         return pb.Socket(ref=ref, local=self._address)
 
@@ -52,24 +52,24 @@ class NativeConnections:
             raise KeyError(server_id)
 
     def _server(self) -> pb.Server:
-        tally = self._tally
+        counters = self._counted.counters
         server = pb.Server(
             ref=pb.ServerRef(server_id=self._server_id),
             data=pb.ServerData(
-                calls_started=tally.calls_started,
-                calls_succeeded=tally.calls_succeeded,
-                calls_failed=tally.calls_failed,
+                calls_started=counters.calls_started,
+                calls_succeeded=counters.calls_succeeded,
+                calls_failed=counters.calls_failed,
             ),
             listen_socket=[pb.SocketRef(socket_id=self._listener_id, name=self._name)],
         )
-        _set_time(server.data.last_call_started_timestamp, tally.last_call)
+        _set_time(server.data.last_call_started_timestamp, counters.last_call)
         return server
 
-    def _connection(self, shell: TalliedShell) -> pb.Socket:
-        transport = shell.transport
+    def _connection(self, connection: CountingConnection) -> pb.Socket:
+        transport = connection.transport
         return pb.Socket(
-            ref=pb.SocketRef(socket_id=shell.id, name=shell.peer),
-            data=_data(shell),
+            ref=pb.SocketRef(socket_id=connection.id, name=connection.peer),
+            data=_data(connection),
             local=address(transport.get_extra_info("sockname")),
             remote=address(transport.get_extra_info("peername")),
             security=self._security(transport.get_extra_info("ssl_object")),
@@ -91,7 +91,7 @@ class NativeConnections:
 
 
 def address(name: Any) -> pb.Address:
-    """What `getsockname` or `getpeername` tell."""
+    """The address that `getsockname` or `getpeername` returns."""
     if isinstance(name, tuple):
         packed = ipaddress.ip_address(name[0].partition("%")[0]).packed
         tcp = pb.Address.TcpIpAddress(ip_address=packed, port=name[1])
@@ -100,26 +100,26 @@ def address(name: Any) -> pb.Address:
     return pb.Address(uds_address=pb.Address.UdsAddress(filename=path))
 
 
-def _data(shell: TalliedShell) -> pb.SocketData:
-    tally = shell.tally
+def _data(connection: CountingConnection) -> pb.SocketData:
+    counters = connection.counters
     data = pb.SocketData(
-        streams_started=tally.streams_started,
-        streams_succeeded=shell.streams_succeeded,
-        streams_failed=tally.streams_failed,
-        messages_sent=tally.messages_sent,
-        messages_received=tally.messages_received,
-        keep_alives_sent=shell.keepalives,
+        streams_started=counters.streams_started,
+        streams_succeeded=connection.streams_succeeded,
+        streams_failed=counters.streams_failed,
+        messages_sent=counters.messages_sent,
+        messages_received=counters.messages_received,
+        keep_alives_sent=connection.keepalives,
     )
-    data.local_flow_control_window.value = shell.outbox.window
-    data.remote_flow_control_window.value = shell.connection.receive_window
-    _set_time(data.last_remote_stream_created_timestamp, tally.last_stream)
-    _set_time(data.last_message_sent_timestamp, tally.last_sent)
-    _set_time(data.last_message_received_timestamp, tally.last_received)
+    data.local_flow_control_window.value = connection.send_buffer.window
+    data.remote_flow_control_window.value = connection.connection.receive_window
+    _set_time(data.last_remote_stream_created_timestamp, counters.last_stream)
+    _set_time(data.last_message_sent_timestamp, counters.last_sent)
+    _set_time(data.last_message_received_timestamp, counters.last_received)
     return data
 
 
 def _set_time(timestamp: Any, nanoseconds: int) -> None:
-    """Absent stays what has never happened."""
+    """Set a time; one of 0 (never) stays absent."""
     if nanoseconds:
         timestamp.FromNanoseconds(nanoseconds)
 
@@ -133,7 +133,7 @@ def _name(where: pb.Address) -> str:
 
 
 def _first_certificate(path: str) -> bytes:
-    """The server's own certificate in DER; those that vouch for it follow it in the file."""
+    """The server's own certificate in DER; those of its issuers follow it in the file."""
     with open(path) as file:
         text = file.read()
     begin = text.index("-----BEGIN CERTIFICATE-----")

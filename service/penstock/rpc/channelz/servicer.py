@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 from google.protobuf.message import Message
 
 from penstock.protocol import channelz_pb2 as pb
-from penstock.rpc.channelz.source import Directory
+from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Method, RpcContext, Service, StatusError, method_name
 from penstock.rpc.status import StatusCode
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 class ChannelzServicer:
     """Answers from what the transport has counted. It opens no channels, so there are none."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    def __init__(self, registry: ChannelzRegistry) -> None:
+        self._registry = registry
 
     def service(self) -> Service:
         """The methods by name, for a transport to serve."""
@@ -53,19 +53,19 @@ class ChannelzServicer:
         return pb.GetTopChannelsResponse(channel=found, end=end)
 
     async def GetServers(self, request: pb.GetServersRequest, _: RpcContext) -> Message:
-        servers = self._directory.connections.servers(request.start_server_id)
+        servers = self._registry.source.servers(request.start_server_id)
         found, end = page(servers, request.max_results)
         return pb.GetServersResponse(server=found, end=end)
 
     async def GetServer(self, request: pb.GetServerRequest, _: RpcContext) -> Message:
         try:
-            server = self._directory.connections.server(request.server_id)
+            server = self._registry.source.server(request.server_id)
         except KeyError:
             _missing("server", request.server_id)
         return pb.GetServerResponse(server=server)
 
     async def GetServerSockets(self, request: pb.GetServerSocketsRequest, _: RpcContext) -> Message:
-        connections = self._directory.connections
+        connections = self._registry.source
         try:
             sockets = connections.sockets(request.server_id, request.start_socket_id)
         except KeyError:
@@ -81,7 +81,7 @@ class ChannelzServicer:
 
     async def GetSocket(self, request: pb.GetSocketRequest, _: RpcContext) -> Message:
         try:
-            socket = self._directory.connections.socket(request.socket_id)
+            socket = self._registry.source.socket(request.socket_id)
         except KeyError:
             _missing("socket", request.socket_id)
         return pb.GetSocketResponse(socket=socket)

@@ -1,4 +1,4 @@
-"""The seam between channelz and transports: a server, and the connections to it."""
+"""The interface between channelz and transports: counters of a server and its connections."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 from penstock.protocol import channelz_pb2 as pb
 
 
-class Connections(Protocol):
-    """What a transport has counted. Ids are positive; lists are in the order of ids.
+class ChannelzSource(Protocol):
+    """The counters of a transport. Ids are positive; lists are in the order of ids.
 
-    Raises `KeyError` for an id that nothing has, or has any more.
+    Raises `KeyError` for an id that does not exist, or no longer.
     """
 
     def servers(self, start: int) -> Iterator[pb.Server]:
@@ -24,13 +24,13 @@ class Connections(Protocol):
         """The open connections to a server whose ids are not below `start`."""
 
     def socket(self, socket_id: int) -> pb.Socket:
-        """A connection, or where a server listens."""
+        """A connection, or a listening socket."""
 
 
-class Directory:
-    """Where a transport leaves its `connections` as it opens, before it serves the first call.
+class ChannelzRegistry:
+    """Where a transport registers its `source`, before it serves the first call.
 
-    A transport that gets none need not count.
+    A transport that gets no registry need not count.
     """
 
-    connections: Connections
+    source: ChannelzSource

@@ -22,11 +22,11 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.rpc.channelz.grpcio import GrpcioConnections
-from penstock.rpc.channelz.source import Directory
+from penstock.rpc.channelz.grpcio import GrpcioChannelzSource
+from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio.listening import listen, options
-from penstock.rpc.status import StatusCode, sendable, status_code
+from penstock.rpc.status import StatusCode, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ _KINDS: dict[tuple[bool, bool], Callable[..., Any]] = {
 }
 """By whether requests and responses are streams."""
 
-Call = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
+_Handler = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 class GrpcioContext:
@@ -152,16 +152,16 @@ async def open_grpcio(
     settings: GrpcSettings,
     grace: ExitDeadline,
     *,
-    directory: Directory | None = None,
+    registry: ChannelzRegistry | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
-    With a `directory`, grpc counts, and tells it there.
+    With a `registry`, grpc counts, and tells it there.
     """
-    if directory is not None:
-        directory.connections = GrpcioConnections()
+    if registry is not None:
+        registry.source = GrpcioChannelzSource()
     server = grpc.aio.server(
-        options=[*options(settings), ("grpc.enable_channelz", int(directory is not None))],
+        options=[*options(settings), ("grpc.enable_channelz", int(registry is not None))],
         compression=_COMPRESSION[settings.response_compression],
     )
     server.add_generic_rpc_handlers((*map(_handlers, services), _Unknown()))
@@ -195,7 +195,7 @@ def _handler(method: Method) -> Any:
     return make(_guarded(method), response_serializer=serialized)
 
 
-def _guarded(method: Method) -> Call:
+def _guarded(method: Method) -> _Handler:
     """The method's handler, with errors mapped to a status."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
@@ -244,4 +244,4 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], failure: StatusErr
     trailing = tuple(context.trailing_metadata() or ())
     if failure.details:
         trailing += (("grpc-status-details-bin", failure.details),)
-    await context.abort(_CODES[failure.code.value], sendable(failure.message), trailing)
+    await context.abort(_CODES[failure.code.value], truncate_message(failure.message), trailing)

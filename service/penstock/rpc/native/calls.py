@@ -1,17 +1,18 @@
-"""Calls by how they read their requests: one message, or an iterator of many."""
+"""Unary and streaming calls: they read one request message, or an iterator of many."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from penstock.core.errors import InternalError
 from penstock.http2.compression import IDENTITY, LARGE, InflateError, Inflation
 from penstock.http2.errors import ErrorCode
+from penstock.http2.grpc_headers import CallHead
 from penstock.http2.grpc_messages import (
     CHOSEN_FROM,
     PREFIX,
@@ -20,17 +21,13 @@ from penstock.http2.grpc_messages import (
     MessageSizeError,
 )
 from penstock.http2.stream import Buffer
-from penstock.rpc.context import StatusError
-from penstock.rpc.native.rpc_call import Call
+from penstock.rpc.context import Method, StatusError
+from penstock.rpc.native.rpc_call import CallHost, RpcCall
 from penstock.rpc.status import StatusCode
 
-if TYPE_CHECKING:
-    from penstock.rpc.native.connection import Shell
-    from penstock.rpc.native.route import Route
 
-
-class ReadingCall(Call):
-    """A call that puts messages together from bytes, and requests from messages."""
+class ReadingCall(RpcCall):
+    """A call that assembles messages from DATA frames, and parses them as requests."""
 
     _reader: MessageReader | None = None
 
@@ -42,7 +39,7 @@ class ReadingCall(Call):
             self._reader.close()
         super().on_reset(code)
 
-    def _take(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
+    def _read_messages(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
         reader = self._reader
         if reader is None:
             limit = self.connection.limits.max_message_size
@@ -53,19 +50,19 @@ class ReadingCall(Call):
             self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
             return []
 
-    def _request(self, flag: int, data: Buffer) -> Any:
-        """The request of a message that is not compressed any more; raises what ends the call."""
+    def _parse(self, flag: int, data: Buffer) -> Any:
+        """The request of an uncompressed message; raises the error that ends the call."""
         self.request_compressed = bool(flag)
-        if self.tally is not None:
-            self.tally.received()
+        if self.counters is not None:
+            self.counters.message_received()
         method = self._method
         try:
             return (method.parse or method.request.FromString)(data)
         except DecodeError as error:
             raise InternalError("Unable to parse request") from error
 
-    async def _inflated(self, flag: int, data: Buffer) -> bytes:
-        """A compressed message, unpacked: here if it is small both ways, else on a thread."""
+    async def _decompress(self, flag: int, data: Buffer) -> bytes:
+        """Decompress a message: here if it is small on both sides, else on a thread."""
         encoding = self._head.encoding
         if flag != 1 or encoding == IDENTITY:
             raise InternalError("message is compressed, but the call names no compression")
@@ -73,7 +70,7 @@ class ReadingCall(Call):
         try:
             if len(data) <= LARGE and inflation.step():
                 return inflation.result()
-            return await self._shell.endpoint.workers.run_growing(inflation)
+            return await self._host.server.workers.run_growing(inflation)
         except InflateError as error:
             if error.too_large:
                 raise StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)) from error
@@ -83,25 +80,19 @@ class ReadingCall(Call):
 
 
 class UnaryCall(ReadingCall):
-    """A call with one request, which the method gets when the client has sent all of it."""
+    """A call with one request, which is handled when the client has sent all of it."""
 
     _message: tuple[int, Buffer] | None = None
     _count = 0
 
     def on_open(self) -> None:
         if self.deadline is not None:
-            self._shell.begun.append(self)
-
-    def await_rest(self) -> None:
-        """What came is dealt with; what is missing of the request has to come in time."""
-        if not (self.remote_ended or self.closed or self.finished):
-            assert self.deadline is not None
-            self._timer = self._shell.loop.call_at(self.deadline, self._expired)
+            self._host.begun.append(self)
 
     def on_data(self, data: memoryview) -> None:
         size = len(data)
         if self._reader is None and self._message is None and size >= PREFIX_SIZE:
-            # As a rule the whole message is here.
+            # The usual case: one frame that holds the whole message.
             flag, expected = PREFIX.unpack_from(data)
             if expected == size - PREFIX_SIZE and size < CHOSEN_FROM:
                 self._message = flag, bytes(data[PREFIX_SIZE:])
@@ -109,18 +100,18 @@ class UnaryCall(ReadingCall):
                 self.connection.consumed(self, size)
                 return
         if not self.finished:
-            self._keep(self._take((data,), size))
+            self._keep_messages(self._read_messages((data,), size))
         self.connection.consumed(self, size)
 
     def on_pieces(self, pieces: Sequence[memoryview], size: int) -> None:
         if not self.finished:
-            self._keep(self._take(pieces, size))
+            self._keep_messages(self._read_messages(pieces, size))
         self.connection.consumed(self, size)
 
     def on_filled(self, size: int) -> None:
         assert self._reader is not None
         message = self._reader.filled(size)
-        self._keep([] if message is None else [message])
+        self._keep_messages([] if message is None else [message])
         self.connection.consumed(self, size)
 
     def on_end(self) -> None:
@@ -137,7 +128,7 @@ class UnaryCall(ReadingCall):
             self.run(self._handle_compressed(*message))
             return
         try:
-            request = self._request(*message)
+            request = self._parse(*message)
         except InternalError as error:
             self.raised(error)
             return
@@ -148,20 +139,20 @@ class UnaryCall(ReadingCall):
             self.run(method.handler(request, self))
 
     async def _handle_compressed(self, flag: int, data: Buffer) -> Any:
-        request = self._request(flag, await self._inflated(flag, data))
+        request = self._parse(flag, await self._decompress(flag, data))
         return await self._method.handler(request, self)
 
-    def _keep(self, messages: list[tuple[int, Buffer]]) -> None:
+    def _keep_messages(self, messages: list[tuple[int, Buffer]]) -> None:
         for message in messages:
             self._count += 1
             self._message = message
 
 
 class StreamCall(ReadingCall):
-    """A call with an iterator of requests. What is not taken holds the client back."""
+    """A call with an iterator of requests; those not yet read keep the stream's window closed."""
 
-    def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
-        super().__init__(shell, stream_id, route)
+    def __init__(self, host: CallHost, stream_id: int, head: CallHead, method: Method) -> None:
+        super().__init__(host, stream_id, head, method)
         self._messages: deque[tuple[int, Buffer]] = deque()
         self._held = 0
         self._arrival: asyncio.Future[None] | None = None
@@ -170,12 +161,12 @@ class StreamCall(ReadingCall):
         self.run(self._method.handler(self, self))
 
     def on_data(self, data: memoryview) -> None:
-        self._came(len(data), [] if self.finished else self._take((data,), len(data)))
+        self._received(len(data), [] if self.finished else self._read_messages((data,), len(data)))
 
     def on_filled(self, size: int) -> None:
         assert self._reader is not None
         message = self._reader.filled(size)
-        self._came(size, [] if message is None else [message])
+        self._received(size, [] if message is None else [message])
 
     def on_end(self) -> None:
         self._wake_reader()
@@ -193,19 +184,19 @@ class StreamCall(ReadingCall):
                 if self._reader is not None and not self._reader.empty:
                     raise InternalError("the client's last message is cut short")
                 raise StopAsyncIteration
-            self._arrival = self._shell.loop.create_future()
+            self._arrival = self._host.loop.create_future()
             await self._arrival
         flag, data = self._messages.popleft()
         used = self._held if not self._messages else min(PREFIX_SIZE + len(data), self._held)
         self._held -= used
         self.connection.consumed(self, used)
-        self._shell.wake()
+        self._host.wake()
         if flag:
-            data = await self._inflated(flag, data)
-        return self._request(flag, data)
+            data = await self._decompress(flag, data)
+        return self._parse(flag, data)
 
-    def _came(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
-        """Bytes of a message that nobody else waits before are given back as they come."""
+    def _received(self, size: int, messages: list[tuple[int, Buffer]]) -> None:
+        """Queue messages; bytes of an incomplete one return credit at once if none is queued."""
         self._held += size
         if messages:
             self._messages += messages

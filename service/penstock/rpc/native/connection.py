@@ -1,63 +1,60 @@
-"""The asyncio protocol of one connection: one pass per read, one write per turn of the loop."""
+"""The asyncio protocol of one connection: frames in at each read, one write per loop turn."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
 from penstock.http2.frames import HEADER_SIZE
-from penstock.http2.keepalive import Lifetime, Step
-from penstock.rpc.native.route import Route
-from penstock.rpc.native.server_state import Endpoint
-
-if TYPE_CHECKING:
-    from penstock.rpc.native.calls import UnaryCall
-    from penstock.rpc.native.rpc_call import Call
-
+from penstock.http2.keepalive import ConnectionLifetime, LifetimeAction
+from penstock.rpc.native.routes import CallRoute, HeaderFields
+from penstock.rpc.native.rpc_call import RpcCall
+from penstock.rpc.native.server_state import ServerState
 
 _KEEPALIVE = b"penstock"
-_CLOSING = 5.0  # seconds for a peer to read the last of what we send
+_CLOSING = 5.0  # seconds for a client to read the last frames
 
 
-class Shell(asyncio.BufferedProtocol):
-    """Reads into memory that all connections share, or straight into that of a large message.
+class ConnectionProtocol(asyncio.BufferedProtocol):
+    """Reads into a buffer that all connections share, or straight into that of a large message.
 
-    Whatever outlives a pass has been copied by then. Answers that are made within a pass are
-    written at its end, others at the end of the loop's turn.
+    Data that outlives a read is copied before it returns. Responses that are made during a read
+    are written at its end, others at the end of the loop's turn.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
-        self.loop = endpoint.loop
-        self.connection: Connection[Route] = Connection(
-            endpoint.limits, endpoint.routes.read, self._open_stream, endpoint.strikes()
+    def __init__(self, server: ServerState, read: Callable[[HeaderFields], CallRoute]) -> None:
+        self.server = server
+        self.loop = server.loop
+        self.connection: Connection[CallRoute] = Connection(
+            server.limits, read, self._open_stream, server.new_ping_strikes()
         )
-        self.outbox = self.connection.outbox
-        self.outbox.splits = not endpoint.encrypted  # each part would become a record of TLS
+        self.send_buffer = self.connection.send_buffer
+        self.send_buffer.splits = not server.encrypted  # each part would become a TLS record
         self.peer = ""
         self.keepalives = 0
-        self.begun: list[UnaryCall] = []  # in this pass, with a deadline
+        self.begun: list[RpcCall] = []
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._direct = False
         self._passing = False
         self._armed = False
-        self._lifetime = Lifetime(endpoint.ages, self.loop.time())
+        self._lifetime = ConnectionLifetime(server.ages, self.loop.time())
         self._timer: asyncio.TimerHandle | None = None
 
-    def _open_stream(self, stream_id: int, route: Route) -> Call:
-        return route.call(self, stream_id, route)
+    def _open_stream(self, stream_id: int, route: CallRoute) -> RpcCall:
+        return route.call(self, stream_id, route.head, route.method)
 
-    # -- what asyncio calls -------------------------------------------------------------------
+    # -- asyncio.BufferedProtocol -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
         self.peer = peer_name(transport)
-        if not self.endpoint.accept(self, transport):
+        if not self.server.accept(self, transport):
             transport.abort()
             return
         self._flush()
@@ -70,9 +67,9 @@ class Shell(asyncio.BufferedProtocol):
             return memory
         rest = self._rest
         if not rest:
-            return self.endpoint.scratch
-        self.endpoint.scratch[: len(rest)] = rest
-        return self.endpoint.scratch[len(rest) :]
+            return self.server.scratch
+        self.server.scratch[: len(rest)] = rest
+        return self.server.scratch[len(rest) :]
 
     def buffer_updated(self, size: int) -> None:
         connection = self.connection
@@ -83,27 +80,27 @@ class Shell(asyncio.BufferedProtocol):
             connection.filled(size)
         else:
             size += len(self._rest)
-            scratch = self.endpoint.scratch
+            scratch = self.server.scratch
             done = connection.receive(scratch[:size])
             self._rest = bytes(scratch[done:size]) if done < size else b""
         self._passing = False
         if self.begun:
             begun, self.begun = self.begun, []
             for call in begun:
-                call.await_rest()
+                call.start_deadline()
         self._flush()
         reader, streams = connection.reader, len(connection.streams)
         in_block = reader.in_block or len(self._rest) > HEADER_SIZE
         anew = done > 0 and not reader.in_block
-        self._lifetime.heard(
+        self._lifetime.bytes_received(
             now, opened=reader.opened, in_block=in_block, streams=streams, anew=anew
         )
         if in_block:
-            self._look_by(now + self.endpoint.ages.opening)
+            self._check_by(now + self.server.ages.opening)
 
     @property
-    def agreed(self) -> bool:
-        """Whether client and server have agreed on HTTP/2 in their TLS handshake."""
+    def negotiated_http2(self) -> bool:
+        """Whether client and server have negotiated_http2 on HTTP/2 in their TLS handshake."""
         assert self._transport is not None
         found = self._transport.get_extra_info("ssl_object")
         return found is not None and found.selected_alpn_protocol() == "h2"
@@ -115,93 +112,93 @@ class Shell(asyncio.BufferedProtocol):
         self.connection.lost()
         if self._timer is not None:
             self._timer.cancel()
-        self.endpoint.forget(self)
+        self.server.forget(self)
 
     def pause_writing(self) -> None:
-        self.outbox.paused = True
+        self.send_buffer.paused = True
 
     def resume_writing(self) -> None:
-        self.outbox.paused = False
-        self.outbox.pump()
+        self.send_buffer.paused = False
+        self.send_buffer.pump()
         self.wake()
 
-    # -- what calls and the endpoint ask for --------------------------------------------------
+    # -- for calls and the server -------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something is to be written at the end of this turn of the loop."""
+        """Flush the send buffer at the end of this turn of the event loop."""
         if not (self._armed or self._passing):
             self._armed = True
             self.loop.call_soon(self._armed_flush)
 
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""
-        self._lifetime.draining(self.loop.time())
+        self._lifetime.drain_started(self.loop.time())
         self.connection.drain()
         self.wake()
         self._set_timer()
 
     def close(self) -> None:
-        """Leave now; calls that are under way are cancelled."""
+        """Cancel the calls in flight, and close after the last frames."""
         self.connection.finish_draining()
         self.connection.lost()
         self._flush()
 
     def abort(self) -> None:
-        """Leave without another word."""
+        """Close the socket at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    # -- inside -------------------------------------------------------------------------------
+    # -- writing, timers ----------------------------------------------------------------------
 
     def _armed_flush(self) -> None:
         self._armed = False
         self._flush()
 
     def _flush(self) -> None:
-        outbox, transport = self.outbox, self._transport
+        send_buffer, transport = self.send_buffer, self._transport
         assert transport is not None
         if transport.is_closing():
             return
-        while outbox and not outbox.paused:
-            parts = outbox.take()
+        while send_buffer and not send_buffer.paused:
+            parts = send_buffer.take_ready()
             if len(parts) == 1:
                 transport.write(parts[0])
             else:
                 transport.writelines(parts)
-            outbox.pump()
+            send_buffer.pump()
         if self.connection.closing:
-            if outbox:
-                transport.write(b"".join(outbox.take()))
+            if send_buffer:
+                transport.write(b"".join(send_buffer.take_ready()))
             transport.close()
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self.loop.call_later(_CLOSING, transport.abort)
 
-    def _look_by(self, time: float) -> None:
-        """Have a timer that is due by then."""
+    def _check_by(self, time: float) -> None:
+        """Make sure that the lifetime is checked by `time`."""
         if self._timer is None or self._timer.when() > time:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        """Look at the connection again when its age asks for it."""
+        """Schedule the next check of the lifetime."""
         if self._transport is None or self._transport.is_closing():
             return
         if self._timer is not None:
             self._timer.cancel()
-        due = self._lifetime.due(self.loop.time())
-        self._timer = None if due == inf else self.loop.call_at(due, self._look)
+        due = self._lifetime.next_check(self.loop.time())
+        self._timer = None if due == inf else self.loop.call_at(due, self._check_lifetime)
 
-    def _look(self) -> None:
+    def _check_lifetime(self) -> None:
         connection, now = self.connection, self.loop.time()
-        self._lifetime.counted(now, len(connection.streams))
-        while (step := self._lifetime.step(now)) is not Step.NOTHING:
-            if step is Step.CLOSE:
+        self._lifetime.streams_counted(now, len(connection.streams))
+        while (step := self._lifetime.next_action(now)) is not LifetimeAction.NOTHING:
+            if step is LifetimeAction.CLOSE:
                 self.close()
                 return
-            if step is Step.PING:
+            if step is LifetimeAction.PING:
                 self.keepalives += 1
-                self.outbox.say(frames.ping(_KEEPALIVE))
-            elif step is Step.DRAIN:
+                self.send_buffer.queue(frames.ping(_KEEPALIVE))
+            elif step is LifetimeAction.DRAIN:
                 connection.drain()
             else:
                 connection.finish_draining()

@@ -1,20 +1,43 @@
-"""Routes calls by the path of their head to the class that serves them, refusals included."""
+"""Routes calls by the path in their headers to the class that serves them, errors included."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
 
 from penstock.http2 import grpc_headers as responses
 from penstock.http2.compression import ENCODINGS
 from penstock.http2.grpc_headers import CallHead, read_call
 from penstock.http2.hpack import Field
-from penstock.rpc.context import Method, Service, StatusError
+from penstock.rpc.context import Method, RpcContext, Service, StatusError
 from penstock.rpc.native.calls import StreamCall, UnaryCall
-from penstock.rpc.native.route import NO_METHOD, Route
-from penstock.rpc.native.rpc_call import Call
+from penstock.rpc.native.rpc_call import CallHost, RpcCall
 from penstock.rpc.status import StatusCode
 
 _READABLE = frozenset(ENCODINGS)
+
+HeaderFields = tuple[Field, ...] | None
+"""The decoded header fields of a request; `None` if they are larger than allowed."""
+
+
+async def _unimplemented(_: Any, __: RpcContext) -> None:
+    raise StatusError(StatusCode.UNIMPLEMENTED, "")
+
+
+_NO_METHOD = Method("", Message, Message, _unimplemented, eager=True)
+"""The method of calls to an unknown path: answers UNIMPLEMENTED."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRoute:
+    """The head, method and class of a call; shared by all calls with equal header blocks."""
+
+    head: CallHead
+    method: Method
+    call: Callable[[CallHost, int, CallHead, Method], RpcCall]
 
 
 class Routes:
@@ -27,23 +50,23 @@ class Routes:
             for method in service.methods
         }
 
-    def read(self, fields: tuple[Field, ...] | None) -> Route:
-        """The route of a request; raises `MalformedError` for what is none."""
+    def read(self, fields: HeaderFields) -> CallRoute:
+        """The route of a request; raises `MalformedError` if it is not valid HTTP/2."""
         head = read_call(fields)
-        method = self._methods.get(head.path, NO_METHOD)
-        return Route(head, method, _call(head, method))
+        method = self._methods.get(head.path, _NO_METHOD)
+        return CallRoute(head, method, _call_class(head, method))
 
 
-def _call(head: CallHead, method: Method) -> Callable[..., Call]:
+def _call_class(head: CallHead, method: Method) -> type[RpcCall]:
     if head.http_status:
-        return NotGrpc
-    if head.refusal or method is NO_METHOD or head.encoding not in _READABLE:
-        return Refused
+        return NotGrpcCall
+    if head.refusal or method is _NO_METHOD or head.encoding not in _READABLE:
+        return RefusedCall
     return StreamCall if method.client_streaming else UnaryCall
 
 
-class Refused(Call):
-    """Answered with an error as soon as it begins."""
+class RefusedCall(RpcCall):
+    """A call that is answered with an error as soon as it is opened."""
 
     def on_open(self) -> None:
         head = self._head
@@ -51,20 +74,22 @@ class Refused(Call):
             self.fail(StatusError(StatusCode.RESOURCE_EXHAUSTED, head.refusal))
         elif head.refusal:
             self.fail(StatusError(StatusCode.INTERNAL, head.refusal))
-        elif self._method is NO_METHOD:
+        elif self._method is _NO_METHOD:
             self.run(self._method.handler(None, self))
         else:
             text = f"Compression algorithm '{head.encoding.decode('latin-1')}' is not supported"
             self.fail(StatusError(StatusCode.UNIMPLEMENTED, text), responses.ACCEPT)
 
 
-class NotGrpc(Call):
-    """Told what this is, when it has said all it has to say."""
+class NotGrpcCall(RpcCall):
+    """A request that is not gRPC: answered with plain text once its body is complete."""
 
     def on_data(self, data: memoryview) -> None:
         self.connection.consumed(self, len(data))
 
     def on_end(self) -> None:
         block, body = responses.no_grpc(self._head.http_status)
-        self._outbox.respond_plainly(self, block, b"" if self._head.head_only else body)
-        self._shell.wake()
+        if self._head.head_only:
+            body = b""
+        self._send_buffer.respond_without_trailers(self, block, body)
+        self._host.wake()

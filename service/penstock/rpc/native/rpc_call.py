@@ -1,4 +1,4 @@
-"""One call: the `RpcContext` of the method that serves it, and its responses."""
+"""One RPC on a stream: the `RpcContext` of its handler, and the responses it sends."""
 
 from __future__ import annotations
 
@@ -6,31 +6,55 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.http2 import grpc_headers as responses
+from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode
-from penstock.http2.grpc_headers import write_metadata
+from penstock.http2.grpc_headers import CallHead, write_metadata
 from penstock.http2.grpc_messages import PREFIX, PREFIX_SIZE
 from penstock.http2.hpack import Field
 from penstock.http2.stream import Buffer, Stream
 from penstock.inflight.eager_start import start_eagerly
-from penstock.rpc.context import Metadata, Reply, Starter, StatusError, serialized
-from penstock.rpc.native.response_compression import LARGEST, Packing, choose_encoding
-from penstock.rpc.native.route import Route
-from penstock.rpc.status import StatusCode, sendable, status_code
+from penstock.rpc.context import Metadata, Method, Reply, Starter, StatusError, serialized
+from penstock.rpc.native.channelz_counters import CallCounters
+from penstock.rpc.native.response_compression import LARGEST, ResponseCompression, choose_encoding
+from penstock.rpc.native.server_state import ServerState
+from penstock.rpc.status import StatusCode, status_code, truncate_message
 from penstock.settings import CompressionLevel
-
-if TYPE_CHECKING:
-    from penstock.rpc.native.channelz_counters import CallTally
-    from penstock.rpc.native.connection import Shell
 
 logger = logging.getLogger(__name__)
 
 
-class Call(Stream):
-    """A stream that a method serves. Derived classes read its requests.
+class CallHost(Protocol):
+    """The connection of a call, as the call sees it."""
+
+    @property
+    def server(self) -> ServerState:
+        """The state that all connections share."""
+
+    @property
+    def connection(self) -> Connection[Any]:
+        """The HTTP/2 connection, which owns the stream."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def peer(self) -> str:
+        """`ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
+
+    @property
+    def begun(self) -> list[RpcCall]:
+        """Calls with a deadline that were opened in this read: see `start_deadline`."""
+
+    def wake(self) -> None:
+        """Flush the send buffer at the end of this turn of the event loop."""
+
+
+class RpcCall(Stream):
+    """A stream that is served by a method. Derived classes read its requests.
 
     Defaults stand on the class, so that a new call sets only what differs.
     """
@@ -43,24 +67,24 @@ class Call(Stream):
     _task: asyncio.Task[Any] | None = None
     _timer: asyncio.TimerHandle | None = None
     _writer: asyncio.Future[None] | None = None
-    _packing: Packing | None = None
-    _leave: Callable[[], None] | None = None
-    tally: CallTally | None = None
+    _compression: ResponseCompression | None = None
+    _on_abandoned: Callable[[], None] | None = None
+    counters: CallCounters | None = None
 
-    def __init__(self, shell: Shell, stream_id: int, route: Route) -> None:
-        connection = self.connection = shell.connection
-        outbox = self._outbox = shell.outbox
+    def __init__(self, host: CallHost, stream_id: int, head: CallHead, method: Method) -> None:
+        connection = self.connection = host.connection
+        send_buffer = self._send_buffer = connection.send_buffer
         self.id = stream_id
-        self.window = outbox.initial_window
+        self.window = send_buffer.initial_window
         self.receive_left = connection.limits.stream_window
-        self._shell = shell
-        self._head = head = route.head
-        self._method = route.method
+        self._host = host
+        self._head = head
+        self._method = method
         if head.timeout is not None:
             self.deadline = connection.now + head.timeout
         if head.content_length is not None:
             self.content_left = head.content_length
-        if shell.endpoint.compression is not CompressionLevel.NONE:
+        if host.server.compression is not CompressionLevel.NONE:
             self.compress_responses(True)
 
     # -- RpcContext ---------------------------------------------------------------------------
@@ -75,7 +99,7 @@ class Call(Stream):
 
     @property
     def peer(self) -> str:
-        return self._shell.peer
+        return self._host.peer
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = write_metadata(metadata)
@@ -84,13 +108,15 @@ class Call(Stream):
         self._trailing = write_metadata(metadata)
 
     def compress_responses(self, wanted: bool) -> None:
-        if wanted and self._packing is None and not self.answered:
-            endpoint = self._shell.endpoint
-            encoding = choose_encoding(endpoint.compression, self._head.accepted)
+        if wanted and self._compression is None and not self.answered:
+            server = self._host.server
+            encoding = choose_encoding(server.compression, self._head.accepted)
             if encoding:
-                self._packing = Packing(encoding, endpoint, self._send_packed, self._drained)
-        if self._packing is not None:
-            self._packing.wanted = wanted
+                self._compression = ResponseCompression(
+                    encoding, server, self._send_deferred, self._drained
+                )
+        if self._compression is not None:
+            self._compression.wanted = wanted
 
     async def write(self, message: Reply) -> None:
         if not self.write_nowait(message):
@@ -99,68 +125,68 @@ class Call(Stream):
     def write_nowait(self, message: Reply) -> bool:
         if self.closed or self.finished:
             return False
-        if self._packing is not None:
-            kept = self._packing.keep(message)
+        if self._compression is not None:
+            kept = self._compression.defer_large(message)
             if kept is None:
                 return False
             message = kept
-        self._send(*self._framed(message))
-        return self._outbox.writable(self)
+        self._send(*self._frame_message(message))
+        return self._send_buffer.writable(self)
 
     async def writable(self) -> None:
         while True:
             if self.closed or self.finished:
-                raise asyncio.CancelledError  # nobody is there to write to
-            room = self._outbox.writable(self)
-            if room and (self._packing is None or not self._packing.busy):
+                raise asyncio.CancelledError  # the client has gone
+            room = self._send_buffer.writable(self)
+            if room and (self._compression is None or not self._compression.busy):
                 return
             if not room:
-                self._outbox.notify(self)
-            self._writer = self._shell.loop.create_future()
+                self._send_buffer.notify_when_writable(self)
+            self._writer = self._host.loop.create_future()
             await self._writer
 
     # -- running the method -------------------------------------------------------------------
 
     def run(self, handling: Awaitable[Any]) -> None:
-        """Run the handler: at once if it may be, in a task of its own once it waits."""
+        """Run the handler: up to its first await at once if it is eager, the rest in a task."""
         coroutine = cast(Coroutine[Any, Any, Any], handling)
-        loop = self._shell.loop
+        loop = self._host.loop
         try:
             if self._method.eager:
                 task = start_eagerly(loop, coroutine, self.returned)
             else:
                 task = loop.create_task(coroutine)
-        except (Exception, asyncio.CancelledError) as error:  # what ends the call, not the pass
+        except (Exception, asyncio.CancelledError) as error:  # ends the call, not the connection
             self.raised(error)
             return
         if task is None:
             return
         self._task = task
-        self._shell.endpoint.tasks.add(task)
+        self._host.server.tasks.add(task)
         task.add_done_callback(self._done)
         if self.deadline is not None:
             self._timer = loop.call_at(self.deadline, self._expired)
 
     def start(self, start: Starter, request: Any) -> None:
-        """Have a method answer that needs no coroutine."""
+        """Start a method that answers by callbacks, without a coroutine."""
         try:
-            self._leave = start(request, self, self)
-        except Exception as error:  # what ends the call, not the pass
+            self._on_abandoned = start(request, self, self)
+        except Exception as error:  # ends the call, not the connection
             self.raised(error)
 
-    def _left(self) -> None:
-        """Nobody waits for the answer any more."""
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave()
+    def _cancel_answer(self) -> None:
+        """Release an answer that is being made: the client has gone, or the deadline passed."""
+        cancel, self._on_abandoned = self._on_abandoned, None
+        if cancel is not None:
+            cancel()
 
     def on_reset(self, code: ErrorCode) -> None:
-        self._left()
+        self._cancel_answer()
         self._stop_timer()
-        if self.tally is not None:
-            self.tally.reset()
-        if self._packing is not None:
-            self._packing.cancel()
+        if self.counters is not None:
+            self.counters.stream_reset()
+        if self._compression is not None:
+            self._compression.cancel()
         if self._task is not None and not self._task.done():
             self.connection.lingering += 1
             self._task.add_done_callback(self._lingered)
@@ -176,13 +202,19 @@ class Call(Stream):
     def _expired(self) -> None:
         self.abort(StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
 
+    def start_deadline(self) -> None:
+        """Arm the deadline timer if the request is still incomplete after this read."""
+        if not (self.remote_ended or self.closed or self.finished):
+            assert self.deadline is not None
+            self._timer = self._host.loop.call_at(self.deadline, self._expired)
+
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._shell.endpoint.tasks.discard(task)
+        self._host.server.tasks.discard(task)
         self._stop_timer()
         if task.cancelled():
             self.raised(asyncio.CancelledError())
@@ -194,111 +226,111 @@ class Call(Stream):
     # -- the end ------------------------------------------------------------------------------
 
     def returned(self, response: Reply | None) -> None:
-        """The method is done: send its response, if it returned one, and that all is well."""
-        self._leave = None
+        """Send the response of a finished method, if it returned one, and the status OK."""
+        self._on_abandoned = None
         if self.closed or self.finished:
             return
         try:
-            if self._packing is not None:
-                response = self._packing.keep(response)
-                if self._packing.busy:
-                    self._packing.then(partial(self.returned, None))
+            if self._compression is not None:
+                response = self._compression.defer_large(response)
+                if self._compression.busy:
+                    self._compression.call_when_sent(partial(self.returned, None))
                     return
             end = responses.OK
             if self._trailing:
                 end = responses.end(StatusCode.OK, metadata=self._trailing)
-            parts, size = ((), 0) if response is None else self._framed(response)
-            beginning = b"" if self.answered else self._beginning()
-        except Exception as error:  # what a method returns may not be fit to be sent
+            parts, size = ((), 0) if response is None else self._frame_message(response)
+            beginning = b"" if self.answered else self._initial_headers()
+        except Exception as error:  # the response cannot be sent
             self.raised(error)
             return
-        if self.tally is not None:
-            self.tally.ended(succeeded=True)
+        if self.counters is not None:
+            self.counters.call_ended(succeeded=True)
         if response is not None and not self.answered:
-            self._outbox.respond(self, beginning, parts, size, end)
+            self._send_buffer.respond(self, beginning, parts, size, end)
         else:
             self._finish(beginning, parts, size, end)
-        self._shell.wake()
+        self._host.wake()
 
     def _finish(self, beginning: bytes, parts: Sequence[Buffer], size: int, end: bytes) -> None:
         if not self.answered:
-            self._outbox.headers(self, beginning)
+            self._send_buffer.send_headers(self, beginning)
         if size:
-            self._outbox.body(self, parts, size)
-        self._outbox.finish(self, end)
+            self._send_buffer.send_body(self, parts, size)
+        self._send_buffer.finish(self, end)
 
     def raised(self, error: BaseException) -> None:
-        """The method has failed."""
-        self._leave = None
+        """End with the status of an exception that the method raised."""
+        self._on_abandoned = None
         if isinstance(error, InferenceError):
             self.fail(StatusError(status_code(error), error.message))
         elif isinstance(error, StatusError):
             self.fail(error)
         elif isinstance(error, asyncio.CancelledError):
             self.fail(StatusError(StatusCode.CANCELLED, "the call was cancelled"))
-        else:  # a fault of ours must end as a status, and be seen in the log
+        else:  # a fault of the server ends as a status, with the reason in the log
             logger.error("%s failed", self._method.name, exc_info=error)
             self.fail(StatusError(StatusCode.INTERNAL, "internal error; see the server's log"))
 
     def abort(self, status: StatusError) -> None:
-        """End with an error, whatever the handler is doing."""
-        if self._packing is not None:
-            self._packing.cancel()
+        """End with an error, and cancel the handler."""
+        if self._compression is not None:
+            self._compression.cancel()
         self.fail(status)
-        self._left()
+        self._cancel_answer()
         if self._task is not None:
             self._task.cancel()
 
     def fail(self, status: StatusError, *extra: Field) -> None:
-        """End with an error, after what was written."""
+        """End with an error, after the responses that were written before."""
         if self.closed or self.finished:
             return
-        self._stop_timer()  # which would keep the call until then
-        if self._packing is not None and self._packing.busy:
-            self._packing.then(partial(self.fail, status, *extra))
+        self._stop_timer()  # a timer would keep the call in memory until it is due
+        if self._compression is not None and self._compression.busy:
+            self._compression.call_when_sent(partial(self.fail, status, *extra))
             return
         if not self.answered and self._initial:
-            self._outbox.headers(self, self._beginning())
+            self._send_buffer.send_headers(self, self._initial_headers())
         end = responses.end(
             status.code,
-            sendable(status.message),
+            truncate_message(status.message),
             status.details,
             [*self._trailing, *extra],
             only=not self.answered,
         )
-        if self.tally is not None:
-            self.tally.ended(succeeded=False)
-        self._outbox.finish(self, end)
-        self._shell.wake()
+        if self.counters is not None:
+            self.counters.call_ended(succeeded=False)
+        self._send_buffer.finish(self, end)
+        self._host.wake()
 
     # -- messages -----------------------------------------------------------------------------
 
     def _send(self, parts: list[Buffer], size: int) -> None:
         if not self.answered:
-            self._outbox.headers(self, self._beginning())
-        self._outbox.body(self, parts, size)
-        self._shell.wake()
+            self._send_buffer.send_headers(self, self._initial_headers())
+        self._send_buffer.send_body(self, parts, size)
+        self._host.wake()
 
-    def _send_packed(self, parts: list[Buffer], compressed: bool) -> None:
+    def _send_deferred(self, parts: list[Buffer], compressed: bool) -> None:
         size = sum(map(len, parts))
-        if self.tally is not None:
-            self.tally.sent()
+        if self.counters is not None:
+            self.counters.message_sent()
         self._send([PREFIX.pack(compressed, size), *parts], PREFIX_SIZE + size)
 
     def _drained(self, failure: Exception | None) -> None:
-        """All that was compressed aside is sent."""
+        """All responses that were compressed on threads are sent, or one has failed."""
         if failure is not None:
             self.raised(failure)
         self.on_writable()
 
-    def _beginning(self) -> bytes:
-        if not self._initial and self._packing is None:
+    def _initial_headers(self) -> bytes:
+        if not self._initial and self._compression is None:
             return responses.BEGIN
-        encoding = b"" if self._packing is None else self._packing.encoding
+        encoding = b"" if self._compression is None else self._compression.encoding
         return responses.begin(self._initial, encoding)
 
-    def _framed(self, message: Reply) -> tuple[list[Buffer], int]:
-        """A message behind its prefix, in parts, and the size of all."""
+    def _frame_message(self, message: Reply) -> tuple[list[Buffer], int]:
+        """A message behind its length prefix, in parts, and their size in bytes."""
         if isinstance(message, list):
             parts: list[Buffer] = message
             size = sum(map(len, parts))
@@ -309,9 +341,9 @@ class Call(Stream):
             raise InvalidRequestError(
                 f"Response has byte size {size} which exceeds gRPC's byte size limit {LARGEST}."
             )
-        if self.tally is not None:
-            self.tally.sent()
-        if self._packing is None or not self._packing.wanted:
+        if self.counters is not None:
+            self.counters.message_sent()
+        if self._compression is None or not self._compression.wanted:
             return [PREFIX.pack(0, size), *parts], PREFIX_SIZE + size
-        packed = self._packing.pack(parts)
+        packed = self._compression.compress(parts)
         return [PREFIX.pack(1, len(packed)), packed], PREFIX_SIZE + len(packed)

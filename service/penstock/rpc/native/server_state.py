@@ -1,34 +1,45 @@
-"""What all connections of one server share: limits, routes, open connections, worker threads."""
+"""Shared state of a server's connections: limits, open connections, tasks, worker threads."""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.http2.compression import Work
-from penstock.http2.keepalive import Ages, Strikes
+from penstock.http2.keepalive import ConnectionAges, PingStrikes
 from penstock.http2.limits import Limits
 from penstock.settings import CompressionLevel, KeepaliveSettings
 from penstock.system.fd_reserve import DescriptorReserve
 
-if TYPE_CHECKING:
-    from penstock.rpc.native.connection import Shell
-    from penstock.rpc.native.routes import Routes
-
-
 _SCRATCH = 256 << 10
-_LAST_WORDS = 0.3
-"""Seconds for clients to read what they are told at the end; those of TLS need not answer it."""
+_CLOSE_SECONDS = 0.3
+"""Seconds for clients to read the last frames; over TLS they need not answer the close."""
 
 
-class Endpoint:
-    """Methods, limits, and who is connected. `scratch` is where every connection reads to."""
+class OpenConnection(Protocol):
+    """A connection, as the server that accepts and closes it sees it."""
+
+    @property
+    def negotiated_http2(self) -> bool:
+        """Whether the TLS handshake has agreed on HTTP/2."""
+
+    def drain(self) -> None:
+        """Ask the client to leave when its calls are done."""
+
+    def close(self) -> None:
+        """Cancel the calls in flight, and close after the last frames."""
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+
+
+class ServerState:
+    """What connections of one server share. `scratch` is the read buffer of all of them."""
 
     def __init__(
         self,
-        routes: Routes,
         limits: Limits,
         keepalive: KeepaliveSettings,
         compression: CompressionLevel = CompressionLevel.NONE,
@@ -36,7 +47,6 @@ class Endpoint:
         encrypted: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.routes = routes
         self.limits = limits
         self.ages = _ages(keepalive)
         self.compression = compression
@@ -46,65 +56,69 @@ class Endpoint:
         self.workers = Workers()
         self._descriptors = DescriptorReserve()
         self._keepalive = keepalive
-        self._shells: set[Shell] = set()
+        self._connections: set[OpenConnection] = set()
         self._closing = False
-        self._left = asyncio.Event()
+        self._all_closed = asyncio.Event()
 
-    def strikes(self) -> Strikes:
-        """How often one client may ping."""
+    def new_ping_strikes(self) -> PingStrikes:
+        """The ping limit of one connection."""
         keepalive = self._keepalive
-        return Strikes(
+        return PingStrikes(
             keepalive.min_recv_ping_interval_without_data_ms / 1000,
             keepalive.max_ping_strikes,
             without_calls=keepalive.permit_without_calls,
         )
 
-    def accept(self, shell: Shell, transport: asyncio.BaseTransport) -> bool:
-        """Take a new connection if there is room, the server stays, and it speaks HTTP/2."""
-        if self._closing or (self.encrypted and not shell.agreed):
+    def accept(self, connection: OpenConnection, transport: asyncio.BaseTransport) -> bool:
+        """Track a new connection; false if it must be refused.
+
+        Refused are connections of a closing server, those beyond the file descriptors that are
+        left, and those over TLS that have not agreed on HTTP/2.
+        """
+        if self._closing or (self.encrypted and not connection.negotiated_http2):
             return False
         if not self._descriptors.admits(transport):
             return False
-        self._shells.add(shell)
+        self._connections.add(connection)
         return True
 
-    def forget(self, shell: Shell) -> None:
-        """A connection is gone."""
-        self._shells.discard(shell)
-        if not self._shells:
-            self._left.set()
+    def forget(self, connection: OpenConnection) -> None:
+        """Stop tracking a connection that is closed."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_closed.set()
 
     async def close(self, grace: float) -> None:
-        """Let running calls finish within `grace` seconds, then end them and every connection."""
+        """Let running calls finish within `grace` seconds, then cancel them and disconnect."""
         self._closing = True
-        for shell in list(self._shells):
-            shell.drain()
-        await self._all_left(grace)
-        for shell in list(self._shells):
-            shell.close()
+        for connection in list(self._connections):
+            connection.drain()
+        await self._wait_for_close(grace)
+        for connection in list(self._connections):
+            connection.close()
         if self.tasks:
             await asyncio.wait(self.tasks)
         self.workers.close()
-        await self._all_left(_LAST_WORDS)
-        for shell in list(self._shells):
-            shell.abort()
-        await self._all_left(_LAST_WORDS)
+        await self._wait_for_close(_CLOSE_SECONDS)
+        for connection in list(self._connections):
+            connection.abort()
+        await self._wait_for_close(_CLOSE_SECONDS)
 
-    async def _all_left(self, seconds: float) -> None:
-        """Wait until every connection is gone, so long at most."""
-        if self._shells and seconds > 0:
-            self._left.clear()
+    async def _wait_for_close(self, seconds: float) -> None:
+        """Wait until every connection is closed, or `seconds` have passed."""
+        if self._connections and seconds > 0:
+            self._all_closed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._left.wait()
+                    await self._all_closed.wait()
 
 
-def _ages(keepalive: KeepaliveSettings) -> Ages:
+def _ages(keepalive: KeepaliveSettings) -> ConnectionAges:
     ages = {
         "age": keepalive.max_connection_age_ms,
         "grace": keepalive.max_connection_age_grace_ms,
     }
-    return Ages(
+    return ConnectionAges(
         ping_after=keepalive.time_ms / 1000,
         ping_timeout=keepalive.timeout_ms / 1000,
         ping_without_calls=keepalive.permit_without_calls,
@@ -116,9 +130,10 @@ _THREADS = 4
 
 
 class Workers:
-    """The threads of one server, which zlib lets run beside the loop.
+    """A thread pool for compression, during which zlib releases the GIL.
 
-    Work takes turns step by step. Who stops waiting for it stops it at the next step.
+    Each step of a work is a job of its own, so that works share the threads fairly; cancelling the
+    caller stops a work at its next step.
     """
 
     def __init__(self) -> None:
@@ -126,17 +141,17 @@ class Workers:
         self._growing = asyncio.Semaphore(_THREADS)
 
     async def run(self, work: Work) -> bytes:
-        """What comes of it."""
+        """Run `work` step by step on the pool; return its result."""
         loop = asyncio.get_running_loop()
         while not await loop.run_in_executor(self._threads, work.step):
             pass
         return await loop.run_in_executor(self._threads, work.result)
 
     async def run_growing(self, work: Work) -> bytes:
-        """The same for what may need far more memory than it has now: few of these at a time."""
+        """As `run`, for work whose memory may grow large: only a few of these at a time."""
         async with self._growing:
             return await self.run(work)
 
     def close(self) -> None:
-        """Start nothing more; whoever waited has left."""
+        """Start no more steps; the callers have been cancelled before."""
         self._threads.shutdown(wait=False, cancel_futures=True)

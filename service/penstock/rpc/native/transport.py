@@ -1,4 +1,4 @@
-"""The RPC seam over our own HTTP/2: listening, TLS, and the end."""
+"""The native gRPC transport: its listening socket, TLS, and shutdown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
-from penstock.rpc.channelz.native import NativeConnections
-from penstock.rpc.channelz.source import Directory
+from penstock.rpc.channelz.native import NativeChannelzSource
+from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.local_socket import LocalSocket
-from penstock.rpc.native.channelz_counters import ServerTally, TalliedShell
-from penstock.rpc.native.connection import Shell
+from penstock.rpc.native.connection import ConnectionProtocol
+from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
 from penstock.rpc.native.routes import Routes
-from penstock.rpc.native.server_state import Endpoint
+from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
 
 _BACKLOG = 1024
@@ -33,15 +33,14 @@ async def open_native(
     grace: ExitDeadline,
     limits: Limits | None = None,
     *,
-    directory: Directory | None = None,
+    registry: ChannelzRegistry | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
-    With a `directory`, what connections do is counted, and told there. On closing, running calls
-    get what is left of `grace`. Raises `OSError` when the address is taken, or no address at all.
+    With a `registry`, connections are counted, and the counters registered there. On closing,
+    running calls get what is left of `grace`. Raises `OSError` if the address is in use or invalid.
     """
-    endpoint = Endpoint(
-        Routes(services),
+    state = ServerState(
         limits or Limits(),
         settings.keepalive,
         settings.response_compression,
@@ -49,28 +48,29 @@ async def open_native(
     )
     tls = _tls(settings.tls) if settings.tls.enabled else None
     listener, remove = _listen(settings)
-    shell: Callable[[], Shell] = partial(Shell, endpoint)
-    if directory is not None:
-        tally = ServerTally()
-        directory.connections = NativeConnections(tally, listener, _certificate(settings.tls))
-        shell = partial(TalliedShell, endpoint, tally)
+    read = Routes(services).read
+    protocol: Callable[[], ConnectionProtocol] = partial(ConnectionProtocol, state, read)
+    if registry is not None:
+        counted = CountedServer()
+        registry.source = NativeChannelzSource(counted, listener, _certificate(settings.tls))
+        protocol = partial(CountingConnection, state, read, counted)
     server = await asyncio.get_running_loop().create_server(
-        shell,
+        protocol,
         sock=listener,
         ssl=tls,
-        ssl_handshake_timeout=endpoint.ages.opening if tls else None,
+        ssl_handshake_timeout=state.ages.opening if tls else None,
         backlog=_BACKLOG,
     )
     try:
         yield _port(listener)
     finally:
-        remove()  # before the next server may take it for abandoned
+        remove()  # first: the next server takes over a socket file whose listener is closed
         server.close()
-        await endpoint.close(grace.left())
+        await state.close(grace.left())
 
 
 def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:
-    """The listening socket, and what removes its file, if it has one."""
+    """The listening socket, and a function that removes its file, if it has one."""
     address = settings.address
     try:
         if address.startswith(_UNIX):
@@ -94,7 +94,7 @@ def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:
 
 
 def _nothing() -> None:
-    """A port leaves no file."""
+    """A TCP port has no file to remove."""
 
 
 def _port(listener: socket.socket) -> int:
@@ -106,7 +106,7 @@ def _certificate(settings: TlsSettings) -> str:
 
 
 def _tls(settings: TlsSettings) -> ssl.SSLContext:
-    """What `settings` ask for; raises `OSError` that names the file which cannot be read."""
+    """The TLS context of `settings`; raises `OSError` that names a file which cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
