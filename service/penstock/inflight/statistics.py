@@ -80,10 +80,10 @@ class Statistics:
     """Counters of one model version since it was loaded.
 
     `inference_count` counts batch rows, `execution_count` executions; `last_inference` is in
-    milliseconds since the epoch. `pending` requests wait for an instance (ME-07); `in_flight` ones have not
-    ended. `cached` says whether the response cache is used. `responses` are counted by index where
-    `each_response` is set; `first_response` is the histogram of milliseconds to the first one,
-    where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond.
+    milliseconds since the epoch. `pending` requests wait for an instance (ME-07), `in_flight`
+    ones have not ended. `cached` says whether the response cache is used. `responses` are counted
+    by index where `each_response` is set; `first_response` is the histogram of milliseconds to the
+    first one, where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond.
     """
 
     success: Duration = field(default_factory=Duration)

@@ -1,4 +1,7 @@
-"""One file per way of scheduling. Schedulers decide in pure code and wait in a thin shell."""
+"""Schedulers: queues of requests in front of a model's instances, and the interface to both.
+
+They decide in pure code, without clock, task or lock, and wait in a thin shell around it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from penstock.inflight.inference import Inference
 
 
 class Instance(Protocol):
-    """What a scheduler sees of an instance: something that executes batches.
+    """The interface of an instance to a scheduler: it executes batches.
 
     `serial` instances take one batch at a time. `available` turns false while the instance
     cannot work (its process died); `on_available` is called when it can again.
@@ -24,44 +27,44 @@ class Instance(Protocol):
     def available(self) -> bool: ...
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start answering every inference of the batch.
+        """Start the execution of a batch; each inference is answered on its stream.
 
-        `done` is called once, when the next batch may come: perhaps before this returns. Raises
-        only when the batch could not be begun; then it is not called.
+        `done` is called once, when the next batch may follow: perhaps before this returns. Raises
+        only when the batch could not be started; then `done` is not called.
         """
 
 
 @runtime_checkable
 class Resizable(Protocol):
-    """A scheduler whose instances may change while it works."""
+    """A scheduler whose instances can be replaced while it runs."""
 
     def resize(self, instances: Sequence[Any]) -> None:
-        """Use these from now on; others finish what they have."""
+        """Use these instances from now on; removed ones finish their executions."""
 
 
 @runtime_checkable
 class SequenceScheduler(Protocol):
-    """A scheduler that knows sequences, of which later requests continue what earlier began."""
+    """A scheduler of sequences, whose requests belong together by a correlation id."""
 
     @property
     def has_sequences(self) -> bool:
-        """Whether any sequence is under way."""
+        """Whether any sequence is live."""
 
     async def finished(self) -> None:
-        """Wait until no sequence is under way."""
+        """Wait until no sequence is live."""
 
     async def vacated(self, instance: Instance) -> None:
-        """Wait until an instance that is not to be used any more has no sequence."""
+        """Wait until a removed instance has no sequence any more."""
 
 
 class Scheduler(Protocol):
     """Decides which requests an instance executes together, and when."""
 
     def schedule(self, inference: Inference) -> None:
-        """Take a request; its answers come on its stream. Raises what admission refuses."""
+        """Queue a request, which is answered on its stream. Raises `InferenceError` if refused."""
 
     def abandon(self, error: InferenceError) -> None:
-        """Fail every request that waits for an instance."""
+        """Fail every queued request with `error`."""
 
     async def drain(self) -> None:
-        """Wait until no execution runs any more."""
+        """Wait until no execution runs."""

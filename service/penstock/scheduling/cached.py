@@ -1,4 +1,4 @@
-"""`CachedScheduler`: answers what was answered before; the rest goes on to another scheduler."""
+"""`CachedScheduler`: the response cache in front of another scheduler."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 
 _LARGE = 1 << 20
-"""Bytes of inputs from which on they are hashed on a thread: about a millisecond's worth."""
+"""Bytes of inputs that are worth hashing on a thread: about a millisecond of hashing."""
 
 
 class CachedScheduler:
-    """Looks every request up before it is queued (RC-04).
+    """Answers from the cache, or queues the request and caches its response (RC-04).
 
-    Equal requests that are in flight together all execute. Failures are not kept.
+    Equal requests that are in flight together all execute. Failures are not cached.
     """
 
     def __init__(self, scheduler: Scheduler, cache: ResponseCache, keys: CacheKeys) -> None:
@@ -66,27 +66,27 @@ class CachedScheduler:
             inference.stream.send(response)
             return
         inference.statistics.cache_miss.add(time.monotonic_ns() - begun)
-        self._keep_answer(inference, key)
+        self._cache_response(inference, key)
         try:
             self._scheduler.schedule(inference)
         except InferenceError as error:
             inference.fail(error)
 
-    def _keep_answer(self, inference: Inference, key: bytes) -> None:
-        """Put the response into the cache on its way to the client."""
+    def _cache_response(self, inference: Inference, key: bytes) -> None:
+        """Insert the response into the cache when it is sent."""
         stream = inference.stream
         transform = stream.transform
 
-        def keep(response: InferenceResponse) -> InferenceResponse:
+        def insert(response: InferenceResponse) -> InferenceResponse:
             if response.error is None:
-                inserted = _counter(inference, time.monotonic_ns())
-                self._cache.insert(key, response, inserted)
+                done = _insertion_timer(inference, time.monotonic_ns())
+                self._cache.insert(key, response, done)
             return response if transform is None else transform(response)
 
-        stream.transform = keep
+        stream.transform = insert
 
 
-def _counter(inference: Inference, begun: int) -> Callable[[], None]:
-    """Adds the time of an insertion to that of its lookup (RC-09)."""
+def _insertion_timer(inference: Inference, begun: int) -> Callable[[], None]:
+    """A callback that adds the time of an insertion to that of its lookup (RC-09)."""
     missed = inference.statistics.cache_miss
     return lambda: missed.add(time.monotonic_ns() - begun, 0)

@@ -1,4 +1,4 @@
-"""The default scheduler: every request executes alone, in order of arrival (contract D-01)."""
+"""The default scheduler: a FIFO queue without batching (contract D-01)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.scheduling.pool import InstancePool
 
 
 class DirectScheduler:
-    """To the next idle instance, one request at a time."""
+    """Gives each request alone to the next idle instance, in order of arrival."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._queue: OrderedDict[Inference, None] = OrderedDict()
@@ -23,7 +23,7 @@ class DirectScheduler:
         instance = None if self._queue else self._pool.idle()
         if instance is not None:
             self._pool.run(instance, (inference,))
-            if self._queue:  # it may be done already, and have asked for more
+            if self._queue:  # the instance may be done, and new requests queued, already
                 self._dispatch()
             return
         self._queue[inference] = None

@@ -1,4 +1,4 @@
-"""Which instances of a model are idle, and the executions that run on the others."""
+"""`InstancePool`: the idle and busy instances of a model, and their running executions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.scheduling import Instance
 
 
 class InstancePool:
-    """The instances that share one queue. Calls `on_idle` whenever one may take a batch."""
+    """The instances that share one queue. Calls `on_idle` whenever one may have become idle."""
 
     def __init__(self, instances: Sequence[Instance], on_idle: Callable[[], None]) -> None:
         self._instances = list(instances)
@@ -26,7 +26,7 @@ class InstancePool:
             instance.on_available = on_idle
 
     def replace(self, instances: Sequence[Instance]) -> None:
-        """Share the queue among these from now on; the others finish what they have."""
+        """Use these instances from now on; removed ones finish their executions."""
         for instance in self._instances:
             instance.on_available = None
         self._instances = list(instances)
@@ -35,7 +35,7 @@ class InstancePool:
         self._on_idle()
 
     def idle(self) -> Instance | None:
-        """An instance that can take a batch now; they take turns."""
+        """An idle instance, chosen round-robin; `None` if there is none."""
         count = len(self._instances)
         for offset in range(count):
             at = (self._next + offset) % count
@@ -46,7 +46,7 @@ class InstancePool:
         return None
 
     def is_idle(self, instance: Instance) -> bool:
-        """Whether this instance can take a batch now."""
+        """Whether this instance can execute a batch now."""
         return instance not in self._busy and instance.available
 
     def run(
@@ -55,9 +55,9 @@ class InstancePool:
         batch: Sequence[Inference],
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Start an execution, now; `done` is called at its end.
+        """Start an execution; `done` is called at its end.
 
-        A caller that leaves cannot break it off.
+        Cancelling a request of the batch does not interrupt it.
         """
         if instance.serial:
             self._busy.add(instance)
@@ -65,7 +65,7 @@ class InstancePool:
         self._starting = True
         try:
             instance.execute(batch, partial(self._done, instance, done))
-        except Exception as error:  # what a request holds may be unfit to travel
+        except Exception as error:  # a request may not be serializable
             for inference in batch:
                 inference.fail(as_inference_error(error))
             self._done(instance, done)
@@ -79,7 +79,7 @@ class InstancePool:
         self._running -= 1
         if not self._running and self._drained is not None:
             self._drained.set()
-        if not self._starting:  # who starts executions goes on doing so without being told
+        if not self._starting:  # the dispatch loop that called `run` goes on by itself
             self._on_idle()
 
     async def drain(self) -> None:

@@ -1,4 +1,4 @@
-"""Which instances may execute together: decisions of the rate limiter (contract I-13 to I-17).
+"""The rate limiter: instances acquire resources to execute, by weighted priority (I-13 to I-17).
 
 Knows no clock and no task. Instances of all models share one limiter.
 """
@@ -16,12 +16,12 @@ Resource = tuple[str, int | None]
 """Name and device; a global resource has no device."""
 
 ANY_DEVICE = -1
-"""In a limit: as much on every device, or of the global resource of that name."""
+"""In a limit: it holds for every device, or for the global resource of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much there is of a resource."""
+    """The capacity of a resource, in units."""
 
     name: str
     count: int
@@ -29,10 +29,11 @@ class Limit:
 
 
 class ResourceClaim:
-    """One instance's place among those that want to execute.
+    """The claim of one instance to resources, and its place in the queue for them.
 
-    It runs when it holds `needs`. Each run puts it back by `priority`, so one with twice the
-    number runs half as often where both wait (I-14). `on_offer` is called when it may run.
+    The instance runs while it holds `needs`. Each run adds `priority` to its rank, so one with
+    twice the number runs half as often where both wait (I-14). `on_offer` is called when a queued
+    claim may run.
     """
 
     __slots__ = ("at", "needs", "on_offer", "order", "priority")
@@ -51,16 +52,15 @@ class ResourceClaim:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Who has run less comes first; among equals, who has waited longer."""
+        """Position in the queue, lowest first: by weighted runs, then by time of waiting."""
         return self.at, self.order
 
 
 class RateLimiter:
-    """Hands out resources so that nobody exceeds them, nobody starves, and none lie idle in vain.
+    """Allocates resources within their limits, without starvation and without idle units.
 
-    A claim that waits has a claim to what it needs: later ones run meanwhile on what is left
-    beyond the claims of those before them. Without limits there is as much of each resource as
-    the neediest instance asks for.
+    A queued claim reserves its needs: later ones run meanwhile on units beyond the reservations of
+    those before them. Without limits, the capacity of a resource is the largest need of it.
     """
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
@@ -72,7 +72,7 @@ class RateLimiter:
         self._orders = count()
 
     def register(self, claim: ResourceClaim) -> None:
-        """Let an instance take part; raises `ModelLoadError` when it could never run."""
+        """Add an instance; raises `ModelLoadError` if its needs exceed the limits."""
         for resource, need in claim.needs.items():
             if self._limits and (limit := self._limit(resource)) < need:
                 raise ModelLoadError(
@@ -84,12 +84,12 @@ class RateLimiter:
         self._claims.append(claim)
 
     def unregister(self, claim: ResourceClaim) -> None:
-        """The instance is gone; what it held was given back before."""
+        """Remove an instance, which holds no resources any more."""
         self._claims.remove(claim)
         self._leave_queue(claim)
 
     def may_run(self, claim: ResourceClaim) -> bool:
-        """Whether the instance may run now; if not, it waits in line for an offer."""
+        """Whether the instance may run now; if not, its claim is queued for an offer."""
         if claim not in self._queue:
             claim.at, claim.order = max(claim.at, self._now), next(self._orders)
         claimed: Counter[Resource] = Counter()
@@ -103,20 +103,20 @@ class RateLimiter:
         return False
 
     def acquire(self, claim: ResourceClaim) -> None:
-        """The instance runs, and holds what it needs."""
+        """Allocate the needs of an instance, which runs now."""
         self._leave_queue(claim)
         self._now = claim.at = max(claim.at, self._now)
         claim.at += claim.priority
         self._used += claim.needs
 
     def release(self, claim: ResourceClaim) -> None:
-        """The instance has run."""
+        """Free the needs of an instance, which has run."""
         self._used -= claim.needs
 
     def offer(self) -> None:
         """Offer resources to the queued claims that may run now.
 
-        Who does not take it has nothing to run any more, and leaves the line.
+        One that does not acquire them has nothing to run any more, and leaves the queue.
         """
         left = True
         while left:
@@ -147,7 +147,7 @@ class RateLimiter:
     def _limit(self, resource: Resource) -> int:
         name, device = resource
         counts = {at: limit for (known, at), limit in self._limits.items() if known == name}
-        if device is None:  # whatever device the limit was given for
+        if device is None:  # a limit for any device counts
             return max(counts.values(), default=0)
         return counts.get(device, counts.get(ANY_DEVICE, 0))
 

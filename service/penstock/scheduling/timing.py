@@ -1,6 +1,6 @@
-"""Time for delays that are shorter than a millisecond, which is what loops like uvloop resolve.
+"""Timers for delays under a millisecond, the resolution of event loops such as uvloop.
 
-Queue delays of 100 microseconds are common (contract D-04). Linux has timers for them.
+Queue delays of 100 microseconds are common (contract D-04); Linux has `timerfd` for them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any, Protocol
 _SHORT = 0.01
 """Seconds below which the loop's own timers are too coarse."""
 TICK = 0.001
-"""Seconds that they resolve; asked for less, uvloop runs a timer in every turn, again and again."""
+"""Resolution of the loop's timers in seconds; with less, uvloop would poll in a busy loop."""
 _CLOCK_MONOTONIC = 1
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class ScheduledCall(Protocol):
-    """A callback that is yet to come."""
+    """A pending callback of a timer."""
 
     def cancel(self) -> None: ...
 
 
 class LoopClock:
-    """The time of an event loop, and callbacks at a time."""
+    """The clock of an event loop, and timers on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class LoopClock:
         self.now: Callable[[], float] = time.monotonic if self._coarse else loop.time
 
     def call_at(self, when: float, callback: Callable[[], None]) -> ScheduledCall:
-        """Call back at `when` by this clock, or a little later; rarely earlier, by a tick."""
+        """Call `callback` at `when` on this clock, or a little later; rarely earlier, by a tick."""
         delay = when - self.now()
         if self._coarse and delay < _SHORT and _timerfd_create is not None:
             fd = _timerfd_create(_CLOCK_MONOTONIC, _FLAGS)
@@ -47,7 +47,7 @@ class LoopClock:
 
 
 class _ShortTimer:
-    """A timer of the kernel; its descriptor is closed when it has run or is cancelled."""
+    """A kernel timer (`timerfd`); its descriptor is closed when it has run or is cancelled."""
 
     def __init__(
         self,

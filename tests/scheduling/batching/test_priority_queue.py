@@ -142,19 +142,19 @@ def test_delayed_requests_count() -> None:
     assert not queue.add(Entry("b", 1, None, 2.0))
 
 
-def test_a_lane_that_ran_empty_is_used_again() -> None:
+def test_a_level_that_ran_empty_is_used_again() -> None:
     queue = _one(LevelPolicy())
     for _ in range(9):
         queue.remove(_added(queue, "a"))
-    assert len(queue._lanes) == 1
+    assert len(queue._active) == 1
 
 
-def test_empty_lanes_do_not_pile_up() -> None:
+def test_empty_levels_do_not_pile_up() -> None:
     """A client may use as many priorities as there are levels."""
     queue = PriorityQueue[str](PriorityLevels(count=1 << 40, default=1))
     for priority in range(1, 500):
         queue.remove(_added(queue, "a", priority=priority))
-    assert len(queue._lanes) < 50
+    assert len(queue._active) < 50
 
 
 # -- all of it -----------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""The dynamic batcher: a queue by priority, batch forming, and the order of responses."""
+"""The dynamic batcher: a priority queue, batch forming, and the order of responses."""

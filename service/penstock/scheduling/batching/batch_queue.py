@@ -1,4 +1,4 @@
-"""What to batch, and when: the decisions of the dynamic batcher, without a clock, task or lock."""
+"""`BatchQueue`: the queue of the dynamic batcher, which decides what to batch and when."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T = TypeVar("T")
 
 
 class BatchQueue(Generic[T]):
-    """Requests that wait to be executed together.
+    """Requests waiting to be executed together. Knows no clock, task or lock.
 
-    A batch is made of the first requests in the order of priority and age that have one signature
-    (equal shapes, D-06) and fit; the first that does not closes it, and none is ever split. With
-    length buckets each of them makes a batch of its own.
+    A batch is formed of the first requests in the order of priority and age that have one
+    signature (equal shapes, D-06) and fit; the first that does not closes it, and none is ever
+    split. With length buckets, each bucket forms a batch of its own.
     """
 
     def __init__(self, policy: BatchPolicy, levels: PriorityLevels | None = None) -> None:
         self._policy = policy
         self._waiting: PriorityQueue[T] = PriorityQueue(levels or PriorityLevels())
-        # Kept while requests only join behind; every other change asks for it anew.
+        # Kept while requests are only appended; rebuilt after every other change.
         self._forming: FormingBatch[T] | BucketedBatches[T] | None = None
 
     def __len__(self) -> int:
@@ -50,53 +50,53 @@ class BatchQueue(Generic[T]):
         if not self._waiting.add(entry, priority, timeout):
             return None
         if self._forming is not None:
-            self._joined(self._forming, entry)
+            self._append_to(self._forming, entry)
         return entry
 
     def leave(self, entry: Entry[T]) -> None:
-        """Forget a request that nobody wants any more; one that was taken already is left alone."""
+        """Remove a cancelled request; no effect if a batch has it already."""
         if entry.waiting:
             self._waiting.remove(entry)
             self._forming = None
 
     def expire(self, now: float) -> list[T]:
-        """Who is to be rejected, its time being up; who is only delayed now comes later."""
+        """Apply the queue timeouts; returns the requests to reject, others are moved behind."""
         if self._waiting.next_expiry() > now:
             return []
         self._forming = None
         return self._waiting.expire(now)
 
     def next_expiry(self) -> float:
-        """When somebody's time is up; `inf` for never."""
+        """When the next queue timeout expires; `inf` for never."""
         return self._waiting.next_expiry()
 
     def due(self) -> float:
-        """When the next batch must leave, at the latest: `-inf` at once, `inf` never."""
-        return self._formed().due()
+        """The latest time for the next batch: `-inf` for at once, `inf` for never."""
+        return self._current().due()
 
     def pop(self, now: float) -> list[T]:
-        """The next batch; empty when nothing waits.
+        """Remove and return the next batch; empty if the queue is.
 
-        Once the delay is up it is as large as it can be, even beyond a preferred size (D-05).
+        After the queue delay it is as large as possible, even beyond a preferred size (D-05).
         """
-        entries = self._formed().chosen(now)
+        entries = self._current().chosen(now)
         for entry in entries:
             self._waiting.remove(entry)
         self._forming = None
         return [entry.item for entry in entries]
 
     def clear(self) -> list[T]:
-        """Everything that waits; nothing does afterwards."""
+        """Empty the queue; returns what was in it."""
         self._forming = None
         return self._waiting.clear()
 
-    def _joined(self, forming: FormingBatch[T] | BucketedBatches[T], entry: Entry[T]) -> None:
+    def _append_to(self, forming: FormingBatch[T] | BucketedBatches[T], entry: Entry[T]) -> None:
         if not self._waiting.is_last(entry):
             self._forming = None
         elif not forming.closed:
             forming.add(entry)
 
-    def _formed(self) -> FormingBatch[T] | BucketedBatches[T]:
+    def _current(self) -> FormingBatch[T] | BucketedBatches[T]:
         forming = self._forming
         if forming is None:
             policy = self._policy

@@ -1,4 +1,4 @@
-"""Dynamic batching: the waiting around `BatchQueue`."""
+"""The dynamic batcher: timers and instances around a `BatchQueue`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from penstock.scheduling.timing import LoopClock, ScheduledCall
 
 logger = logging.getLogger(__name__)
 
-_HOLD = "TRITONSERVER_DELAY_SCHEDULER"
-"""How many requests must wait before the first batch is formed: for tests (contract D-20)."""
+_DELAY_SCHEDULER = "TRITONSERVER_DELAY_SCHEDULER"
+"""Environment variable: queue length at which the first batch is formed, for tests (D-20)."""
 
 
 class DynamicBatcher:
-    """Batches requests of one model for all its instances.
+    """Batches the requests of one model for all its instances.
 
-    Decisions are made once per loop turn, so whatever one read of a socket brought is batched
+    It dispatches once per turn of the event loop, so that requests of one socket read are batched
     together even without a queue delay; and only when an instance is idle, so that batches grow
     while all are busy.
     """
@@ -46,8 +46,8 @@ class DynamicBatcher:
         self.forming = False
         self._wake: ScheduledCall | None = None
         self._wake_at = inf
-        held = os.environ.get(_HOLD, "")
-        self._held_below = int(held) if held.isdecimal() else 0
+        delay = os.environ.get(_DELAY_SCHEDULER, "")
+        self._first_batch_at = int(delay) if delay.isdecimal() else 0
 
     def schedule(self, inference: Inference) -> None:
         entry = self._push(inference)
@@ -79,7 +79,7 @@ class DynamicBatcher:
         )
 
     def _wake_by(self, when: float) -> None:
-        """Dispatch at `when` by the clock, or earlier if that is already planned."""
+        """Dispatch at `when` on the clock, or earlier if that is scheduled already."""
         if when >= self._wake_at:
             return
         if self._wake is not None:
@@ -98,12 +98,12 @@ class DynamicBatcher:
         now = self._clock.now()
         for inference in self._queue.expire(now):
             inference.fail(RejectedError("Request timeout expired"))
-        self._wake_by(min(self._serve(now), self._queue.next_expiry()))
+        self._wake_by(min(self._run_batches(now), self._queue.next_expiry()))
 
-    def _serve(self, now: float) -> float:
-        """Give batches to idle instances; when the next one is due, `inf` if nobody is idle."""
+    def _run_batches(self, now: float) -> float:
+        """Give batches to idle instances; returns when the next is due, `inf` if none is idle."""
         self.forming = False
-        if self._held_below and self._holds():
+        if self._first_batch_at and self._delays_first():
             return inf
         while len(self._queue) and (instance := self._pool.idle()) is not None:
             due = self._due(now)
@@ -114,14 +114,14 @@ class DynamicBatcher:
         return inf
 
     def _due(self, now: float) -> float:
-        """When the next batch leaves."""
+        """When to dispatch the next batch."""
         due = self._queue.due()
         if self._gathering is None or due == -inf:  # it is complete
             return due
         return max(due, self._gathering.due(now, len(self._queue)))
 
     def _run(self, instance: Instance, now: float) -> None:
-        batch = self._taken(now)
+        batch = self._pop_batch(now)
         done = None
         if self._gathering is not None:
             done = partial(self._executed, self._gathering, now, len(batch))
@@ -130,7 +130,7 @@ class DynamicBatcher:
     def _executed(self, gathering: Gathering, begun: float, requests: int) -> None:
         gathering.executed(begun, self._clock.now(), requests, len(self._queue))
 
-    def _taken(self, now: float) -> list[Inference]:
+    def _pop_batch(self, now: float) -> list[Inference]:
         batch = self._queue.pop(now)
         if self._order is not None:
             self._order.add(batch)
@@ -148,8 +148,8 @@ class DynamicBatcher:
             )
         return batch
 
-    def _holds(self) -> bool:
-        if len(self._queue) < self._held_below:
+    def _delays_first(self) -> bool:
+        if len(self._queue) < self._first_batch_at:
             return True
-        self._held_below = 0
+        self._first_batch_at = 0
         return False

@@ -1,4 +1,4 @@
-"""The batches that the first requests of a queue make (contract D-03 to D-06)."""
+"""Batch forming: which of the first requests of a queue make a batch (contract D-03 to D-06)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from penstock.scheduling.batching.priority_queue import Entry
 T = TypeVar("T")
 
 _LOOK_AHEAD = 8
-"""How far a batch of one length bucket is searched for in the queue, in largest batches."""
+"""How much of the queue is searched for the batch of a length bucket, in largest batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """How large batches may grow, and how long the oldest request waits for that.
+    """Limits of the batch size, and the queue delay of the oldest request.
 
-    Sizes are batch rows; the delay is in seconds. No preferred sizes means `max_batch_size`.
+    Sizes are in batch rows; the delay is in seconds. No preferred sizes means `max_batch_size`.
     `max_elements` bounds rows times the longest request, or, where requests are not `padded` to
-    one length, the sum of their elements; 0 is no bound. `buckets` are rising lengths: requests
-    are batched with those of their bucket, which is the first that holds their length.
+    one length, the sum of their elements; 0 is no bound. `buckets` are rising upper bounds of
+    lengths; the requests of a batch are of one bucket.
     """
 
     max_batch_size: int
@@ -41,7 +41,7 @@ class BatchPolicy:
 
 
 class FormingBatch(Generic[T]):
-    """A batch to which the entries of a queue are added in order, until it is `closed`."""
+    """A batch in forming: the entries of a queue are added in order, until it is `closed`."""
 
     __slots__ = (
         "_best",
@@ -63,7 +63,7 @@ class FormingBatch(Generic[T]):
         self._best = 0
 
     def due(self) -> float:
-        """When it must leave, at the latest: `-inf` at once, `inf` never."""
+        """The latest time to execute it: `-inf` for at once, `inf` for never."""
         if self.closed or self._best:
             return -inf
         return self._since + self._policy.max_queue_delay
@@ -75,21 +75,21 @@ class FormingBatch(Generic[T]):
         return self.entries if overdue or not self._best else self.entries[: self._best]
 
     def add(self, entry: Entry[T]) -> None:
-        """Take the next entry of the queue, or close since it does not fit."""
-        if self.entries and self._too_much(entry):
+        """Add the next entry of the queue, or close the batch if it does not fit."""
+        if self.entries and self._exceeds(entry):
             self.closed = True
         else:
-            self._take(entry)
+            self._append(entry)
 
-    def _too_much(self, entry: Entry[T]) -> bool:
+    def _exceeds(self, entry: Entry[T]) -> bool:
         policy, rows = self._policy, self._rows + entry.rows
         if rows > policy.largest and not self._best:
-            self._best = len(self.entries)  # it would miss every preferred size
+            self._best = len(self.entries)  # beyond every preferred size
         if rows > policy.max_batch_size or entry.signature != self.entries[0].signature:
             return True
         return policy.max_elements > 0 and self._cost_with(entry) > policy.max_elements
 
-    def _take(self, entry: Entry[T]) -> None:
+    def _append(self, entry: Entry[T]) -> None:
         policy = self._policy
         self.entries.append(entry)
         self._rows += entry.rows
@@ -114,10 +114,10 @@ class FormingBatch(Generic[T]):
 
 
 class BucketedBatches(Generic[T]):
-    """The same by length bucket, in the order of the buckets' first entries.
+    """Batches in forming by length bucket, in the order of the buckets' first entries.
 
-    The first batch that need not wait is chosen. Since a batch that is overdue need not, whoever
-    is the oldest waits for others no longer than the delay.
+    The first batch that is due is chosen. An overdue one is, so the oldest request waits no longer
+    than the queue delay.
     """
 
     def __init__(self, policy: BatchPolicy) -> None:
@@ -127,7 +127,7 @@ class BucketedBatches(Generic[T]):
         self.closed = False
 
     def due(self) -> float:
-        """When the first of them must leave, at the latest."""
+        """The latest time to execute the first of them."""
         return min((forming.due() for forming in self._by_bucket.values()), default=inf)
 
     def chosen(self, now: float) -> list[Entry[T]]:
@@ -137,7 +137,7 @@ class BucketedBatches(Generic[T]):
         return [] if first is None else first.chosen(now)
 
     def add(self, entry: Entry[T]) -> None:
-        """Give the next entry of the queue to its bucket, unless that has a whole batch."""
+        """Add the next entry of the queue to the batch of its bucket, unless that is full."""
         forming = self._by_bucket.get(entry.bucket)
         if forming is None:
             forming = self._by_bucket[entry.bucket] = FormingBatch(self._policy)

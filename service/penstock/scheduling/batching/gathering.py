@@ -1,4 +1,4 @@
-"""Waiting a moment, after an execution, for those whose answers have just left."""
+"""Batch gathering: a short delay after an execution, for clients that were just answered."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MOST = 100
 
 
 class Gathering:
-    """When a batch that could leave at once should, so that batches do not fall apart.
+    """Delays a batch that could start at once, so that batches do not stay split.
 
-    Clients that call again and again are answered together and come back together, a moment
-    later. Whoever begins the next batch in between has few rows in it, and the batch after that
-    the rest; so it goes on. Until as many wait as were just answered and waited then, a batch waits
-    for at most `share` of the time that the last execution took.
+    Clients in a closed loop are answered together and send their next requests together, a moment
+    later. A batch that starts in between has few rows, and the one after it the rest; so it goes
+    on. Until as many requests wait as were just answered and waited then, a batch is delayed by
+    at most `share` of the time that the last execution took.
     """
 
     def __init__(self, share: float) -> None:
@@ -26,19 +26,19 @@ class Gathering:
         self._expected = 0
 
     def executed(self, begun: float, now: float, requests: int, waiting: int) -> None:
-        """So many requests were answered `now`, and so many wait; times are in seconds."""
+        """Record an execution: `requests` were answered `now`, `waiting` are queued; in seconds."""
         self._until = now + self._share * (now - begun)
         self._expected = requests + waiting
 
     def due(self, now: float, waiting: int) -> float:
-        """When those who wait should leave, if they fill no batch; `-inf` at once."""
+        """When to execute `waiting` requests that do not fill a batch; `-inf` for at once."""
         if now >= self._until or waiting >= self._expected:
             return -inf
         return self._until
 
 
 def gather_share(config: ModelConfig) -> float:
-    """What the model's configuration says, 0 for not at all; raises `ConfigError`."""
+    """The share that the configuration sets, 0 for none; raises `ConfigError`."""
     text = config.parameter(GATHER)
     if text is None:
         return 0.0

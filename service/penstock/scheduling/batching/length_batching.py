@@ -1,4 +1,4 @@
-"""Parameters of ours about requests of mixed lengths: a budget for a batch, and length buckets."""
+"""Model parameters for requests of mixed lengths: a batch's element budget, length buckets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNKNOWN_STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 
 @dataclass(frozen=True, slots=True)
 class LengthBatching:
-    """How lengths count when batches are formed; 0 and empty mean that they do not.
+    """Batching by length; 0 and empty mean that lengths do not count.
 
-    `max_elements` bounds a batch; requests of one of the `buckets`, whose upper bounds rise, are
-    batched together. `padded` says that the model gets rows of one length.
+    `max_elements` bounds a batch; `buckets` are rising upper bounds of lengths, and the requests of
+    a batch are of one bucket. `padded` says that the model gets rows of one length.
     """
 
     max_elements: int = 0
@@ -28,7 +28,7 @@ class LengthBatching:
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> LengthBatching:
-        """As the parameters say; raises `ConfigError` for those that make no sense."""
+        """Read the parameters; raises `ConfigError` for invalid ones."""
         _refuse_unusable(config)
         text = config.parameter(MAX_ELEMENTS)
         ragged = any(tensor.allow_ragged_batch for tensor in config.input)

@@ -1,4 +1,4 @@
-"""Priority levels, and what a waiting request of each may expect (contract D-09, D-10)."""
+"""Priority levels and their queue policies: timeouts and size limits (contract D-09, D-10)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.core.config import DynamicBatching, QueuePolicy, TimeoutAction
 class LevelPolicy:
     """The queue policy of one level: seconds, and a size in requests; 0 is no limit.
 
-    A request whose time is up is rejected, or, where `delays`, put behind the others of its level.
+    A request that times out is rejected or, where `delays`, moved behind the others of its level.
     """
 
     timeout: float = 0.0
@@ -22,7 +22,7 @@ class LevelPolicy:
 
     @classmethod
     def from_config(cls, policy: QueuePolicy | None) -> LevelPolicy:
-        """As the configuration says; without a policy nothing is limited."""
+        """Convert a configured policy; `None` limits nothing."""
         if policy is None:
             return cls()
         return cls(
@@ -33,7 +33,7 @@ class LevelPolicy:
         )
 
     def queue_timeout(self, asked: float) -> float:
-        """How long a request waits that asks for `asked` seconds: it can only lower the limit."""
+        """The timeout of a request that asks for `asked` seconds: it can only lower the limit."""
         return asked if self.overridable and 0.0 < asked < self.timeout else self.timeout
 
 
@@ -48,7 +48,7 @@ class PriorityLevels:
 
     @classmethod
     def from_config(cls, batching: DynamicBatching) -> PriorityLevels:
-        """As the configuration says; without levels it has no policies for them either."""
+        """Convert the configured levels; without levels, only the default policy counts."""
         default_policy = LevelPolicy.from_config(batching.default_queue_policy)
         if not batching.priority_levels:
             return cls(default_policy=default_policy)
@@ -61,9 +61,9 @@ class PriorityLevels:
         )
 
     def level(self, priority: int) -> int:
-        """The level of a request; a priority that no level has is the default one."""
+        """The level of a request; the default one for a priority out of range."""
         return priority if 0 < priority <= self.count else self.default
 
     def policy(self, level: int) -> LevelPolicy:
-        """What requests of `level` may expect."""
+        """The queue policy of `level`."""
         return self.policies.get(level, self.default_policy)

@@ -1,4 +1,4 @@
-"""Requests that wait: by priority, then by age; until they are taken, leave or run out of time."""
+"""`PriorityQueue`: queued requests by priority and age, with queue timeouts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.scheduling.batching.priority import LevelPolicy, PriorityLevels
 
 T = TypeVar("T")
 
-_EMPTY_LANES = 16
-"""Lanes that may stand empty: most clients use few priorities, a hostile one uses all."""
+_EMPTY_LEVELS = 16
+"""Empty levels that are kept: most clients use few priorities, a hostile one uses all."""
 
 
 class Entry(Generic[T]):
-    """A waiting request, and what is asked of it when batches are formed.
+    """A queued request, with what batch forming needs of it.
 
     `rows` are batch rows, `length` elements a row; `since` and `expires` are on the caller's clock.
     Requests of one batch have the same `signature` and `bucket`.
@@ -28,10 +28,10 @@ class Entry(Generic[T]):
     __slots__ = (
         "bucket",
         "expires",
+        "fifo",
         "item",
-        "lane",
         "length",
-        "line",
+        "level",
         "rows",
         "signature",
         "since",
@@ -53,27 +53,27 @@ class Entry(Generic[T]):
         self.length = length
         self.bucket = bucket
         self.expires = inf
-        self.lane: _Lane[T] | None = None
-        self.line: _Line[T] | None = None
+        self.level: _Level[T] | None = None
+        self.fifo: _Fifo[T] | None = None
 
     @property
     def waiting(self) -> bool:
         """Whether it still is in the queue."""
-        return self.line is not None
+        return self.fifo is not None
 
 
-_Line = OrderedDict[Entry[T], None]
-"""Entries in the order in which they are served; any of them can leave at once."""
+_Fifo = OrderedDict[Entry[T], None]
+"""Entries in FIFO order; any of them can be removed in constant time."""
 
 
-class _Lane(Generic[T]):
-    """The requests of one level; who was delayed comes behind all others of the level (D-13)."""
+class _Level(Generic[T]):
+    """The requests of one level; delayed ones come behind all others of the level (D-13)."""
 
-    def __init__(self, level: int, policy: LevelPolicy) -> None:
-        self.level = level
+    def __init__(self, number: int, policy: LevelPolicy) -> None:
+        self.number = number
         self.policy = policy
-        self.prompt: _Line[T] = OrderedDict()
-        self.delayed: _Line[T] = OrderedDict()
+        self.prompt: _Fifo[T] = OrderedDict()
+        self.delayed: _Fifo[T] = OrderedDict()
 
     @property
     def size(self) -> int:
@@ -81,13 +81,13 @@ class _Lane(Generic[T]):
 
 
 class PriorityQueue(Generic[T]):
-    """Entries in the order in which they are to be served. Knows no clock, task or lock."""
+    """Entries in the order of service. Knows no clock, task or lock."""
 
     def __init__(self, levels: PriorityLevels) -> None:
         self._levels = levels
-        self._lanes: list[_Lane[T]] = []
-        self._by_level: dict[int, _Lane[T]] = {}
-        self._lines: list[_Line[T]] = []
+        self._active: list[_Level[T]] = []
+        self._by_level: dict[int, _Level[T]] = {}
+        self._fifos: list[_Fifo[T]] = []
         self._size = 0
         self._expiring: list[tuple[float, int, Entry[T]]] = []
         self._numbers = count()
@@ -97,16 +97,16 @@ class PriorityQueue(Generic[T]):
         return self._size
 
     def __iter__(self) -> Iterator[Entry[T]]:
-        return chain.from_iterable(self._lines)
+        return chain.from_iterable(self._fifos)
 
     def add(self, entry: Entry[T], priority: int = 0, timeout: float = 0.0) -> bool:
-        """Let a request wait; false when its level is full (D-11). `timeout` is in seconds."""
-        lane = self._only or self._lane(self._levels.level(priority))
-        policy = lane.policy
-        if policy.max_queue_size and lane.size >= policy.max_queue_size:
+        """Queue a request; false if its level is full (D-11). `timeout` is in seconds."""
+        level = self._only or self._find_level(self._levels.level(priority))
+        policy = level.policy
+        if policy.max_queue_size and level.size >= policy.max_queue_size:
             return False
-        lane.prompt[entry] = None
-        entry.lane, entry.line = lane, lane.prompt
+        level.prompt[entry] = None
+        entry.level, entry.fifo = level, level.prompt
         self._size += 1
         if policy.timeout:
             self._expire_at(entry, entry.since + policy.queue_timeout(timeout))
@@ -114,61 +114,61 @@ class PriorityQueue(Generic[T]):
 
     def is_last(self, entry: Entry[T]) -> bool:
         """Whether an entry just added is served after all others."""
-        return next(line for line in reversed(self._lines) if line) is entry.line
+        return next(fifo for fifo in reversed(self._fifos) if fifo) is entry.fifo
 
     def remove(self, entry: Entry[T]) -> None:
-        """Let go of an entry that waits."""
-        assert entry.line is not None
-        del entry.line[entry]
-        entry.line = None
+        """Remove a queued entry."""
+        assert entry.fifo is not None
+        del entry.fifo[entry]
+        entry.fifo = None
         self._size -= 1
 
     def next_expiry(self) -> float:
-        """When `expire` has something to do; `inf` for never."""
+        """When the next timeout expires; `inf` for never."""
         expiring = self._expiring
         while expiring and not expiring[0][2].waiting:
             heappop(expiring)
         return expiring[0][0] if expiring else inf
 
     def expire(self, now: float) -> list[T]:
-        """Who is to be rejected since its time is up (D-12); others are put behind (D-13)."""
+        """Expire timeouts; returns the items to reject (D-12), others are moved behind (D-13)."""
         rejected: list[T] = []
         while self.next_expiry() <= now:
             entry = heappop(self._expiring)[2]
-            lane = entry.lane
-            assert lane is not None
+            level = entry.level
+            assert level is not None
             self.remove(entry)
-            if lane.policy.delays:
-                lane.delayed[entry] = None
-                entry.line = lane.delayed
+            if level.policy.delays:
+                level.delayed[entry] = None
+                entry.fifo = level.delayed
                 self._size += 1
             else:
                 rejected.append(entry.item)
         return rejected
 
     def clear(self) -> list[T]:
-        """Everything that waits; nothing does afterwards."""
+        """Empty the queue; returns what was in it."""
         entries = list(self)
         for entry in entries:
             self.remove(entry)
         self._expiring.clear()
         return [entry.item for entry in entries]
 
-    def _lane(self, level: int) -> _Lane[T]:
-        lane = self._by_level.get(level)
-        return self._open(level) if lane is None else lane
+    def _find_level(self, number: int) -> _Level[T]:
+        level = self._by_level.get(number)
+        return self._open(number) if level is None else level
 
-    def _open(self, level: int) -> _Lane[T]:
-        if len(self._lanes) >= _EMPTY_LANES:
-            self._lanes = [lane for lane in self._lanes if lane.size]
-        lane = _Lane[T](level, self._levels.policy(level))
-        insort(self._lanes, lane, key=lambda lane: lane.level)
-        self._by_level = {lane.level: lane for lane in self._lanes}
-        self._lines = [line for lane in self._lanes for line in (lane.prompt, lane.delayed)]
-        return lane
+    def _open(self, number: int) -> _Level[T]:
+        if len(self._active) >= _EMPTY_LEVELS:
+            self._active = [level for level in self._active if level.size]
+        opened = _Level[T](number, self._levels.policy(number))
+        insort(self._active, opened, key=lambda level: level.number)
+        self._by_level = {level.number: level for level in self._active}
+        self._fifos = [fifo for level in self._active for fifo in (level.prompt, level.delayed)]
+        return opened
 
     def _expire_at(self, entry: Entry[T], when: float) -> None:
-        if len(self._expiring) > 2 * self._size + 16:  # most of them have left in time
+        if len(self._expiring) > 2 * self._size + 16:  # mostly stale entries
             self._expiring = [timed for timed in self._expiring if timed[2].waiting]
             heapify(self._expiring)
         entry.expires = when

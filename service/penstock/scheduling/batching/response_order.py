@@ -1,4 +1,4 @@
-"""Responses in the order of their requests, whichever instance is done first (contract D-08)."""
+"""Response ordering: responses leave in the order of their requests (contract D-08)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from penstock.inflight.inference import Inference
 
 
 class ResponseOrder:
-    """Holds back what is ahead of its turn: only the oldest request taken may answer."""
+    """Holds responses back until their request is the oldest that was executed."""
 
     def __init__(self) -> None:
-        self._line: deque[Inference] = deque()
+        self._queue: deque[Inference] = deque()
         self._loop = asyncio.get_running_loop()
 
     def add(self, batch: Iterable[Inference]) -> None:
-        """These requests come next, in this order."""
+        """Append the requests of a batch, in this order."""
         for inference in batch:
-            if self._line:
+            if self._queue:
                 inference.stream.hold()
             inference.on_end = self._ended
-            self._line.append(inference)
+            self._queue.append(inference)
 
     def _ended(self) -> None:
-        # Not at once: whoever reads the stream that just ended is to be woken first.
+        # Not at once: the reader of the stream that just ended is woken first.
         self._loop.call_soon(self._advance)
 
     def _advance(self) -> None:
-        while self._line and self._line[0].stream.ended:
-            self._line.popleft()
-            if self._line:
-                self._line[0].stream.release()
+        while self._queue and self._queue[0].stream.ended:
+            self._queue.popleft()
+            if self._queue:
+                self._queue[0].stream.release()

@@ -1,4 +1,4 @@
-"""`BatcherSettings`: what a dynamic batcher must know of its model, found out at load time."""
+"""`BatcherSettings`: the settings of a dynamic batcher, computed when its model is loaded."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from penstock.scheduling.batching.priority import PriorityLevels
 
 
 def signature(request: InferenceRequest) -> Hashable:
-    """What requests of one batch have in common when nothing is known of their model."""
+    """The default signature, without a model configuration: names and shapes of all inputs."""
     return frozenset((name, tensor.shape[1:]) for name, tensor in request.inputs.items())
 
 
 @dataclass(frozen=True, slots=True)
 class BatcherSettings:
-    """Sizes and delay, queue policies, what may share a batch, and the order of responses.
+    """Batch sizes and delay, queue policies, compatibility of requests, and response ordering.
 
-    `gather` is the share of an execution's time that the next batch waits for more (`Gathering`).
+    `gather` is the delay of `Gathering`, as a share of the last execution's time.
     """
 
     policy: BatchPolicy
@@ -34,7 +34,7 @@ class BatcherSettings:
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> BatcherSettings:
-        """As a complete configuration says; raises `ConfigError` for unusable parameters."""
+        """Convert a complete configuration; raises `ConfigError` for invalid parameters."""
         batching = config.dynamic_batching or DynamicBatching()
         lengths = LengthBatching.from_config(config)
         policy = BatchPolicy(
