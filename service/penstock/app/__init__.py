@@ -30,7 +30,7 @@ from penstock.telemetry.metrics import OwnNames
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM; the process's exit status."""
+    """Serve until SIGINT or SIGTERM; returns the process's exit status."""
     open_missing()
     tune_allocator()
     try:
@@ -56,11 +56,11 @@ def _refused(error: StartError) -> int:
 
 
 def _end_process(reason: BaseException | None) -> NoReturn:
-    """End it without waiting for threads; `reason` is why the server was stopped, if not asked."""
+    """Exit without joining threads; `reason` is the error that stopped the server, if any."""
     status = _refused(reason) if isinstance(reason, StartError) else 0
     logging.shutdown()
     for output in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # somebody may have stopped to read it
+        with suppress(OSError):  # the reader may have closed its end
             output.flush()
     os._exit(status)
 
@@ -84,7 +84,7 @@ async def serve(settings: Settings) -> None:
         if stop.is_set():
             return
         gc.collect()
-        gc.freeze()  # what the start has made stays: no later collection has to look at it
+        gc.freeze()  # objects made at start-up stay alive: later collections skip them
         frontends = open_frontends(server, settings, custom, deadline, cache)
         async with frontends, _following(poller, settings.repository):
             await stop.wait()
@@ -94,7 +94,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
-    """What follows the repository, from how it is now on, if it shall be followed."""
+    """A poller of the repository, started from its present state; `None` in other modes."""
     if settings.control_mode is not ModelControlMode.POLL:
         return None
     poller = RepositoryPoller(open_repository(settings), server)
@@ -109,7 +109,7 @@ def _following(
 
 
 async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event) -> None:
-    """Load the models of the start, unless a signal comes first, and show what became of them."""
+    """Load the start-up models, unless a signal arrives first, and log the results."""
     loading = asyncio.ensure_future(server.start(await _names(server, settings)))
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait([loading, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +133,7 @@ async def _names(server: InferenceServer, settings: Settings) -> list[str]:
 
 
 def _stop(number: int, stop: asyncio.Event) -> None:
-    """The first signal asks for a graceful end; later ones change nothing (W-05)."""
+    """The first signal begins a graceful shutdown; later ones change nothing (W-05)."""
     if not stop.is_set():
         stop.set()
         write_line(f"Signal ({number}) received.", sys.stdout)

@@ -1,4 +1,4 @@
-"""Opening the server without its frontends: cache, repository, models and facade."""
+"""Opens the server without its frontends: response cache, model repository, models and facade."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from penstock.telemetry.logging import ServerLog
 
 
 class ExitTimeoutError(Exception):
-    """Models could not be ended in time, and the threads of some may go on for ever."""
+    """Models could not be unloaded in time; threads of some may never end."""
 
 
 @asynccontextmanager
@@ -109,8 +109,8 @@ def _rate_limiter(settings: RateLimitSettings) -> RateLimiter | None:
 def _placements(settings: DeviceSettings) -> dict[str, Placement]:
     try:
         return {
-            name: Placement.from_settings(name, said)
-            for name, said in settings.host_policies.items()
+            name: Placement.from_settings(name, policy)
+            for name, policy in settings.host_policies.items()
         }
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error

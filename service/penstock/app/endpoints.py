@@ -1,4 +1,4 @@
-"""Opening the endpoints that clients talk to."""
+"""Opens the frontends: the gRPC, HTTP and metrics endpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def open_frontends(
     deadline: ExitDeadline,
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[dict[str, int]]:
-    """Every endpoint that the settings ask for; yields their ports by name."""
+    """Open every enabled endpoint; yields the ports by name: `grpc`, `http`, `metrics`."""
     ports: dict[str, int] = {}
     async with AsyncExitStack() as stack:
         try:
@@ -48,7 +48,7 @@ async def open_frontends(
 def _metrics_page(
     server: InferenceServer, settings: Settings, custom: CustomMetrics, cache: ResponseCache | None
 ) -> Callable[[], str]:
-    """What makes the metrics page: the server's numbers, then those of the models' own."""
+    """A callback that renders the metrics page: the server's metrics, then the models' own."""
     machine = MachineUsage() if settings.metrics.cpu else None
     latencies = settings.metrics.latencies
     page = MetricsPage(server.snapshot, server.gauges, machine, cache, latencies)

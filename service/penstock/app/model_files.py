@@ -14,10 +14,10 @@ from penstock.settings import ModelFile, RepositorySettings
 
 @contextmanager
 def with_model_files(settings: RepositorySettings) -> Iterator[RepositorySettings]:
-    """The settings with a repository of the files among its paths, which is removed at the end.
+    """The settings with a temporary repository of the files among its paths, removed at the end.
 
-    It holds links, so that a model that is loaded again is read from its file again. Where clients
-    say what is loaded, the files' models are loaded at the start all the same.
+    It holds symbolic links, so a reload reads the file again. In explicit control mode the files'
+    models are loaded at start-up too.
     """
     if not settings.files:
         yield settings
@@ -36,7 +36,7 @@ def _startup_models(settings: RepositorySettings) -> tuple[str, ...]:
 
 
 def _write(file: ModelFile, folder: Path) -> None:
-    """A model whose version has the file, and what lies beside it."""
+    """Make the model's directory; its version links the file and its neighbours."""
     version = folder / "1"
     version.mkdir(parents=True)
     for entry in file.path.parent.iterdir():
@@ -48,9 +48,9 @@ def _write(file: ModelFile, folder: Path) -> None:
 
 
 def _belongs(entry: Path) -> bool:
-    """Whether a model may need it; not caches, hidden files and virtual environments.
+    """Whether a model may need it: caches, hidden files and virtual environments are left out.
 
-    Nor a `config.pbtxt`, which the server would look for above the version and warn of.
+    So is a `config.pbtxt`, which belongs above the version: the server would warn of it.
     """
     if entry.name.startswith(".") or entry.name in ("__pycache__", "config.pbtxt"):
         return False

@@ -1,4 +1,4 @@
-"""What is found out before anything is opened; each raises `StartError`."""
+"""Preflight checks: what can fail at start-up is checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.telemetry import logging as server_log
 
 
 class StartError(Exception):
-    """The server cannot start; the text is the last line that it prints."""
+    """The server cannot start; the message is the last line that it prints."""
 
 
 def open_log(settings: LogSettings) -> None:
@@ -25,7 +25,7 @@ def open_log(settings: LogSettings) -> None:
 
 
 def check_repository(settings: RepositorySettings) -> None:
-    """Find a repository that is no folder here."""
+    """Check that every model repository is a directory; raises `StartError`."""
     try:
         ModelRepository(settings.paths)
     except InferenceError as error:
@@ -33,7 +33,10 @@ def check_repository(settings: RepositorySettings) -> None:
 
 
 def check_ports(settings: Settings) -> None:
-    """Find a taken port before models are loaded rather than after; of names and IPv4 only."""
+    """Detect a port in use before models are loaded; host names and IPv4 addresses only.
+
+    Raises `StartError`.
+    """
     http, grpc, metrics = settings.http, settings.grpc, settings.metrics
     for part, reuse in ((grpc, grpc.reuse_port), (http, http.reuse_port), (metrics, False)):
         if not part.enabled or not part.port or reuse or ":" in part.address:

@@ -1,4 +1,4 @@
-"""What the log shows once the models of the start are loaded (contract M-18)."""
+"""The start-up report: tables of backends and models in the log (contract M-18)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 def show_backends(files: Mapping[str, str], settings: Settings) -> None:
-    """The table of the backends in use, whose `files` go by name, and what each was told.
+    """Log the backends in use, with the file and the configuration of each; `files` is by name.
 
-    Before it that of repository agents, of which there are none.
+    An empty table of repository agents precedes it, as Triton prints one.
     """
     server_log.log_table(logger, table(("Repository Agent", "Path"), ()))
     rows = [(name, file, _configuration(name, settings)) for name, file in files.items()]
@@ -26,7 +26,7 @@ def show_backends(files: Mapping[str, str], settings: Settings) -> None:
 
 
 def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> None:
-    """The table of models and what became of them."""
+    """Log the model versions and their states; `tried` are the models of the start."""
     rows = [(e.name, e.version, ": ".join(filter(None, (e.state, e.reason)))) for e in entries]
     versionless = set(tried) - {entry.name for entry in entries}
     rows += [(name, "-", "Not loaded: No model version was found") for name in versionless]
@@ -35,11 +35,11 @@ def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> Non
 
 
 def _configuration(backend: str, settings: Settings) -> str:
-    """What a backend is told, as Triton tells it (contract B-21)."""
-    told = {
+    """A backend's configuration as the JSON that Triton shows (contract B-21)."""
+    options = {
         "auto-complete-config": str(settings.repository.auto_complete_config).lower(),
         "min-compute-capability": f"{settings.devices.min_supported_compute_capability:f}",
         "default-max-batch-size": "4",
         **settings.backends.options_for(backend),
     }
-    return json.dumps({"cmdline": told}, separators=(",", ":"))
+    return json.dumps({"cmdline": options}, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Response caches: what a server remembers of equal requests."""
+"""Response caches: the interface, and statistics of a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Found = Callable[[InferenceResponse | None], None]
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """What a cache has done; times in nanoseconds. What a remote one holds is not known: 0."""
+    """Counters of a cache; times in nanoseconds. The contents of a remote cache are unknown: 0."""
 
     lookups: int = 0
     hits: int = 0
@@ -26,19 +26,19 @@ class CacheStatistics:
 
 
 class ResponseCache(Protocol):
-    """Keeps responses by key. It may forget any at any time, and never raises.
+    """A cache of responses by key. It may evict any entry at any time, and never raises.
 
-    A `shared` cache is also that of other servers, and outlives this one.
+    A `shared` cache is used by other servers too, and outlives this one.
     """
 
     shared: bool
     statistics: CacheStatistics
 
     def lookup(self, key: bytes, found: Found) -> None:
-        """Call `found` with the response, or `None`: before this returns, or later."""
+        """Call `found` with the response, or `None` for a miss, before returning or later."""
 
     def insert(self, key: bytes, response: InferenceResponse, done: Callable[[], None]) -> None:
-        """Keep a copy of the response; `done` is called once that is done or was given up."""
+        """Store a copy of the response; `done` is called once it is stored or has failed."""
 
     async def close(self) -> None:
-        """Release what the cache holds."""
+        """Release the cache's resources."""

@@ -1,4 +1,4 @@
-"""Responses as bytes, for caches outside of the server's memory."""
+"""Serialization of responses for caches outside the server's memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_ENTRY = "these are not the bytes of a response"
 
 
 def pack(response: InferenceResponse) -> bytes:
-    """A response's outputs and parameters: a head, a description as JSON, the elements."""
+    """Serialize outputs and parameters: a header, a description in JSON, the elements."""
     tensors = response.outputs.items()
     about = {
         "outputs": [[name, t.datatype.value, t.shape, t.nbytes] for name, t in tensors],
@@ -27,7 +27,7 @@ def pack(response: InferenceResponse) -> bytes:
 
 
 def unpack(data: bytes) -> InferenceResponse:
-    """The response that was packed; raises `ValueError` for bytes of anything else."""
+    """Deserialize a packed response; raises `ValueError` for any other bytes."""
     if len(data) < _HEAD.size:
         raise ValueError(_NO_ENTRY)
     magic, length = _HEAD.unpack_from(data)

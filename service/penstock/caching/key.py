@@ -1,4 +1,4 @@
-"""When two requests are equal: `CacheKeys`."""
+"""`CacheKeys`: keys of the response cache, a hash of each request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _DIGEST_SIZE = 16
 
 
 class CacheKeys:
-    """Makes the keys of the requests to one model version.
+    """Computes the cache keys of requests to one model version.
 
-    A key is a hash of the model, its version, names, datatypes, shapes and bytes of the inputs,
-    the outputs that are asked for and the parameters that the model sees. Triton leaves out
-    datatypes, shapes, outputs and parameters, so there requests that differ in these alone get
-    each other's answers. `salt` tells apart what was loaded at different times.
+    A key is a hash of the model, its version, the names, datatypes, shapes and bytes of the inputs,
+    the requested outputs, and the parameters that the model sees. Triton leaves out datatypes,
+    shapes, outputs and parameters, so requests that differ only in these get each other's responses
+    there. `salt` separates different loads of a version.
     """
 
     def __init__(self, model: str, version: int, salt: bytes = b"") -> None:
         self._seed = blake2b(repr((model, version, salt)).encode(), digest_size=_DIGEST_SIZE)
 
     def key(self, request: InferenceRequest) -> bytes:
-        """The key of a request; equal requests have equal ones."""
+        """The key of a request; equal requests have equal keys."""
         hashed = self._seed.copy()
         for name, tensor in sorted(request.inputs.items()):
             buffer = tensor.buffer
@@ -35,5 +35,5 @@ class CacheKeys:
 
 
 def hashed_bytes(request: InferenceRequest) -> int:
-    """How many bytes must be read to make a request's key."""
+    """The number of bytes that hashing a request reads."""
     return sum(tensor.nbytes for tensor in request.inputs.values())

@@ -1,4 +1,4 @@
-"""`LocalCache`: responses in the server's memory; the least recently used leave first (RC-06)."""
+"""`LocalCache`: an LRU cache of responses in the server's memory (RC-06)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 
 _ENTRY, _TENSOR = 400, 200
-"""Bytes that an entry and each tensor take beside the tensors' elements."""
+"""Overhead in bytes of an entry, and of each tensor, beside the elements."""
 
 
 class LocalCache:
-    """Holds at most `size` bytes; a response that is larger than that is not kept."""
+    """An LRU cache of at most `size` bytes; a larger response is not stored."""
 
     shared = False
 
@@ -28,7 +28,7 @@ class LocalCache:
 
     @classmethod
     async def open(cls, settings: Mapping[str, str]) -> LocalCache:
-        """The cache that `--cache-config local,size=<bytes>` asks for."""
+        """Open the cache of `--cache-config local,size=<bytes>`."""
         unknown = sorted(set(settings) - {"size"})
         if unknown:
             raise ConfigError(f"unknown setting '{unknown[0]}' of the local cache; it has: size")
@@ -40,7 +40,7 @@ class LocalCache:
         return cls(int(text))
 
     def lookup(self, key: bytes, found: Found) -> None:
-        """Call `found` now."""
+        """Call `found` before returning."""
         begun = time.monotonic_ns()
         entry = self._entries.get(key)
         statistics = self.statistics
@@ -54,7 +54,7 @@ class LocalCache:
         found(None if entry is None else entry[0])
 
     def insert(self, key: bytes, response: InferenceResponse, done: Callable[[], None]) -> None:
-        """Keep a copy, at the cost of the least recently used; `done` is called now."""
+        """Store a copy, evicting the least recently used; calls `done` before returning."""
         begun = time.monotonic_ns()
         size = _size(response)
         if size <= self._size and key not in self._entries:
@@ -66,7 +66,7 @@ class LocalCache:
         done()
 
     async def close(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._entries.clear()
         self._account(-self._used)
 
@@ -87,7 +87,7 @@ def _size(response: InferenceResponse) -> int:
 
 
 def _copied(response: InferenceResponse) -> InferenceResponse:
-    """With memory of its own: that of a response may be used for another one later."""
+    """A deep copy: the memory of a response may be reused."""
     outputs = {
         name: Tensor(tensor.datatype, tensor.shape, bytes(tensor.buffer))
         for name, tensor in response.outputs.items()

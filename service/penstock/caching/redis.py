@@ -1,4 +1,4 @@
-"""`RedisCache`: responses on a Redis server, which several servers may share (RC-07)."""
+"""`RedisCache`: a response cache on a Redis server, which several servers may share (RC-07)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PREFIX = b"penstock:"
 
 
 class RedisCache:
-    """Asks and tells Redis beside the requests; what Redis cannot do is a miss, and is logged.
+    """A cache whose commands run in tasks beside the requests; failures are misses and are logged.
 
-    How long it keeps what is Redis' own business (`maxmemory-policy`).
+    Eviction is left to Redis (`maxmemory-policy`).
     """
 
     shared = True
@@ -35,7 +35,7 @@ class RedisCache:
 
     @classmethod
     async def open(cls, settings: Mapping[str, str]) -> RedisCache:
-        """A cache whose server has answered; raises `ConfigError` when it has not."""
+        """Connect, and check that the server answers; raises `ConfigError` if it does not."""
         wanted = RedisSettings.from_options(settings)
         client = _client(wanted)
         try:
@@ -48,15 +48,15 @@ class RedisCache:
         return cls(client)
 
     def lookup(self, key: bytes, found: Found) -> None:
-        """Call `found` when Redis has answered."""
+        """Call `found` once Redis has answered."""
         self._start(self._lookup(key, found))
 
     def insert(self, key: bytes, response: InferenceResponse, done: Callable[[], None]) -> None:
-        """Keep a copy, made now; `done` is called when Redis has it."""
+        """Serialize the response now and send it; `done` is called once Redis has answered."""
         self._start(self._insert(key, pack(response), done))
 
     async def close(self) -> None:
-        """Give up what is still going on."""
+        """Cancel commands in flight and disconnect."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -71,7 +71,7 @@ class RedisCache:
             response = None if data is None else unpack(data)
             self._failing = False
         except Exception as error:  # redis, its connections and TLS raise many kinds
-            self._complain(error)
+            self._log_failure(error)
         statistics = self.statistics
         statistics.lookups += 1
         statistics.lookup_ns += time.monotonic_ns() - begun
@@ -86,12 +86,12 @@ class RedisCache:
         try:
             await self._client.set(_PREFIX + key, data)
         except Exception as error:  # as above
-            self._complain(error)
+            self._log_failure(error)
         self.statistics.insertion_ns += time.monotonic_ns() - begun
         done()
 
-    def _complain(self, error: Exception) -> None:
-        """Log the first of several failures in a row."""
+    def _log_failure(self, error: Exception) -> None:
+        """Log a failure; in a row of failures only the first is a warning."""
         level = logging.DEBUG if self._failing else logging.WARNING
         logger.log(level, "the response cache cannot be used: %s", error)
         self._failing = True
@@ -127,7 +127,7 @@ def _client(settings: RedisSettings) -> Any:
         connection_class=connection,
         host=settings.host,
         port=settings.port,
-        # A server without accounts takes a password alone, and nothing without one.
+        # A server without accounts accepts a password without a user name only.
         username=settings.user if settings.password else None,
         password=settings.password or None,
         db=settings.db,
@@ -139,7 +139,7 @@ def _client(settings: RedisSettings) -> Any:
 
 
 def _named(connection: Any, name: str) -> Any:
-    """A kind of connection that asks for the certificate of `name`, whatever the host is called."""
+    """A connection class that expects a certificate for `name` rather than for the host."""
 
     class NamedConnection(connection):  # type: ignore[misc]
         def _connection_arguments(self) -> Mapping[str, Any]:

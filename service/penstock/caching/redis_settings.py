@@ -1,4 +1,4 @@
-"""`RedisSettings`: what `--cache-config redis,...` says (contract RC-07)."""
+"""`RedisSettings`: the options of `--cache-config redis,...` (contract RC-07)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from penstock.core.errors import ConfigError
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _PASSWORDS = {"user": "TRITONCACHE_REDIS_USERNAME", "password": "TRITONCACHE_REDIS_PASSWORD"}
-"""Where settings come from that should not be read off a command line."""
+"""Environment variables of settings that should not be on a command line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSettings:
-    """Times are in milliseconds, 0 for ever; `wait_timeout` is that for a free connection."""
+    """Options of the Redis client; `wait_timeout` limits the wait for a free connection.
+
+    Timeouts are in milliseconds; 0 means none.
+    """
 
     host: str
     port: int
@@ -38,7 +41,7 @@ class RedisSettings:
     def from_options(
         cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ
     ) -> RedisSettings:
-        """The settings that were given, and those of the environment."""
+        """Parse options, with defaults from the environment; raises `ConfigError`."""
         secret = {name: environment[key] for name, key in _PASSWORDS.items() if key in environment}
         types = {field.name: str(field.type) for field in fields(cls)}
         for name in given:

@@ -1,4 +1,4 @@
-"""Finding and opening the response cache that the settings ask for (RC-01, RC-02, RC-11)."""
+"""The registry of response caches, which are entry points (RC-01, RC-02, RC-11)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.caching import ResponseCache
 from penstock.core.errors import ConfigError
 
 GROUP = "penstock.caches"
-"""The entry point group where other distributions announce caches."""
+"""The entry point group in which distributions register caches."""
 
 _OWN = {
     "local": "penstock.caching.local:LocalCache",
@@ -20,17 +20,20 @@ _OWN = {
 
 
 class CacheType(Protocol):
-    """What an entry point names: a class that opens a cache from its settings."""
+    """The object of an entry point: a class that opens a cache from its settings."""
 
     async def open(self, settings: Mapping[str, str]) -> ResponseCache:
-        """The cache, ready to be used; raises `ConfigError` for settings that are wrong."""
+        """The open cache; raises `ConfigError` for invalid settings."""
 
 
 @asynccontextmanager
 async def open_cache(
     config: Mapping[str, Mapping[str, str]],
 ) -> AsyncIterator[ResponseCache | None]:
-    """The one cache that `config` names, closed at the end; `None` when it names none."""
+    """Open the cache that `config` names, closed on exit; yields `None` if it names none.
+
+    Raises `ConfigError` for an unknown cache or invalid settings.
+    """
     if not config:
         yield None
         return

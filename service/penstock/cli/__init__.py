@@ -1,6 +1,6 @@
-"""The commands: `penstock serve`, `penstock demo`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `penstock demo`, and `tritonserver`, which only serves.
 
-Nothing heavy is imported before a command is known to need it.
+Heavy modules are imported by the command that needs them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage.COMMANDS, end="")
         return 0
     if command not in commands:
-        _complain(f"penstock: unknown command '{command}'\n{usage.COMMANDS}".rstrip())
+        _print_error(f"penstock: unknown command '{command}'\n{usage.COMMANDS}".rstrip())
         return 1
     return commands[command](rest)
 
 
 def tritonserver(arguments: Sequence[str] | None = None) -> int:
-    """`penstock serve` under the name that existing start lines use."""
+    """`penstock serve` under the name that existing start scripts use."""
     return _serve("tritonserver", sys.argv[1:] if arguments is None else arguments)
 
 
@@ -46,14 +46,14 @@ def _serve(program: str, arguments: Sequence[str]) -> int:
     words = ["--help"] if list(arguments) == ["-h"] else arguments
     takes_files = program == usage.SERVE
     try:
-        settings = parse_arguments(words, os.environ, _complain, takes_files)
+        settings = parse_arguments(words, os.environ, _print_error, takes_files)
         refuse_unsupported(settings)
     except HelpRequested:
         print(usage.serve_usage(program), end="")
         return 0
     except (OptionError, UsageError, SettingsError) as error:
-        _complain(f"Usage: {program} [options]; {program} --help lists them.")
-        _complain(f"{program}: {error}" if isinstance(error, OptionError) else str(error))
+        _print_error(f"Usage: {program} [options]; {program} --help lists them.")
+        _print_error(f"{program}: {error}" if isinstance(error, OptionError) else str(error))
         return 1
     from penstock.app import run
 
@@ -78,10 +78,10 @@ def _demo(arguments: Sequence[str]) -> int:
     try:
         write_demo(chosen.directory, llm=chosen.llm, report=print)
     except (DemoError, OSError) as error:
-        _complain(f"penstock demo: {error}")
+        _print_error(f"penstock demo: {error}")
         return 1
     return 0
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     print(message, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""From the words of a command line, and a few environment variables, to `Settings`."""
+"""Parses the command line, and a few environment variables, into `Settings`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Warn = Callable[[str], None]
 
 
 class UsageError(Exception):
-    """An argument or a value that does not belong where it is."""
+    """An unexpected argument, or an option with an invalid value."""
 
 
 class HelpRequested(Exception):  # noqa: N818
-    """`--help` came before any mistake."""
+    """`--help` was given, before any mistake."""
 
 
 _TAKES_VALUE = {"help": False, **{flag.name: flag.takes_value for flag in FLAGS.values()}}
 
-# What `--trace-config` and its deprecated forms set: mode and key -> field.
+# The fields of `--trace-config` and its deprecated forms: mode and key -> field.
 _TRACE_FIELDS = {
     ("", "rate"): "trace.rate",
     ("", "level"): "trace.levels",
@@ -59,9 +59,9 @@ def parse_arguments(
     """
     reading = _SettingsBuilder(warn, takes_files)
     for option in _from_environment(environment):
-        reading.take(option)
+        reading.add(option)
     for option in options(arguments, _TAKES_VALUE):
-        reading.take(option)
+        reading.add(option)
     reading.complete(environment)
     return _settings(reading.fields)
 
@@ -80,7 +80,7 @@ def _default_of(field: Any) -> Any:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:
-    """What Vertex AI says through the environment, as options before those of the command line."""
+    """Options from Vertex AI's environment variables; the command line overrides them."""
     if environment.get("AIP_MODE") == "PREDICTION":
         yield Option("allow-vertex-ai", "true")
         yield Option("allow-http", "false")
@@ -90,7 +90,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:
 
 
 class _SettingsBuilder:
-    """The fields that options have set so far, by path."""
+    """Collects the values of options by the path of their field in `Settings`."""
 
     def __init__(self, warn: Warn, takes_files: bool) -> None:
         self.fields: dict[str, Any] = {}
@@ -100,9 +100,9 @@ class _SettingsBuilder:
         self._old_trace: dict[str, Any] = {}
         self._strict_model_config = False
 
-    def take(self, option: Option) -> None:
+    def add(self, option: Option) -> None:
         if not option.name:
-            self._take_argument(option.value)
+            self._add_file(option.value)
             return
         if option.name == "help":
             raise HelpRequested
@@ -111,12 +111,12 @@ class _SettingsBuilder:
         if flag.warning:
             self._warn(flag.warning.format(value=option.value))
         try:
-            self._keep(flag, flag.parse(option.value))
+            self._set(flag, flag.parse(option.value))
         except ValueRefused as refused:
             name = refused.option or flag.name
             raise UsageError(f'Bad option: "--{name}".\n{refused}') from None
 
-    def _take_argument(self, argument: str) -> None:
+    def _add_file(self, argument: str) -> None:
         if not self._takes_files:
             raise UsageError(f"Unexpected argument: {argument}")
         try:
@@ -129,7 +129,7 @@ class _SettingsBuilder:
         self.fields["repository.files"] = (*files, file)
 
     def complete(self, environment: Mapping[str, str]) -> None:
-        """What follows from several options, or from none."""
+        """Set the fields that depend on several options, or on the environment."""
         self._complete_trace()
         self._complete_model_config()
         if {"response-cache-byte-size", "cache-config"} <= self._given:
@@ -148,19 +148,19 @@ class _SettingsBuilder:
             self.fields["logging.escape"] = False
         self.fields["devices.cpu_only"] = "TRITON_SERVER_CPU_ONLY" in environment
 
-    def _keep(self, flag: Flag, value: Any) -> None:
+    def _set(self, flag: Flag, value: Any) -> None:
         if flag.field:
             before = self.fields.get(flag.field, default_value(flag.field))
             self.fields[flag.field] = flag.gather(before, value)
         elif flag.name == "trace-config":
-            self._keep_trace(*value)
+            self._set_trace(*value)
         elif flag.name in _DEPRECATED_TRACE:
             path, _ = _DEPRECATED_TRACE[flag.name]
             self._old_trace[path] = self._levels(self._old_trace, path, value)
         elif flag.name == "strict-model-config":
             self._strict_model_config = value
 
-    def _keep_trace(self, mode: str, key: str, value: Any) -> None:
+    def _set_trace(self, mode: str, key: str, value: Any) -> None:
         if mode == "opentelemetry":
             before = self.fields.get("trace.opentelemetry", ())
             self.fields["trace.opentelemetry"] = (*before, (key, value))
@@ -170,7 +170,7 @@ class _SettingsBuilder:
 
     @staticmethod
     def _levels(before: Mapping[str, Any], path: str, value: Any) -> Any:
-        """Levels add up; of other values the last one counts."""
+        """Trace levels accumulate; other options keep their last value."""
         return before.get(path, frozenset()) | {value} if path == "trace.levels" else value
 
     def _complete_trace(self) -> None:

@@ -1,4 +1,4 @@
-"""Turns the text of options with several parts, such as `<name>,<key>=<value>`, into values."""
+"""Parsers of option values with several parts, such as `<name>,<key>=<value>`."""
 
 import re
 from typing import Any
@@ -107,7 +107,7 @@ def rate_limit_resource(value: str) -> RateLimitResource:
 
 
 def restriction(name: str, kind: str) -> Parser:
-    """`<feature>[,<feature>]:<key>=<value>`, where `kind` is what the frontend calls a feature."""
+    """`<feature>[,<feature>]:<key>=<value>`; `kind` is the frontend's own name of a feature."""
 
     def feature(word: str) -> Feature:
         try:

@@ -1,7 +1,7 @@
-"""Splits a command line into options as GNU getopt_long does, of which `tritonserver` is made.
+"""An option parser with the rules of GNU getopt_long, which `tritonserver` uses.
 
-An option may be shortened as far as it stays unique; its value follows after `=` or as the next
-argument, whatever that looks like; other arguments may stand anywhere; `--` ends the options.
+An option may be abbreviated while it stays unique; its value follows `=` or is the next argument,
+even if that begins with a dash; positional arguments may stand anywhere; `--` ends the options.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 
 class OptionError(Exception):
-    """A word that is no option of this command, or lacks or should not have a value."""
+    """An unknown or ambiguous option, or one with a missing or needless value."""
 
 
 class Option(NamedTuple):
-    """One option as given; `name` is empty for an argument that belongs to no option."""
+    """One option as given; `name` is empty for a positional argument."""
 
     name: str
     value: str
 
 
 def options(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Iterator[Option]:
-    """What was given, in order, arguments without an option last.
+    """The options in the order given, then the positional arguments.
 
-    `takes_value` lists the options. They are yielded as they are read, so that the first mistake
-    is the one reported.
+    `takes_value` maps each known option to whether it has a value. Options are yielded as they are
+    parsed, so the first mistake is the one reported.
     """
     words = iter(arguments)
     others: list[str] = []

@@ -63,7 +63,7 @@ def _only_model(path: Path, tree: ast.Module) -> str:
 
 
 def _models(tree: ast.Module) -> list[str]:
-    """Classes that are seen to be models, less those that others here are made from."""
+    """Classes that are visibly models, except base classes of others in the file."""
     bases = {
         statement.name: {ast.unparse(base).rpartition(".")[2] for base in statement.bases}
         for statement in tree.body
@@ -71,8 +71,8 @@ def _models(tree: ast.Module) -> list[str]:
     }
     models = {TRITON_CLASS} & bases.keys()
     roots = _aliases(tree)
-    for name, of in bases.items():  # in the order of the file, as bases come first
-        if of & (roots | models):
+    for name, parents in bases.items():  # in the order of the file, as bases come first
+        if parents & (roots | models):
             models.add(name)
     return [name for name in bases if name in models and not _is_base(name, bases)]
 
@@ -82,14 +82,14 @@ def _is_base(name: str, bases: dict[str, set[str]]) -> bool:
 
 
 def _aliases(tree: ast.Module) -> set[str]:
-    """What the file calls `penstock.model.Model`."""
+    """The names under which the file knows `penstock.model.Model`."""
     imports = (s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module)
     names = (a for s in imports if s.module == "penstock.model" for a in s.names)
     return {"Model", *(alias.asname or "" for alias in names if alias.name == "Model")} - {""}
 
 
 def _names(tree: ast.Module) -> Iterator[str]:
-    """What the file defines, imports or assigns on its outermost level or below an `if`."""
+    """Names that the file defines, imports or assigns, at any level."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield node.name

@@ -1,7 +1,7 @@
-"""What the command line knows and this version cannot do yet.
+"""Options that Triton has and this version does not support yet.
 
-Such a setting is refused at start rather than ignored. Who builds one of these features removes its
-row. Settings that only tune the other server's machinery, such as its thread counts, are accepted.
+Setting one is an error at start-up rather than ignored. The change that builds a feature removes
+its row. Options that only tune Triton's own machinery, such as its thread counts, are accepted.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from penstock.settings.rules import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedOption:
-    """Only the default of `field` is possible so far."""
+    """An option whose `field` must keep its default; `feature` is named in the error."""
 
     field: str
     flag: str

@@ -1,4 +1,4 @@
-"""Turns the text of one option into a value, or says what is wrong with it."""
+"""Parsers of option values: from text to a value, or a `ValueRefused` with the reason."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _PORTS = range(2**16)
 
 
 class ValueRefused(Exception):  # noqa: N818
-    """The value does not fit; `option` names the part of it where that is not the whole."""
+    """An invalid option value; `option` names the part at fault if it is not the whole option."""
 
     def __init__(self, message: str, option: str = "") -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ def model_config_name(value: str) -> str:
 
 
 def one_of(name: str, *choices: str, fold: bool = True) -> Parser:
-    """One of a few words; upper and lower case are the same where `fold` says so."""
+    """One of a few words; case is ignored if `fold` is set."""
 
     def parse(value: str) -> str:
         word = value.lower() if fold else value

@@ -1,4 +1,4 @@
-"""The tiny language model: shipped as a Hugging Face folder, written as the engine reads it."""
+"""The demo's tiny language model: converted from a Hugging Face folder to the engine's format."""
 
 import json
 import shutil
@@ -30,12 +30,12 @@ _NAMES = {
 
 
 def add_checkpoint(version: Path) -> None:
-    """The folder as it is, for engines that read Hugging Face models."""
+    """Copy the folder unchanged, for engines that read Hugging Face models."""
     shutil.copytree(CHECKPOINT, version / "model")
 
 
 def add_gguf(version: Path) -> None:
-    """One GGUF file, and the tokenizer that turns requests into tokens."""
+    """Write one GGUF file, and the tokenizer for prompts."""
     from safetensors.numpy import load_file
 
     config = _json(CHECKPOINT / "config.json")

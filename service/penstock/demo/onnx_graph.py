@@ -1,4 +1,4 @@
-"""A graph in the making: nodes and weights, saved as an ONNX file."""
+"""A builder of ONNX graphs: nodes and weights, saved as an ONNX file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ _IR_VERSION = 10
 
 
 class OnnxGraphBuilder:
-    """Every operation returns the name of its result, to be the input of the next."""
+    """Builds a graph; each operation returns the name of its result, an input of later ones."""
 
     def __init__(self, name: str) -> None:
         self._name = name

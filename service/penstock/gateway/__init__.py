@@ -1,1 +1,1 @@
-"""The HTTP frontend: KServe v2 over the same facade as gRPC. It translates, it decides nothing."""
+"""The HTTP frontend: the KServe v2 protocol over the same facade as gRPC; translation only."""

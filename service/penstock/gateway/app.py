@@ -1,4 +1,4 @@
-"""The routes of the HTTP protocol: KServe v2 and its extensions."""
+"""The route table of the HTTP protocol: KServe v2 and its extensions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _server_routes(server: InferenceServer) -> list[Route]:
         Route("/v2/health/live", _GET, whole.live, Feature.HEALTH, PLAIN),
         Route("/v2/health/ready", _GET, whole.ready, Feature.HEALTH, PLAIN),
         Route("/v2", _GET, whole.metadata, Feature.METADATA),
-        # Before the models, since this is no model of the name `stats`.
+        # Before the routes of models: `stats` here is not a model's name.
         Route("/v2/models/stats", _GET, models.statistics, Feature.STATISTICS),
     ]
 

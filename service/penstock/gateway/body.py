@@ -1,4 +1,4 @@
-"""Request bodies: read within the limit, decompressed within the limit (H-36, HI-17)."""
+"""HTTP bodies: size limit, compression, and the length of the JSON header (H-36, HI-17)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 
 _LARGE = 1 << 16
-"""Bytes from which on a thread compresses and decompresses."""
+"""Bodies of at least so many bytes are compressed and decompressed in a thread."""
 
 _GROWN = 1 << 20
-"""The same for what a small body may grow to."""
+"""The same for the decompressed size of a small body."""
 
-_ANY_HEADER = 15 + 32  # zlib's code for: a zlib or a gzip header, whichever comes
+_ANY_HEADER = 15 + 32  # zlib's code for either a zlib or a gzip header
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body as it came. Raises when it is larger than `limit` bytes."""
+    """The body as received. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(int(declared), limit)
@@ -38,15 +38,15 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def can_decompress(request: Request) -> bool:
-    """Whether the compression of the body is one that is known."""
+    """Whether the body's content encoding is supported."""
     return _encoding(request) in ("", "identity", "gzip", "deflate")
 
 
 async def read_decompressed(request: Request, limit: int) -> bytes:
-    """The body without the compression that its headers name, which must be known.
+    """The body, decompressed by its content encoding, which must be a supported one.
 
-    What is no such compression counts as empty, and what is cut short as what there is of it:
-    then the text itself shows what is wrong.
+    Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
+    then reports the error.
     """
     body = await read_body(request, limit)
     if _encoding(request) in ("", "identity"):
@@ -65,12 +65,12 @@ async def read_decompressed(request: Request, limit: int) -> bytes:
 
 
 def header_length(request: Request, body: bytes) -> int:
-    """How much of the body is JSON; 0 for a raw binary request (HI-13, HI-14)."""
+    """The length in bytes of the JSON in the body; 0 for a raw binary request (HI-13, HI-14)."""
     text = request.headers.get("inference-header-content-length")
     if text is None:
         return len(body)
     number = _NUMBER.match(text)
-    # No body is as long as a number of twenty digits says, and Python reads no endless ones.
+    # A number of over 20 digits exceeds any body, and `int` limits how many digits it converts.
     length = int(number[1][:20]) if number else 0
     if not 0 <= length <= len(body):
         raise InvalidRequestError(
@@ -80,14 +80,17 @@ def header_length(request: Request, body: bytes) -> int:
 
 
 async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
-    """The body that `parts` make as gzip or deflate."""
+    """`parts` joined and compressed as gzip or deflate."""
     if sum(memoryview(part).nbytes for part in parts) < _LARGE:
         return _compress(parts, encoding)
     return await asyncio.to_thread(_compress, parts, encoding)
 
 
 def negotiate_encoding(accepted: str) -> str:
-    """What an Accept-Encoding header likes best of what there is (HI-18); the first of equals."""
+    """The supported encoding that an Accept-Encoding header prefers (HI-18); empty for none.
+
+    Of equally preferred ones the first wins.
+    """
     best, weight = "identity", 0.0
     for item in accepted.split(","):
         name, _, quality = item.strip(" ").partition(";q=")
@@ -105,7 +108,7 @@ def _encoding(request: Request) -> str:
 
 
 def _decompress(body: bytes, limit: int) -> bytes:
-    """What the body unpacks to; one byte more than `limit` if that is too much."""
+    """The decompressed body; cut off at `limit` + 1 bytes if it is larger."""
     machine = zlib.decompressobj(_ANY_HEADER)
     try:
         return machine.decompress(body, limit + 1)

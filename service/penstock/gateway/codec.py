@@ -1,4 +1,4 @@
-"""Between bodies of the inference endpoint, JSON and binary tensors, and core values."""
+"""Codec of the inference endpoint: bodies of JSON and binary tensors to and from core values."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from penstock.shared_memory.tensors import put
 
 @dataclass(frozen=True, slots=True)
 class OutputEncoding:
-    """Which outputs travel as bytes behind the JSON, and which in it (HI-09, HI-10).
+    """The encoding of each output: as bytes behind the JSON, or in it (HI-09, HI-10).
 
-    `binary` is for outputs that the request does not name.
+    `binary` applies to outputs that the request does not name.
     """
 
     binary: bool = False
@@ -61,10 +61,10 @@ async def read_request(
     limit: int,
     regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """As `decode_request`; large JSON is read in a thread, unless it names memory of the client's.
+    """As `decode_request`; large JSON is parsed in a thread, unless it names shared memory.
 
-    Only the loop's thread knows that memory. Where its name is written in an unusual way, so that
-    it is not seen here, it counts as unknown.
+    The registry of regions belongs to the loop's thread. A body that spells `shared_memory_region`
+    with escapes is not recognized here; its regions then count as unknown.
     """
     if header_length < LARGE or body.find(b"shared_memory_region", 0, header_length) >= 0:
         return decode_request(model, version, body, header_length, limit, regions)
@@ -79,7 +79,7 @@ def decode_request(
     limit: int,
     regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """The request in a body whose first `header_length` bytes are JSON (HI-01, HI-08)."""
+    """Decode a request whose first `header_length` bytes are JSON (HI-01, HI-08)."""
     json = parse(body[:header_length])
     request_id = read_id(json)
     parameters = read_parameters(json)
@@ -101,7 +101,7 @@ def decode_request(
 
 
 def read_id(json: Any) -> str:
-    """The id that a request gives itself; empty without one."""
+    """The request's id; empty without one."""
     given = member(json, "id")
     return "" if given is ABSENT else as_string(given, unable("id"))
 
@@ -134,7 +134,7 @@ async def encode_response(
 
 
 def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:
-    """The outputs that the request asked for, which are all if it named none."""
+    """The outputs that the request names; all if it names none."""
     wanted = request.requested_outputs
     if not wanted:
         return response.outputs
@@ -144,7 +144,7 @@ def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Ma
 def _requested_outputs(
     json: Any, regions: Regions
 ) -> tuple[dict[str, bool], dict[str, int], dict[str, RegionSlice]]:
-    """The outputs that the request names and whether each shall be binary; classes and places.
+    """For each output that the request names: whether it is binary, its class count, its region.
 
     Of an output that is named twice the first counts.
     """
@@ -171,7 +171,7 @@ def _requested_outputs(
 
 
 def _class_count(parameters: Any) -> int:
-    """How many classes an output's parameters ask for; 0 for its values."""
+    """The number of classes that an output's parameters request; 0 for the plain tensor."""
     classes = member(parameters, "classification")
     if classes is ABSENT:
         return 0
@@ -179,7 +179,7 @@ def _class_count(parameters: Any) -> int:
 
 
 def _check_one_form(parameters: Any, binary: bool) -> None:
-    """An output in memory of the client's is nothing else (HI-19)."""
+    """An output in shared memory cannot be binary or a classification too (HI-19)."""
     if member(parameters, "shared_memory_region") is ABSENT:
         return
     classes = member(parameters, "classification") is not ABSENT

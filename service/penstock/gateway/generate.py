@@ -1,4 +1,4 @@
-"""The generate endpoints: tensors as plain members, one answer or a stream of events."""
+"""The generate endpoints: tensors as plain JSON members, one response or server-sent events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GenerateEndpoints:
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
-        """One JSON object for the one response."""
+        """Reply with the only response as a JSON object."""
         answers = await self._start(request, target)
         async with closed_on_disconnect(answers.stream, request.receive):
             first, second = await answers.next(), await answers.next()
@@ -46,7 +46,7 @@ class GenerateEndpoints:
         return reply(first.json, first.status)
 
     async def generate_stream(self, request: Request, target: Target) -> ASGIApp:
-        """One event a response."""
+        """Stream one server-sent event per response."""
         return _EventStream(await self._start(request, target))
 
     async def _start(self, request: Request, target: Target) -> _AnswerReader:
@@ -62,14 +62,14 @@ class GenerateEndpoints:
 
 
 class _EncodedAnswer(NamedTuple):
-    """A response as JSON, and the HTTP status if it is the first."""
+    """A response as JSON, with the HTTP status to use if it is the first."""
 
     json: bytes
     status: int = 200
 
 
 class _AnswerReader:
-    """The responses to one request, encoded; an error of the request is the last of them."""
+    """Reads and encodes the responses to one request; an error is the last of them."""
 
     def __init__(self, request: InferenceRequest, stream: ResponseStream) -> None:
         self.stream = stream
@@ -88,7 +88,7 @@ class _AnswerReader:
         return None if response is None else self._encode(response)
 
     def ready(self) -> list[_EncodedAnswer]:
-        """The responses that can be had without waiting."""
+        """The responses available without waiting."""
         return [self._encode(response) for response in self.stream.take()]
 
     def _encode(self, response: InferenceResponse) -> _EncodedAnswer:
@@ -118,7 +118,7 @@ def _failure(error: InferenceError) -> _EncodedAnswer:
 
 
 class _EventStream:
-    """Sends responses as they come. What the client does not read yet, is not pulled yet."""
+    """An event stream with backpressure: responses are read only as fast as the client reads."""
 
     def __init__(self, answers: _AnswerReader) -> None:
         self._answers = answers
@@ -136,6 +136,6 @@ class _EventStream:
             await send({"type": "http.response.body"})
 
     async def _next(self) -> list[_EncodedAnswer]:
-        """What has come meanwhile, at least one response; empty at the end."""
+        """Wait for the next response; returns all available ones, or none at the end."""
         first = await self._answers.next()
         return [] if first is None else [first, *self._answers.ready()]

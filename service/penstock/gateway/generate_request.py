@@ -1,4 +1,4 @@
-"""A generate request: members named like inputs are tensors, all others are parameters."""
+"""Decoder of generate requests: members named like inputs are tensors, others parameters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NESTED = "parameters"
 def decode_generate(
     metadata: ModelMetadata, version: str, body: bytes, request_id: str = ""
 ) -> InferenceRequest:
-    """The request in a body (HG-01 to HG-05); `request_id` is used where it names none."""
+    """Decode a body (HG-01 to HG-05); `request_id` applies if the body has no id."""
     json = parse(body)
     mapping = _SchemaMapping(metadata, read_id(json))
     mapping.convert(members_of(json))
@@ -80,7 +80,7 @@ def _tensor(known: TensorMetadata, value: Any) -> Tensor:
 
 
 def _fitted(known: TensorMetadata, count: int) -> Sequence[int]:
-    """The shape that holds `count` elements: the last variable dimension takes what is left."""
+    """The shape that holds `count` elements: other variable dimensions are 1, the last the rest."""
     shape = list(known.shape)
     for size in shape:
         if size != -1:

@@ -1,4 +1,4 @@
-"""The inference endpoint (contract H-08): tensors in JSON, or as bytes behind it."""
+"""The inference endpoint (contract H-08): tensors in JSON, or as binary data behind it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class InferEndpoint:
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
-        """Run one request. Errors met before its JSON is read, or by the model, are plain text."""
+        """Run one request. Errors before the JSON is parsed, and the model's, are plain text."""
         model = self._server.find(target.model, target.version)
         if model.decoupled:
             raise UnsupportedError(
@@ -89,7 +89,7 @@ class InferEndpoint:
 
 
 async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:
-    """The reply with a response: compressed if the client likes that, binary if tensors are."""
+    """The reply with a response, compressed if the client accepts it, binary if a tensor is."""
     parts: list[Buffer] = [*response.header, *response.tensors]
     headers = [("content-type", JSON)]
     if any(memoryview(tensor).nbytes for tensor in response.tensors):

@@ -1,4 +1,4 @@
-"""The inputs of an inference request: each takes its data from the JSON or from behind it."""
+"""Decoder of the input tensors of an inference request, from JSON, binary data or shared memory."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SOURCES = ("binary_data_size", "shared_memory_region")
 
 
 class InputReader:
-    """Reads the inputs of one request of `model`; `rest` is what follows the JSON in the body.
+    """Reads the inputs of one request of `model`; `rest` is the binary data behind the JSON.
 
-    `limit` bounds what all tensors of the JSON may take, since the text may be shorter (H-36);
-    `regions` are the memory that inputs may be in.
+    `limit` bounds the bytes of all tensors in the JSON, whose text may be shorter (H-36);
+    `regions` holds the shared memory that inputs may be in.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class InputReader:
         self._taken = 0
 
     def read(self, items: list[Any]) -> dict[str, Tensor]:
-        """The tensors by name; nothing of the body may be left over."""
+        """The tensors by name. Raises if binary data is left over."""
         inputs: dict[str, Tensor] = {}
         for item in items:
             _check_sources(item)
@@ -91,12 +91,12 @@ class InputReader:
 
 
 def request_prefix(request_id: str) -> str:
-    """How texts begin that tell which request it was (contract V-01)."""
+    """The prefix of error texts, with the request's id if it has one (contract V-01)."""
     return f"[request id: {request_id or '<id_unknown>'}] "
 
 
 def refuse_duplicate(inputs: Mapping[str, Tensor], name: str, request_id: str) -> None:
-    """Raise if an input of this name is there already."""
+    """Raise if an input of this name exists."""
     if name in inputs:
         raise InvalidRequestError(
             f"{request_prefix(request_id)}input '{name}' already exists in request"
@@ -112,7 +112,7 @@ def _description(item: Any) -> tuple[str, DataType, list[int]]:
 
 
 def _check_sources(item: Any) -> None:
-    """An input has exactly one source of data (contract HI-04)."""
+    """Check that an input has exactly one source of data (contract HI-04)."""
     parameters = member(item, "parameters")
     given = ["data"] if member(item, "data") is not ABSENT else []
     given += [key for key in _SOURCES if member(parameters, key) is not ABSENT]

@@ -1,4 +1,4 @@
-"""A listening port for an ASGI application: uvicorn's protocol, on the loop that runs already."""
+"""An HTTP listener for an ASGI application: uvicorn's protocol on the running event loop."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from penstock.gateway.request_scope import HEADER_NAMES
 from penstock.system.fd_reserve import DescriptorReserve
 
 _IDLE_SECONDS = 3600
-"""How long an idle connection is kept; longer than clients and load balancers keep it."""
+"""Seconds that an idle connection is kept: longer than clients and load balancers keep it."""
 
 _ABORT_SECONDS = 1.0
-"""How long handlers may take to notice that their connection was aborted."""
+"""Seconds that handlers may take to end after their connection was aborted."""
 
 
 @asynccontextmanager
 async def listening(
     app: ASGIApp, name: str, address: str, port: int, grace: ExitDeadline, reuse_port: bool = False
 ) -> AsyncIterator[int]:
-    """Serve `app`; yields the port. Raises `OSError`, fit to be printed, when it cannot listen.
-
-    At the end running requests get what is left of `grace`, then their connections are aborted.
+    """Serve `app`; yields the port. Raises `OSError`, with a text for users, if it cannot listen.
+    On exit, requests in flight get the rest of `grace`; then their connections are aborted.
     """
     connections = _HttpConnections(app)
     try:
@@ -48,7 +47,7 @@ async def listening(
 
 
 class _HttpConnections:
-    """The connections of one port, and the requests that run on them."""
+    """The open connections of one port, and the requests in flight on them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._state = ServerState()
@@ -71,11 +70,11 @@ class _HttpConnections:
         self._config.load()
 
     def protocol(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """The protocol factory for new connections."""
         return _HttpProtocol(self._config, self._state, self._descriptors, self._lost.set)
 
     async def close(self, grace: ExitDeadline) -> None:
-        """Close idle connections at once, others after their request, the rest after `grace`."""
+        """Close idle connections now, others after their request; abort them after `grace`."""
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._gone(grace.left())
@@ -86,7 +85,7 @@ class _HttpConnections:
             task.cancel()
 
     async def _gone(self, seconds: float) -> None:
-        """Wait until no connection and no request is left, but no longer than `seconds`."""
+        """Wait until no connection and no request is left, for at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._state.connections:
@@ -97,7 +96,7 @@ class _HttpConnections:
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which also keeps headers' names and tells when its connection is gone."""
+    """uvicorn's protocol; also keeps the case of header names and calls `lost` on disconnect."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class _HttpProtocol(HttpToolsProtocol):
 
 
 def _host(address: str) -> str:
-    """The host to listen at; IPv6 addresses are written as `ipv6:[::1]` (contract H-31)."""
+    """The host to listen on; IPv6 addresses are written as `ipv6:[::1]` (contract H-31)."""
     return address.removeprefix("ipv6:").strip("[]")
 
 

@@ -1,4 +1,4 @@
-"""The metrics port: one page, whatever else is asked for (contract H-23)."""
+"""The metrics endpoint: one page; other paths are empty (contract H-23)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CONTENT_TYPE = "text/plain; charset=utf-8"
 
 
 def metrics_app(page: Callable[[], str]) -> ASGIApp:
-    """The ASGI application that shows `page`."""
+    """The ASGI application that serves `page` at /metrics."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await _answer(scope, page)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Health, metadata, configuration and statistics (contract H-01 to H-07)."""
+"""The endpoints of health, metadata, configuration and statistics (contract H-01 to H-07)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.server.server import InferenceServer
 
 
 class ServerEndpoints:
-    """What is asked of the server as a whole."""
+    """Health and metadata of the server."""
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
@@ -40,7 +40,7 @@ class ServerEndpoints:
 
 
 class ModelEndpoints:
-    """What is asked of a model."""
+    """Health, metadata, configuration and statistics of a model."""
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server

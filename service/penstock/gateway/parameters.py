@@ -1,4 +1,4 @@
-"""The parameters of an inference request in JSON (contract HI-15)."""
+"""Decoder of the parameters of an inference request in JSON (contract HI-15)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.gateway.json.fields import (
 
 @dataclass(frozen=True, slots=True)
 class RequestParameters:
-    """What parameters say: fields of `InferenceRequest`, values for the model, form of outputs."""
+    """Parsed parameters: fields of `InferenceRequest`, the model's own, the output encoding."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     custom: Mapping[str, ParameterValue] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class RequestParameters:
 
 
 def read_parameters(request: Any) -> RequestParameters:
-    """The parameters of a request's JSON."""
+    """Parse the parameters of a request's JSON."""
     given = member(request, "parameters")
     if given is ABSENT:
         return RequestParameters()

@@ -1,4 +1,4 @@
-"""The raw binary request: a body that is nothing but the data of the only input (HI-14)."""
+"""Decoder of raw binary requests: the body is the data of the model's only input (HI-14)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.gateway.inputs import request_prefix
 def decode_raw_request(
     model: str, version: str, body: bytes, config: ModelConfig
 ) -> InferenceRequest:
-    """The request of a body without JSON; the model's configuration says what it is."""
+    """Decode a body without JSON; name, datatype and shape come from the model's configuration."""
     if len(config.input) != 1:
         raise _refused(
             "Raw request must only have 1 input (found 1) to be deduced but got"
@@ -28,7 +28,7 @@ def decode_raw_request(
 
 
 def _string(known: ModelInput, body: bytes) -> Tensor:
-    """The body as one element."""
+    """The body as a tensor of one string element."""
     if -1 in known.dims or prod(known.dims) != 1:
         raise _refused(
             f"For BYTE datatype raw input '{known.name}', the model must have input shape [1]"
@@ -37,7 +37,7 @@ def _string(known: ModelInput, body: bytes) -> Tensor:
 
 
 def _numbers(known: ModelInput, body: bytes) -> Tensor:
-    """The body as numbers; a variable dimension is as long as the data makes it."""
+    """The body as numbers; a variable dimension follows from the size of the data."""
     assert known.data_type is not None
     shape = list(known.dims)
     if shape.count(-1) > 1:

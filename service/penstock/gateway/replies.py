@@ -24,7 +24,7 @@ JSON = "application/json"
 PLAIN = "text/plain"
 
 _SMALL = 1 << 16
-"""Bytes up to which parts of a body are joined, since one write is cheaper than two."""
+"""Bodies of up to so many bytes are joined: one write is cheaper than two."""
 
 
 def reply(body: bytes = b"", status: int = 200, content_type: str = JSON) -> Response:
@@ -38,7 +38,7 @@ def json_reply(value: Any) -> Response:
 
 
 def error_reply(text: str, status: int, content_type: str = JSON) -> Response:
-    """A reply that says what is wrong (contract H-27)."""
+    """A reply with an error text (contract H-27)."""
     return reply(dump({"error": text}), status, content_type)
 
 
@@ -48,7 +48,7 @@ def refusal(error: InferenceError, content_type: str = JSON) -> Response:
 
 
 class PartsReply:
-    """A body in parts that are not copied together where they are large."""
+    """A reply whose body is sent in parts; large ones are not copied together."""
 
     def __init__(self, parts: Sequence[Buffer], headers: Sequence[tuple[str, str]]) -> None:
         views = [memoryview(part).cast("B") for part in parts]
@@ -75,6 +75,6 @@ _STATUS: dict[type[InferenceError], HTTPStatus] = {
 
 
 def http_status(error: InferenceError) -> int:
-    """The status of the nearest known class of `error` (contract H-28)."""
+    """The HTTP status of the nearest mapped class of `error` (contract H-28)."""
     known = (_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS)
     return next(known, HTTPStatus.BAD_REQUEST)

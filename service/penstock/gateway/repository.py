@@ -1,4 +1,4 @@
-"""The model repository: what there is, loading and unloading (contract H-13 to H-16)."""
+"""The model repository endpoints: index, load and unload (contract H-13 to H-16)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.server.server import InferenceServer
 
 
 class RepositoryEndpoints:
-    """Answers what is asked below `/v2/repository`."""
+    """Handlers of the paths below `/v2/repository`."""
 
     def __init__(self, server: InferenceServer, max_input_size: int) -> None:
         self._server = server
@@ -44,7 +44,7 @@ class RepositoryEndpoints:
         return reply()
 
     async def unload(self, request: Request, target: Target) -> ASGIApp:
-        """Unload a model; a body that makes no sense changes nothing."""
+        """Unload a model; an invalid body is ignored."""
         _refuse_repository_name(target)
         try:
             parameters = member(await self._json(request), "parameters")
@@ -60,7 +60,7 @@ class RepositoryEndpoints:
 
 
 def _entry(entry: ModelIndexEntry) -> dict[str, str]:
-    """A line of the index, without what is empty."""
+    """An entry of the index, without empty members."""
     fields = {
         "name": entry.name,
         "version": entry.version,
@@ -71,7 +71,7 @@ def _entry(entry: ModelIndexEntry) -> dict[str, str]:
 
 
 def _load_parameters(json: Any) -> Mapping[str, str | bytes]:
-    """A configuration as text, files as bytes (contract H-14)."""
+    """The parameters of a load: the configuration as text, files as bytes (contract H-14)."""
     given = member(json, "parameters")
     parameters: dict[str, str | bytes] = {}
     for key, value in ({} if given is ABSENT else members_of(given)).items():

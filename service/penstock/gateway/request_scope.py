@@ -1,4 +1,4 @@
-"""What surrounds an HTTP request: its deadline, forwarded headers, cancellation on disconnect."""
+"""The scope of an HTTP request: deadline, forwarded headers, cancellation on disconnect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from penstock.core.stream import ResponseStream
 from penstock.header_forward import header_forward
 
 HEADER = "request-timeout"
-"""Seconds, with a fraction if need be. After them the request is cancelled, and answered 504."""
+"""Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
 
 
 def with_deadline(inference: InferenceRequest, request: Request) -> InferenceRequest:
-    """`inference` with the deadline that the header of `request` sets; without one as it is."""
+    """`inference` with the deadline in the header of `request`; unchanged without one."""
     text = request.headers.get(HEADER)
     if text is None:
         return inference
@@ -36,11 +36,11 @@ def with_deadline(inference: InferenceRequest, request: Request) -> InferenceReq
 
 
 HEADER_NAMES = "penstock.header_names"
-"""Where the scope holds the names of headers as they were sent; in its `headers` they are lower."""
+"""Key of the scope for header names as sent; in its `headers` they are in lower case."""
 
 
 class ForwardedHeaders:
-    """Passes on the headers whose names a pattern matches; none if it is empty."""
+    """Forwards headers whose names match a pattern; none if it is empty."""
 
     def __init__(self, pattern: str) -> None:
         self._forward = header_forward(pattern)
@@ -60,7 +60,7 @@ class ForwardedHeaders:
 async def closed_on_disconnect(
     stream: ResponseStream, receive: Receive
 ) -> AsyncIterator[ResponseStream]:
-    """`stream`, closed when the client disconnects and in any case at the end."""
+    """Cancellation on disconnect: closes `stream` when the client leaves, and on exit."""
     watcher = None
     if not stream.ended:
         watcher = asyncio.create_task(_close_when_gone(stream, receive))

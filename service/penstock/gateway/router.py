@@ -1,4 +1,4 @@
-"""Which handler answers a path, by the path as it was sent; errors become replies here."""
+"""The HTTP router: matches paths as sent, checks restrictions, turns errors into replies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the path names; empty where it names nothing."""
+    """The parameters in a path, such as the model's name; empty where absent."""
 
     model: str = ""
     version: str = ""
@@ -33,9 +33,9 @@ Handler = Callable[[Request, Target], Awaitable[ASGIApp]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path, whose groups are the fields of `Target`, and what answers it.
+    """A path pattern, whose groups are fields of `Target`, and its handler.
 
-    `content_type` is that of errors which the handler raises.
+    `content_type` is that of errors that the handler raises.
     """
 
     path: str
@@ -46,7 +46,7 @@ class Route:
 
 
 class Router:
-    """The ASGI application: the first route whose path matches answers (H-25, H-26)."""
+    """The ASGI application; the first route that matches the path is used (H-25, H-26)."""
 
     def __init__(self, routes: Sequence[Route], restrictions: Sequence[Restriction] = ()) -> None:
         self._routes = [(re.compile(route.path), route) for route in routes]
@@ -63,7 +63,7 @@ class Router:
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
-        # Names are compared as they were sent: the protocol knows no percent encoding.
+        # Names are compared as sent: the protocol has no percent encoding.
         path = request.scope["raw_path"].decode("utf-8", "surrogateescape")
         logger.debug("HTTP request: %s %s", request.method, path)
         for pattern, route in self._routes:
@@ -86,7 +86,7 @@ class Router:
             return refusal(error, route.content_type)
         except ClientDisconnect:
             raise
-        except Exception:  # whatever it was, the client gets an answer and the log the details
+        except Exception:  # a fault of ours: the client gets an error, the log the details
             logger.exception("%s %s failed", request.method, request.url.path)
             return refusal(InternalError("unexpected error, see the server's log"))
 

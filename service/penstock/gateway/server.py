@@ -1,4 +1,4 @@
-"""Opens the HTTP endpoints: what is asked, and the numbers for Prometheus."""
+"""Opens the HTTP endpoints: inference, and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.settings import HttpSettings, MetricsSettings
 logger = logging.getLogger(__name__)
 
 _SCRAPE_SECONDS = 1.0
-"""What a request for metrics gets to finish when the server stops."""
+"""Seconds that a request for metrics may take once the server stops."""
 
 
 @asynccontextmanager
 async def open_gateway(
     server: InferenceServer, settings: HttpSettings, grace: ExitDeadline
 ) -> AsyncIterator[int]:
-    """Serve HTTP; yields the port. Raises `OSError` when the address cannot be had.
+    """Serve HTTP; yields the port. Raises `OSError` if the address is not available.
 
-    At the end running requests, streams too, get what is left of `grace` to finish.
+    On exit, requests and streams in flight get the rest of `grace` to finish.
     """
     app = gateway_app(server, settings)
     address, port = settings.address, settings.port
@@ -36,7 +36,7 @@ async def open_gateway(
 
 @asynccontextmanager
 async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> AsyncIterator[int]:
-    """Serve what `page` says at /metrics; yields the port. Raises `OSError` as `open_gateway`."""
+    """Serve `page` at /metrics; yields the port. Raises `OSError` as `open_gateway` does."""
     app = metrics_app(page)
     address, port = settings.address, settings.port
     grace = ExitDeadline(_SCRAPE_SECONDS)

@@ -1,4 +1,4 @@
-"""Trace and log settings over HTTP (contract H-11, H-12)."""
+"""The endpoints of trace and log settings (contract H-11, H-12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.server.trace_settings import Texts
 _TRACE = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency")
 
 _LOG: dict[str, Callable[[Any], bool | int | str]] = {
-    "log_file": lambda _: "",  # refused whatever it is
+    "log_file": lambda _: "",  # any value is refused
     "log_info": as_bool,
     "log_warning": as_bool,
     "log_error": as_bool,
@@ -30,7 +30,7 @@ _LOG: dict[str, Callable[[Any], bool | int | str]] = {
 
 
 class SettingsEndpoints:
-    """Answers `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
+    """Handlers of `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
 
     def __init__(self, server: InferenceServer, max_input_size: int) -> None:
         self._server = server
@@ -52,13 +52,13 @@ class SettingsEndpoints:
 
 
 def _trace_changes(json: Any) -> Texts:
-    """What is set to what; an empty list is for what is to be cleared."""
+    """The new values by setting; an empty list clears a setting."""
     given = {name: member(json, name) for name in _TRACE}
     return {name: _texts(name, value) for name, value in given.items() if value is not ABSENT}
 
 
 def _texts(name: str, value: Any) -> list[str]:
-    if value is None or name == "trace_file":  # which is refused whatever it is
+    if value is None or name == "trace_file":  # any value is refused later
         return []
     if name == "trace_level":
         return [as_string(level) for level in as_list(value)]
@@ -66,7 +66,7 @@ def _texts(name: str, value: Any) -> list[str]:
 
 
 def _log_changes(json: Any) -> LogValues:
-    """What is set to what; `null` changes nothing."""
+    """The new values by setting; `null` changes nothing."""
     given = {name: member(json, name) for name in _LOG}
     return {
         name: _LOG[name](value)

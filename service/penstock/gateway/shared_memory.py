@@ -1,4 +1,4 @@
-"""Shared memory of clients over HTTP: endpoints, and parameters of tensors (H-17 to H-22)."""
+"""Client shared memory over HTTP: its endpoints, and tensor parameters (H-17 to H-22)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.shared_memory.system import SystemRegion
 
 
 class SystemEndpoints:
-    """Answers what is asked below `/v2/systemsharedmemory`."""
+    """Handlers of the paths below `/v2/systemsharedmemory`."""
 
     def __init__(self, regions: Regions, limit: int) -> None:
         self._regions = regions
@@ -53,7 +53,7 @@ class SystemEndpoints:
 
 
 class CudaEndpoints:
-    """Answers what is asked below `/v2/cudasharedmemory`."""
+    """Handlers of the paths below `/v2/cudasharedmemory`."""
 
     def __init__(self, regions: Regions, limit: int) -> None:
         self._regions = regions
@@ -80,7 +80,7 @@ class CudaEndpoints:
 
 
 def shared_slice(parameters: Any, regions: Regions) -> RegionSlice | None:
-    """The memory that the parameters of a tensor name; `None` when they name none (HI-19)."""
+    """The region slice in the parameters of a tensor; `None` without one (HI-19)."""
     region = member(parameters, "shared_memory_region")
     if region is ABSENT:
         return None

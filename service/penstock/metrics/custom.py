@@ -1,10 +1,10 @@
-"""Metrics that models make for themselves (contract ME-29 and ME-31): the server's side.
+"""The registry of models' custom metrics, in the server (contract ME-29 and ME-31).
 
-A model makes a family, and metrics of it, one for each set of labels. Whoever uses the same name
-and labels shares the number: instances of one model, and models that mean to. What somebody has
-made goes with them, as far as nobody else holds it.
+A model creates a family, and metrics of it, one for each set of labels. Metrics with the same name
+and labels are shared: by instances of one model, and by models that use the same names. A metric is
+removed with the last instance that holds a handle of it.
 
-Model processes say what they want in a small vocabulary, which `CustomMetrics.apply` understands:
+Model processes send operations, which `CustomMetrics.apply` executes:
 
 | operation   | arguments                          | answer                                 |
 |-------------|------------------------------------|----------------------------------------|
@@ -16,10 +16,10 @@ Model processes say what they want in a small vocabulary, which `CustomMetrics.a
 | `value`     | metric                             | the number                             |
 | `delete`    | family                             | nothing; all metrics made of it go too |
 
-`penstock.metrics.exposition.render` prints what `CustomMetrics.snapshot` shows.
+`penstock.metrics.exposition.render` formats the families of `CustomMetrics.snapshot`.
 
-Handles are numbers that are never used again. After a look at `refusal`, `increment`, `set`,
-`observe` and `delete` cannot fail: nobody needs to wait for their answer.
+Handles are numbers that are never reused. If `refusal` was checked before, `increment`, `set`,
+`observe` and `delete` cannot fail, so a sender need not wait for their answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CAN = {
 
 
 def kind_of(number: int) -> MetricKind:
-    """The kind of a model's metric; raises `ValueError` for numbers that are none."""
+    """The kind of a custom metric; raises `ValueError` for any other number."""
     kind = MetricKind(number)
     if kind not in _CAN:
         raise ValueError(f"models cannot make metrics of kind {kind.name}")
@@ -51,7 +51,7 @@ def kind_of(number: int) -> MetricKind:
 
 
 def refusal(kind: MetricKind, operation: str, number: float = 0.0) -> str | None:
-    """Why a metric of this kind cannot do that; `None` when it can."""
+    """The error text if a metric of this kind does not support the operation; `None` if it does."""
     if operation not in _CAN[kind]:
         return f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {operation.capitalize()}"
     if kind is MetricKind.COUNTER and number < 0:
@@ -63,10 +63,10 @@ def refusal(kind: MetricKind, operation: str, number: float = 0.0) -> str | None
 
 
 class CustomMetrics:
-    """What models have made, by owner. An owner is a name for one life of one instance.
+    """A registry of custom metrics by owner: one model instance from its start to its end.
 
-    `reserved` are names of the server's own metrics, which models cannot have. Lives on the event
-    loop: neither thread-safe nor waiting.
+    `reserved` are the names of the server's own metrics, which models cannot use. To be used on
+    the event loop only; never blocks.
     """
 
     def __init__(self, reserved: Container[str] = ()) -> None:
@@ -85,20 +85,20 @@ class CustomMetrics:
         }
 
     def apply(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
-        """Do what an owner asks for; raises an `InferenceError` that says why not."""
+        """Execute an operation of an owner; raises an `InferenceError` if it is refused."""
         act = self._operations.get(operation)
         if act is None:
             raise UnsupportedError(f"unknown metric operation '{operation}'")
         return act(self._owners.setdefault(owner, _Owner()), *arguments)
 
     def remove(self, owner: str) -> None:
-        """The owner is gone, and so is what only it has held."""
+        """Release all handles of an owner that has ended."""
         gone = self._owners.pop(owner, _Owner())
         for handle in list(gone.families):
             self._delete(gone, handle)
 
     def snapshot(self) -> list[Family]:
-        """Every family that has metrics, with their values now."""
+        """Every family that has metrics, with their current values."""
         return [family.snapshot() for family in self._families.values() if family.metrics]
 
     # -- operations -------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class CustomMetrics:
 
 
 class _SharedMetric:
-    """One number, or one histogram; `holders` are the handles for it."""
+    """One number or histogram, shared by the handles that `holders` counts."""
 
     __slots__ = ("_bounds", "_counts", "holders", "kind", "labels", "value")
 
@@ -181,7 +181,7 @@ class _SharedMetric:
 
 
 class _SharedFamily:
-    """The metrics of one name, by labels. The first description stays."""
+    """The metrics of one name, by labels. Keeps the first description."""
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self.name = name
@@ -191,7 +191,7 @@ class _SharedFamily:
         self._description = description
 
     def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None) -> _SharedMetric:
-        """The metric with these labels; one that is there already keeps its buckets."""
+        """Get or create the metric with these labels; an existing one keeps its buckets."""
         _check_labels(labels, self.kind)
         bounds = _checked_bounds(self.kind, buckets)
         key = tuple(sorted(labels.items()))
@@ -201,7 +201,7 @@ class _SharedFamily:
         return found
 
     def release(self, metric: _SharedMetric) -> None:
-        """One handle less."""
+        """Release a handle; the metric is removed with its last one."""
         metric.holders -= 1
         if not metric.holders:
             del self.metrics[metric.labels]
@@ -213,13 +213,13 @@ class _SharedFamily:
 
 @dataclass(slots=True)
 class _Owner:
-    """The handles of one owner; a family's come with those of the metrics made of it."""
+    """The handles of one owner: families, each with the handles of its metrics."""
 
     families: dict[int, tuple[_SharedFamily, list[int]]] = field(default_factory=dict)
     metrics: dict[int, _SharedMetric] = field(default_factory=dict)
 
     def metric(self, handle: int, operation: str, number: float = 0.0) -> _SharedMetric:
-        """The metric, if it can do that."""
+        """The metric of a handle; raises if it does not support the operation."""
         metric = self.metrics.get(handle)
         if metric is None:
             raise InvalidRequestError(_DELETED)
@@ -252,7 +252,7 @@ def _check_labels(labels: Mapping[str, object], kind: MetricKind) -> None:
 
 
 def _checked_bounds(kind: MetricKind, buckets: Sequence[float] | None) -> Sequence[float]:
-    """The upper bounds, without the infinite one, which every histogram has."""
+    """The upper bounds without `inf`, which every histogram has."""
     if kind is not MetricKind.HISTOGRAM:
         return ()
     bounds = buckets or ()

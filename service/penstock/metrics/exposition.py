@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: families as values, and their text in format 0.0.4."""
+"""Prometheus exposition: metric families as values, and their text in format 0.0.4."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import IntEnum
 
 
 class MetricKind(IntEnum):
-    """What a metric can do; the numbers are those of `pb_utils.MetricFamily`.
+    """The type of a metric; the numbers are those of `pb_utils.MetricFamily`.
 
-    Models cannot make summaries.
+    Custom metrics cannot be summaries.
     """
 
     COUNTER = 0
@@ -21,16 +21,15 @@ class MetricKind(IntEnum):
 
 
 Labels = tuple[tuple[str, str], ...]
-"""Names and values, in the order of the names."""
+"""Label names and values, sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One metric at one time. For histograms and summaries `value` is the sum of observations.
+    """A sample of one metric. For histograms and summaries `value` is the sum of observations.
 
-    `buckets` are upper bounds with how many observations were not above them, the last `inf`;
-    `quantiles` are quantiles with what they are, and `count` says how many observations a summary
-    has had.
+    `buckets` are upper bounds with the cumulative count of observations, the last bound `inf`;
+    `quantiles` are quantiles (0 to 1) with their values, `count` a summary's observations.
     """
 
     labels: Labels
@@ -42,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The metrics of one name at one time."""
+    """A sample of the metrics of one name."""
 
     name: str
     description: str
@@ -51,7 +50,7 @@ class Family:
 
 
 def render(families: Iterable[Family]) -> str:
-    """The families in Prometheus' text format 0.0.4, each with its HELP and TYPE lines."""
+    """Render the families in Prometheus text format 0.0.4, each with HELP and TYPE lines."""
     return "".join(f"{line}\n" for family in families for line in _lines(family))
 
 
@@ -103,7 +102,7 @@ def _braced(labels: Labels) -> str:
 
 
 def _number(value: float) -> str:
-    """As short as can be read back; whole numbers without a fraction."""
+    """The shortest text that parses to the same number; whole numbers without a fraction."""
     if isinstance(value, int):
         return str(value)
     if math.isnan(value):

@@ -1,4 +1,4 @@
-"""`Histogram`: observations counted in buckets."""
+"""`Histogram`: counts observations in buckets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 
 
 class Histogram:
-    """Observations counted by the first of `bounds` that they are not above."""
+    """Counts each observation in the first bucket whose upper bound it does not exceed."""
 
     __slots__ = ("_counts", "bounds", "total")
 
@@ -19,11 +19,11 @@ class Histogram:
         self._counts = [0] * len(self.bounds)
 
     def observe(self, number: float) -> None:
-        """Count a number."""
+        """Count an observation."""
         self._counts[bisect_left(self.bounds, number)] += 1
         self.total += number
 
     @property
     def buckets(self) -> tuple[tuple[float, int], ...]:
-        """Each bound with how many observations were not above it; the last bound is `inf`."""
+        """Each upper bound with the cumulative count of observations; the last bound is `inf`."""
         return tuple(zip(self.bounds, accumulate(self._counts), strict=True))

@@ -1,4 +1,4 @@
-"""`Measurement`: which latencies of models are measured, and how (contract CL-36)."""
+"""`Measurement`: which latency metrics are kept: counters, histograms, summaries (CL-36)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile from 0 to 1, and how far its rank may be off; ranks here are exact."""
+    """A quantile, 0 to 1, and the allowed error of its rank; ranks here are exact."""
 
     quantile: float
     error: float
@@ -15,7 +15,7 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Names and defaults are those of the settings of `--metrics-config`."""
+    """The settings of `--metrics-config`, by the same names and defaults."""
 
     counter_latencies: bool = True
     histogram_latencies: bool = False

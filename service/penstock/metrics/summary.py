@@ -1,4 +1,4 @@
-"""`SlidingSummary`: quantiles of what was observed in about the last minute (contract ME-16)."""
+"""`SlidingSummary`: quantiles over a sliding window of about a minute (contract ME-16)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BITS = 8
 
 
 class SlidingSummary:
-    """Counts whole numbers by class; a class is one number up to 255, then at most 1/128 wide.
+    """Counts integers in buckets of one value each up to 255, above that of 1/128 relative width.
 
-    The oldest slot goes when a new one begins, so the window is between 48 and 60 seconds. Ranks
-    are exact, and a quantile is off by half of its class at most.
+    The window slides by slots of 12 seconds, so it covers 48 to 60 seconds. Ranks are exact; the
+    error of a quantile is at most half the width of its bucket.
     """
 
     __slots__ = ("_begun", "_clock", "_slots")
@@ -28,13 +28,13 @@ class SlidingSummary:
         self._begun = clock()
 
     def add(self, number: int) -> None:
-        """Observe a number."""
+        """Add an observation."""
         self._advance()
         shift = max(number.bit_length() - _BITS, 0)
         self._slots[-1][(shift << _BITS) + (number >> shift)] += 1
 
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
-        """The number at each quantile, 0 to 1; `nan` when nothing was observed."""
+        """The value at each quantile, 0 to 1; `nan` without observations."""
         self._advance()
         counts = sum(self._slots, Counter[int]())
         classes = sorted(counts)
@@ -42,7 +42,7 @@ class SlidingSummary:
         return [_at(quantile, classes, ranks) for quantile in wanted]
 
     def _advance(self) -> None:
-        """Begin the slots whose time has come."""
+        """Start the slots that are due, dropping the oldest ones."""
         passed = self._clock() - self._begun
         if passed < SLOT_SECONDS:
             return

@@ -1,7 +1,7 @@
-"""How this server runs: what the command line and the environment said, in frozen values.
+"""The server's settings as frozen values, made from the command line and the environment.
 
-Each part describes one area and has the defaults of `tritonserver`; `Settings` puts them together,
-if they do not contradict each other. Times are in the unit that the name ends with.
+Each part describes one area and has the defaults of `tritonserver`; `Settings` holds them all and
+rejects contradictions. Times are in the unit that the name ends with.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CompressionLevel(StrEnum):
 
 
 class Feature(StrEnum):
-    """A group of calls that can be kept for clients who know a secret header."""
+    """A group of calls that can be restricted to clients that send a secret header."""
 
     HEALTH = "health"
     METADATA = "metadata"
@@ -51,7 +51,7 @@ class Feature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """`features` need a header named `key` (after the frontend's own prefix) with this value."""
+    """`features` require the header `key`, behind the frontend's own prefix, to be `value`."""
 
     features: frozenset[Feature]
     key: str
@@ -69,7 +69,7 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositorySettings:
-    """Where models are, and when they are loaded."""
+    """Locations of the models, and when they are loaded."""
 
     paths: tuple[str, ...] = ()
     files: tuple[ModelFile, ...] = ()
@@ -87,7 +87,7 @@ class RepositorySettings:
 
     @property
     def explicit(self) -> bool:
-        """Whether clients say what is loaded."""
+        """Whether models are loaded and unloaded by requests of clients."""
         return self.control_mode is ModelControlMode.EXPLICIT
 
     @property
@@ -110,7 +110,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Names of PEM files, and whether clients must show a certificate too."""
+    """Paths of PEM files; `mutual` requires a certificate of clients too."""
 
     enabled: bool = False
     mutual: bool = False
@@ -151,7 +151,7 @@ class GrpcSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """`latencies` is what `--metrics-config` says."""
+    """Prometheus metrics; `latencies` holds the settings of `--metrics-config`."""
 
     enabled: bool = True
     gpu: bool = True
@@ -164,7 +164,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """`escape` quotes messages, so that a client's text cannot forge a line of the log."""
+    """The log; `escape` quotes messages, so that a client's text cannot forge a line."""
 
     verbose: int = 0
     info: bool = True
@@ -195,25 +195,25 @@ class TraceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendSettings:
-    """`config`: settings by backend; those under the empty name are for every backend.
+    """`config`: options by backend; those under the empty name are for every backend.
 
-    `directory` is where backends made of a `model.py` lie; empty for none.
+    `directory` holds the backends that are made of a `model.py`; empty for none.
     """
 
     directory: str = ""
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def options_for(self, backend: str) -> dict[str, str]:
-        """What one backend is told; the directory is the same for all of them."""
+        """The options of one backend: the common ones, overridden by its own, and the directory."""
         common = self.config.get("", {})
         directory = self.directory or common.get("backend-directory", "")
-        place = {"backend-directory": directory} if directory else {}
-        return {**common, **self.config.get(backend, {}), **place}
+        location = {"backend-directory": directory} if directory else {}
+        return {**common, **self.config.get(backend, {}), **location}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Settings by kind of response cache; without any there is no cache."""
+    """Options by kind of response cache; an empty `config` disables caching."""
 
     directory: str = "/opt/tritonserver/caches"
     config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -221,7 +221,7 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitResource:
-    """`count` units of a resource on one device, or, where `device` is -1, on each."""
+    """`count` units of a resource on one device; -1 means on each device."""
 
     name: str
     count: int

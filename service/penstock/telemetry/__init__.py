@@ -1,1 +1,1 @@
-"""Views of what the server does: logs, metrics and traces. Imported by `app` only."""
+"""Telemetry of the server: log and metrics page. Imported by `app` only."""

@@ -1,4 +1,4 @@
-"""Standard output and standard error, which somebody may have stopped to read."""
+"""Standard output and error, written so that a reader who closed them does not stop the server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TextIO
 
 
 def open_missing() -> None:
-    """Open the standard files that this process was started without, to read and write nothing.
+    """Open the standard file descriptors that this process was started without, on `/dev/null`.
 
-    What got their numbers instead would be written to by libraries, and by models.
+    Otherwise a socket or file would get such a number, and libraries and models would write to it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
@@ -21,7 +21,7 @@ def open_missing() -> None:
 
 
 def write_line(line: str, stream: TextIO) -> None:
-    """Write a line at once; what cannot be written ends nobody's work."""
+    """Write and flush a line; failures are ignored."""
     try:
         print(line, file=stream, flush=True)
     except OSError:
@@ -29,7 +29,7 @@ def write_line(line: str, stream: TextIO) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Let go of what was not written, and of all that will be."""
+    """Discard the buffered output of a stream, and whatever is written to it later."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())

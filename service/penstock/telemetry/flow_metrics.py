@@ -1,4 +1,4 @@
-"""What is under way, and what was cancelled where: with these at rest nothing has leaked."""
+"""Metrics of requests in flight, cancellations by phase, and tasks; idle, they show leaks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.telemetry.labels import model_labels
 
 
 def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
-    """Counts of every model, and the tasks of the event loop if it runs here."""
+    """Metrics of every model; and the tasks of the event loop, if one runs in this thread."""
     models = list(models)
     if models:
         yield Family(

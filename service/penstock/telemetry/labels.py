@@ -1,4 +1,4 @@
-"""The labels that every number of a model has."""
+"""The labels of a model's metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ Label = tuple[str, str]
 
 
 def model_labels(model: ModelStatistics, *more: Label) -> tuple[Label, ...]:
-    """The tags of its configuration (C-31), the model, `more`, and its version: by name."""
+    """Tags of the configuration (C-31), model, `more`, and version, sorted by name."""
     tags = sorted((f"_{tag}", value) for tag, value in model.tags.items())
     return (*tags, ("model", model.name), *more, ("version", model.version))

@@ -1,4 +1,4 @@
-"""Latencies as quantiles and histograms, where `--metrics-config` asks for them (ME-14, ME-15)."""
+"""Latency metrics as summaries and histograms, enabled by `--metrics-config` (ME-14, ME-15)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.telemetry.labels import model_labels
 
 @dataclass(frozen=True, slots=True)
 class _Summarized:
-    """A duration that models may have a summary of; `cached` decides for which it makes sense."""
+    """A duration with a summary; `cached`: whether for models with a cache, without, or both."""
 
     name: str
     help: str
@@ -70,7 +70,7 @@ _SUMMARIES = (
 def latency_families(
     models: Iterable[ModelStatistics], quantiles: Sequence[Quantile]
 ) -> Iterator[Family]:
-    """Families of the models whose statistics know more than sums; those without are left out."""
+    """Families of the models that measure distributions; others have sums only and are left out."""
     models = list(models)
     for summarized in _SUMMARIES:
         yield _summaries(summarized, models, [q.quantile for q in quantiles])

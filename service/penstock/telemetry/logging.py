@@ -1,7 +1,7 @@
-"""The log: lines as `tritonserver` writes them, over the standard library's logging.
+"""The log: handlers and a formatter that write lines as `tritonserver` does.
 
-Information goes to standard output, warnings and errors to standard error, all of it to a file as
-well where one is set. Below INFO are the verbose levels: `DEBUG` is level 1, one lower is level 2.
+Information goes to standard output, warnings and errors to standard error, everything to the log
+file too if one is set. Below INFO are the verbose levels: `DEBUG` is level 1, one lower is level 2.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NAMES = {
     "log_verbose_level": "verbose",
     "log_format": "format",
 }
-"""Settings by the names of the protocol, in the order in which it tells them."""
+"""Settings by the protocol's names, in its order."""
 
 
 def configure(settings: LogSettings) -> None:
-    """Log as `settings` define, from now on; may be called again to change them.
+    """Install the handlers that `settings` define, in place of those of an earlier call.
 
-    Raises `OSError` where the log file cannot be opened, and then changes nothing.
+    Raises `OSError` if the log file cannot be opened; the handlers are then unchanged.
     """
     handlers = _handlers(settings)
     root = logging.getLogger()
@@ -50,13 +50,13 @@ def configure(settings: LogSettings) -> None:
 
 
 class ServerLog:
-    """The log of this server, whose settings clients may change (contract L-06)."""
+    """The log's settings, which clients may read and change (contract L-06)."""
 
     def __init__(self, settings: LogSettings) -> None:
         self._settings = settings
 
     def current(self) -> Mapping[str, bool | int | str]:
-        """Every setting by the name that clients know."""
+        """Every setting by its name in the protocol."""
         return {name: getattr(self._settings, field) for name, field in _NAMES.items()}
 
     def change(self, values: Mapping[str, bool | int | str]) -> None:
@@ -67,7 +67,7 @@ class ServerLog:
 
 
 def log_table(logger: logging.Logger, table: str) -> None:
-    """Log a table below the start of a line, as it is."""
+    """Log a table below the line's prefix, without escaping."""
     logger.info("\n%s\n", table, stacklevel=2, extra={"verbatim": True})
 
 
@@ -105,13 +105,13 @@ def _letter(record: LogRecord) -> str:
 
 
 def _escaped(message: str) -> str:
-    """A JSON string, so that nothing a client sends can start a line of its own."""
+    """The message as a JSON string, so that text from clients cannot forge a line."""
     printable = message.encode("utf-8", "backslashreplace").decode()
     return json.dumps(printable, ensure_ascii=False)
 
 
 class _LevelFilter(logging.Filter):
-    """The levels that are switched on, between two bounds."""
+    """Passes the enabled levels between two bounds."""
 
     def __init__(self, settings: LogSettings, low: int, high: int) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class _LevelFilter(logging.Filter):
 
 
 class _OwnHandler:
-    """Marks the handlers made here, which the next `configure` replaces."""
+    """Marks the handlers of this module, which the next `configure` replaces."""
 
 
 class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""Processor and memory use of the machine, as the kernel tells it."""
+"""CPU and memory usage of the machine, read from `/proc`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _IDLE = slice(3, 5)  # idle and waiting for input or output, in /proc/stat's ord
 
 
 class MachineUsage:
-    """Reads `/proc`; what cannot be read counts as 0.
+    """Reads `/proc`; values that cannot be read are 0.
 
-    Utilization is that of the time since it was last asked for, or since that has become
-    `interval` seconds ago: asking often does not make it the noise of milliseconds.
+    CPU utilization is an average over at least `interval` seconds: earlier calls return the last
+    one, so frequent scrapes do not measure noise.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class MachineUsage:
         self._utilization = 0.0
 
     def utilization(self) -> float:
-        """The part of the processors' time that was in use, 0.0 to 1.0."""
+        """The fraction of CPU time in use, 0.0 to 1.0."""
         now = self._clock()
         if now - self._since >= self._interval:
             busy, total = self._read_ticks()
@@ -41,14 +41,14 @@ class MachineUsage:
         return self._utilization
 
     def memory(self) -> tuple[int, int]:
-        """Bytes in use, and bytes there are."""
+        """Memory in use and in total, in bytes."""
         sizes = dict(line.split(":", 1) for line in self._read("meminfo").splitlines())
         total, available = (_bytes(sizes.get(key, "")) for key in ("MemTotal", "MemAvailable"))
         return total - available, total
 
     def _read_ticks(self) -> tuple[int, int]:
-        """Ticks in use and all ticks, of all processors since the machine started."""
-        # Guest time, after the first eight, is counted in user time already.
+        """Busy ticks and all ticks of all CPUs since boot."""
+        # Guest time, behind the first eight fields, is already part of user time.
         ticks = [int(word) for word in self._read("stat").partition("\n")[0].split()[1:9]]
         return sum(ticks) - sum(ticks[_IDLE]), sum(ticks)
 

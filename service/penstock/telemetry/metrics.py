@@ -1,7 +1,7 @@
 """The metrics page: counters of models, gauges of engines and of the machine.
 
-It reads the numbers when it is asked for and keeps none. The text is Prometheus' format 0.0.4,
-with names, help and order as dashboards made for Triton expect them.
+It collects the values at each scrape and keeps none. The text is in Prometheus format 0.0.4, with
+the names, help texts and order that dashboards made for Triton expect.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _OWN = (
 
 
 class OwnNames:
-    """The names of metrics that are the server's own: a model's own cannot have them."""
+    """The names of the server's own metrics, reserved against models' custom metrics."""
 
     def __contains__(self, name: object) -> bool:
         return str(name).startswith(_OWN)
 
 
 class MetricsPage:
-    """Makes the page from what `snapshot` and `gauges` return at the time."""
+    """A collector: renders the page from the current results of `snapshot` and `gauges`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class MetricsPage:
         self._latencies = latencies or Measurement()
 
     def text(self) -> str:
-        """The page now. Metrics without a value are left out."""
+        """Render the page. Metrics without a value are left out."""
         models = list(self._snapshot())
         found = [family for family in self._families(models) if family.series]
         return render([*found, *queue_families(models), *flow_families(models)])
@@ -74,7 +74,7 @@ class MetricsPage:
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:
-    """Processor and memory of the whole machine (ME-26)."""
+    """CPU and memory of the whole machine (ME-26)."""
     used, total = machine.memory()
     for name, help_text, value in (
         ("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", machine.utilization()),
@@ -85,7 +85,7 @@ def _machine_families(machine: MachineUsage) -> Iterator[Family]:
 
 
 def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
-    """What the response cache has done for all models together (ME-20)."""
+    """Counters of the response cache, over all models (ME-20)."""
     for name, help_text, value in (
         ("util", "Cache utilization [0.0 - 1.0]", cache.utilization),
         ("num_entries", "Number of responses stored in response cache", cache.entries),
@@ -108,7 +108,7 @@ def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
 
 
 def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
-    """Numbers under the names that engines give them; one family a name, as the format demands."""
+    """Gauges under the engines' own names; one family per name, as the format requires."""
     series: dict[str, list[Series]] = {}
     for gauge in gauges:
         name = _NO_NAME.sub("_", gauge.name)

@@ -1,4 +1,4 @@
-"""Counters of models: how many requests, how they ended, and where their time went."""
+"""Counters of models: requests, outcomes, and durations by phase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.telemetry.labels import model_labels
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A number that every model has; a `latency` adds up times and may not be wanted."""
+    """A counter of every model; one that is a `latency` sums up durations and can be disabled."""
 
     name: str
     help: str
@@ -109,7 +109,7 @@ _PENDING = _Counted(
 
 
 def model_families(models: list[ModelStatistics], *, latencies: bool) -> Iterator[Family]:
-    """Counters of models, those of latencies only if they are wanted (ME-18)."""
+    """The counters of models; those of latencies only if enabled (ME-18)."""
     yield _SUCCESS.family(models)
     yield _failures(models)
     for counted in _PER_MODEL:
@@ -123,7 +123,7 @@ def model_families(models: list[ModelStatistics], *, latencies: bool) -> Iterato
 
 
 def _failures(models: list[ModelStatistics]) -> Family:
-    """Failures by reason; every reason is there from the start, at 0 (ME-04)."""
+    """Failures by reason; each reason is listed from the start, at 0 (ME-04)."""
     series = tuple(
         Series(
             model_labels(model, ("reason", reason.value)),
@@ -137,7 +137,7 @@ def _failures(models: list[ModelStatistics]) -> Family:
 
 
 def load_times(models: Iterable[ModelStatistics]) -> Family:
-    """How long the last load of each version took (ME-13)."""
+    """The duration of each version's last load, in seconds (ME-13)."""
     series = tuple(Series(model_labels(model), model.load_seconds) for model in models)
     help_text = "Model load time in seconds"
     return Family("nv_model_load_duration_secs", help_text, MetricKind.GAUGE, series)

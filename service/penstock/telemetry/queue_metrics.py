@@ -1,6 +1,6 @@
-"""Histograms that tell how well batching works: batch sizes, and times in the queue.
+"""Histograms of dynamic batching: batch sizes, and time in the queue.
 
-Both come from counters that are kept anyway; the names are ours.
+Both are derived from the model statistics; Triton has no metrics of these names.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from penstock.models.serving.answers import ModelStatistics
 from penstock.telemetry.labels import model_labels
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Upper bounds of the classes of batch sizes, in rows."""
+"""Upper bounds of the buckets of batch sizes, in rows."""
 
 
 def queue_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
-    """The histograms of every model that has executed something."""
+    """The histograms of every model with executions."""
     busy = [model for model in models if model.statistics.execution_count]
     if not busy:
         return

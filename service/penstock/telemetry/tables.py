@@ -1,10 +1,10 @@
-"""The tables of start-up, drawn with ASCII lines."""
+"""ASCII tables for the start-up report."""
 
 from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """`rows` under `head`, each column as wide as its widest cell.
+    """Format `rows` under `head`; a column is as wide as its widest cell.
 
     A cell may hold several lines. Every row has as many cells as `head`.
     """
@@ -19,7 +19,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _lines(row: Sequence[str]) -> list[list[str]]:
-    """The lines of a row, each with one piece per cell."""
+    """The lines of a row; each line has one piece per cell."""
     cells = [cell.split("\n") for cell in row]
     height = max(len(cell) for cell in cells)
     return [[cell[i] if i < len(cell) else "" for cell in cells] for i in range(height)]

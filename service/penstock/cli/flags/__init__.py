@@ -1,4 +1,4 @@
-"""The table of every option of `penstock serve`: its name, its value, and where that goes."""
+"""The table of the options of `penstock serve`: name, value parser, field of `Settings`, help."""
 
 from penstock.cli.flags.deprecated import DEPRECATED
 from penstock.cli.flags.execution import AGENT, BACKEND, CACHE, DEVICES, RATE_LIMITER

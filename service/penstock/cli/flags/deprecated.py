@@ -1,4 +1,4 @@
-"""Options that have newer forms, and still work."""
+"""Deprecated options, which still work and warn."""
 
 from __future__ import annotations
 

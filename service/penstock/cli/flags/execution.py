@@ -1,4 +1,4 @@
-"""Options of what runs models: backends, caches, limits, devices."""
+"""Options of backends, response caches, rate limits and devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BACKEND = Group(
         text(
             "backend-directory",
             "backends.directory",
-            "Where backends made of a model.py are looked for: <directory>/<backend>/model.py. "
+            "Directory of backends made of a model.py: <directory>/<backend>/model.py. "
             "Default none.",
         ),
         Flag(
@@ -31,7 +31,7 @@ AGENT = Group(
         text(
             "repoagent-directory",
             "repository.agent_directory",
-            "Where repository agents are looked for. Default /opt/tritonserver/repoagents.",
+            "Directory of repository agents. Default /opt/tritonserver/repoagents.",
         ),
     ),
 )
@@ -50,7 +50,7 @@ CACHE = Group(
         text(
             "cache-directory",
             "cache.directory",
-            "Where caches are looked for. Default /opt/tritonserver/caches.",
+            "Directory of caches. Default /opt/tritonserver/caches.",
         ),
     ),
 )
@@ -62,7 +62,7 @@ RATE_LIMITER = Group(
             "rate-limit",
             "rate_limit.mode",
             '"execution_count": instances wait for the resources they declare and take turns '
-            'by priority. "off": they do not. Default "off".',
+            'by priority. "off": no limit. Default "off".',
             values.one_of("rate-limit", "execution_count", "off"),
         ),
         Flag(
@@ -70,8 +70,8 @@ RATE_LIMITER = Group(
             "string>:<integer>:<integer",
             compound.rate_limit_resource,
             "rate_limit.resources",
-            "How much there is of a resource: <name>:<count>[:<device>]. Repeatable. Default: "
-            "as much as the neediest instance asks for.",
+            "Amount of a resource: <name>:<count>[:<device>]. Repeatable. Default: "
+            "the largest amount that one instance declares.",
             each,
         ),
     ),
@@ -99,13 +99,13 @@ DEVICES = Group(
             "integer>:<integer",
             values.pair(values.integer, values.big_integer),
             "devices.cuda_virtual_address_size",
-            "<gpu>:<bytes> that a growing state may reach. Repeatable. Default 1 GiB each.",
+            "<gpu>:<bytes>: largest size of a growing state. Repeatable. Default 1 GiB each.",
             by_key,
         ),
         decimal(
             "min-supported-compute-capability",
             "devices.min_supported_compute_capability",
-            "GPUs below are not used. Default 6.0.",
+            "GPUs of a lower compute capability are not used. Default 6.0.",
         ),
         integer(
             "buffer-manager-thread-count",

@@ -1,4 +1,4 @@
-"""What the table of options is made of: a flag, and how repeated ones gather."""
+"""`Flag`, a row of the option table, and the functions that combine repeated options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cli import compound, values
 
 Gather = Callable[[Any, Any], Any]
-"""What the field becomes, from its value so far and the new one."""
+"""Combines the field's value so far with a new one."""
 
 
 def last(_: Any, value: Any) -> Any:
@@ -39,7 +39,7 @@ def by_name(before: Mapping[str, Mapping[str, str]], value: compound.Setting) ->
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One option. `field` is the path of its value in `Settings`, empty where `reading` decides."""
+    """One option. `field` is the path in `Settings`, empty where `cli.arguments` decides it."""
 
     name: str
     argument: str

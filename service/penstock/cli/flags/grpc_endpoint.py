@@ -21,7 +21,7 @@ GRPC = Group(
         text(
             "grpc-header-forward-pattern",
             "grpc.header_forward_pattern",
-            "Metadata that match this expression become request parameters.",
+            "Metadata keys that match this expression become request parameters.",
         ),
         integer(
             "grpc-infer-thread-count",
@@ -57,7 +57,7 @@ GRPC = Group(
             "grpc-infer-response-compression-level",
             "grpc.response_compression",
             'Compression of responses: "none", "low", "medium" or "high". Default "none".',
-            # The wording of the refusal has underscores.
+            # Triton's error message names the option with underscores.
             values.member_of(CompressionLevel, "grpc_infer_response_compression_level"),
         ),
         integer(
@@ -68,7 +68,7 @@ GRPC = Group(
         integer(
             "grpc-keepalive-timeout",
             "grpc.keepalive.timeout_ms",
-            "Milliseconds to wait for the answer before it hangs up. Default 20000.",
+            "Milliseconds to wait for a ping's answer before disconnecting. Default 20000.",
         ),
         boolean(
             "grpc-keepalive-permit-without-calls",
@@ -83,22 +83,23 @@ GRPC = Group(
         integer(
             "grpc-http2-min-recv-ping-interval-without-data",
             "grpc.keepalive.min_recv_ping_interval_without_data_ms",
-            "Milliseconds below which an idle client's pings count as bad. Default 300000.",
+            "Milliseconds between pings of an idle client, below which they are strikes. "
+            "Default 300000.",
         ),
         integer(
             "grpc-http2-max-ping-strikes",
             "grpc.keepalive.max_ping_strikes",
-            "Bad pings tolerated before the server hangs up; 0 is no limit. Default 2.",
+            "Ping strikes tolerated before the connection is closed; 0 is no limit. Default 2.",
         ),
         integer(
             "grpc-max-connection-age",
             "grpc.keepalive.max_connection_age_ms",
-            "Milliseconds after which a connection is asked to end. Default never.",
+            "Milliseconds after which a connection is closed gracefully. Default never.",
         ),
         integer(
             "grpc-max-connection-age-grace",
             "grpc.keepalive.max_connection_age_grace_ms",
-            "Milliseconds that its calls then still have. Default no limit.",
+            "Milliseconds that calls in flight then still get. Default no limit.",
         ),
         restriction("grpc-restricted-protocol", "protocol", "grpc.restrictions"),
         text(

@@ -1,4 +1,4 @@
-"""Options of the HTTP endpoint and of those that clouds expect."""
+"""Options of the HTTP endpoint, of client shared memory, and of the cloud endpoints."""
 
 from __future__ import annotations
 

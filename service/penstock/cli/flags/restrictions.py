@@ -1,4 +1,4 @@
-"""Options that keep groups of calls for clients who know a header."""
+"""Options that restrict groups of calls to clients that send a header."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.settings import Restriction
 
 
 def disjoint(kind: str) -> Gather:
-    """Restrictions, each feature in one of them only."""
+    """Gathers restrictions; a feature may occur in one of them only."""
 
     def gather(before: tuple[Restriction, ...], value: Restriction) -> tuple[Restriction, ...]:
         taken = [feature for restriction in before for feature in restriction.features]

@@ -77,7 +77,7 @@ REPOSITORY = Group(
             "",
             values.text,
             "",
-            "Take configurations as written; do not ask backends to complete them.",
+            "Use configurations as written; backends do not complete them.",
         ),
         boolean(
             "strict-readiness",
@@ -88,14 +88,14 @@ REPOSITORY = Group(
             "model-control-mode",
             "repository.control_mode",
             '"none": load everything at start. "poll": follow changes of the repository. '
-            '"explicit": load what --load-model names, then what clients ask for. '
+            '"explicit": load the models that --load-model names, then those that clients request. '
             'Default "none".',
             values.member_of(ModelControlMode, "model-control-mode"),
         ),
         integer(
             "repository-poll-secs",
             "repository.poll_seconds",
-            "Seconds between looks at the repository in mode poll. Default 15.",
+            "Seconds between polls of the repository in mode poll. Default 15.",
         ),
         Flag(
             "load-model",

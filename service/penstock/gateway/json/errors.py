@@ -1,4 +1,4 @@
-"""What is wrong with JSON text, in the words that clients of the protocol know."""
+"""JSON parse errors with the texts of Triton's parser, RapidJSON."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ _REASONS = (
     ("Invalid control character", _BAD_ESCAPE),
     ("Invalid \\escape", _BAD_ESCAPE),
 )
-"""Errors of the standard library's decoder that need nothing but other words."""
+"""Errors of the standard library's decoder that map one to one."""
 
 
 def explain(text: str, error: json.JSONDecodeError) -> InferenceError:
-    """The error for what the standard library's decoder complains about."""
+    """The error for a `JSONDecodeError` of the standard library."""
     return _error(text, *_reason(text, error.msg, error.pos))
 
 
 def trailing_error(text: str, at: int) -> InferenceError:
-    """The error for text that goes on after its value."""
+    """The error for text after the document's value."""
     reason = "The document root must not be followed by other values.", at
     number = text[at - 1].isdigit() and _unfinished_number(text, at)
     return _error(text, *(number or reason))
 
 
 def surrogate_error(text: str, at: int) -> InferenceError:
-    """The error for half a surrogate pair."""
+    """The error for a lone surrogate."""
     return _error(text, "The surrogate pair in string is invalid.", at)
 
 
 def number_too_big() -> InferenceError:
-    """The error for a number that no double holds."""
+    """The error for a number beyond the range of a double."""
     return InternalError(f"failed to parse the request JSON buffer: {_TOO_BIG}")
 
 
 def overflow_error(text: str) -> InferenceError | None:
-    """The error for the first number of valid JSON that no double holds, if there is one."""
+    """The error for the first number beyond the range of a double in valid JSON; `None` without."""
     numbers = (token for token in _NUMBER.finditer(text) if token["number"])
     return next((_error(text, _TOO_BIG, n.start()) for n in numbers if isinf(float(n[0]))), None)
 
 
 def skip_space(text: str, at: int) -> int:
-    """Where the white space ends that begins at `at`."""
+    """The end of the white space that begins at `at`."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
 
 
 def _error(text: str, reason: str, at: int) -> InferenceError:
-    """The error for what is wrong at a character, whose place is told in bytes."""
+    """The error at a character; the message gives its offset in bytes."""
     offset = len(text[:at].encode("utf-8", "surrogateescape"))
     return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
 
@@ -92,7 +92,7 @@ def _no_value(text: str, at: int) -> tuple[str, int]:
 
 
 def _common(text: str, at: int, literal: str) -> int:
-    """How many characters from `at` on agree with `literal`."""
+    """The number of characters from `at` on that match `literal`."""
     pairs = enumerate(zip(text[at : at + len(literal)], literal, strict=False))
     differ = (n for n, (one, other) in pairs if one != other)
     return next(differ, min(len(text) - at, len(literal)))

@@ -1,4 +1,4 @@
-"""Typed access to decoded JSON; the errors tell key and type as clients know them."""
+"""Typed access to decoded JSON; errors name key and type with Triton's texts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from penstock.core.request import ParameterValue
 from penstock.gateway.json.errors import number_too_big
 
 ABSENT: Any = object()
-"""Stands for a member that is not there; `null` is one that is."""
+"""Stands for a missing member, as opposed to `null`."""
 
 
 def member(holder: Any, key: str) -> Any:
-    """A member of an object, or `ABSENT`; what is no object has no members."""
+    """A member of an object, or `ABSENT`; other values have no members."""
     return holder.get(key, ABSENT) if isinstance(holder, dict) else ABSENT
 
 
 def required(holder: Any, key: str, prefix: str | None = None) -> Any:
-    """A member that must be there."""
+    """A member that must exist."""
     value = member(holder, key)
     if value is ABSENT:
         prefix = unable(key) if prefix is None else prefix
@@ -27,7 +27,7 @@ def required(holder: Any, key: str, prefix: str | None = None) -> Any:
 
 
 def unable(key: str) -> str:
-    """How the texts about a member begin."""
+    """The prefix of error texts about a member."""
     return f"Unable to parse '{key}': "
 
 
@@ -62,7 +62,7 @@ def as_object(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def members_of(value: Any, prefix: str = "") -> dict[str, Any]:
-    """All members of what has to be an object."""
+    """All members of a value that must be an object."""
     if isinstance(value, dict):
         return value
     raise InternalError(f"{prefix}attempt to get members for non-object")
@@ -80,7 +80,7 @@ def as_parameter(key: str, value: Any) -> ParameterValue:
 
 
 def as_float(number: int) -> float:
-    """An integer that is too big to stay one."""
+    """An integer beyond 64 bits as a double."""
     try:
         return float(number)
     except OverflowError as error:

@@ -1,7 +1,7 @@
-"""Large JSON decoded in slices, so that no step of it keeps other threads waiting for long.
+"""A JSON decoder that works in slices, so that no step holds the GIL for long.
 
-The decoder of the standard library is one call that holds the interpreter. What is long in a
-request are the lists of its tensors: they are decoded by themselves, a part at a time.
+The standard library's decoder holds the GIL for the whole text. The long parts of a request are
+the lists of its tensors: they are decoded separately, one slice at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 _SLICE = 1 << 18
-"""Characters that are decoded at a time: some milliseconds."""
+"""Characters that are decoded at a time; takes some milliseconds."""
 
 Pairs = list[tuple[str, Any]]
 
@@ -21,7 +21,7 @@ _STRING = r'\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+'
 
 
 def _list_within(levels: int) -> str:
-    """A list that closes what it opens, with lists of so many levels in it."""
+    """A pattern of a balanced list with nested lists of up to `levels` levels."""
     inner = f"|{_list_within(levels - 1)}" if levels else ""
     return rf'\[(?:{_STRING}|[^"\[\]{{}}]++{inner})*+\]'
 
@@ -35,11 +35,11 @@ _NEXT = re.compile(r"\s*+([,\]])")
 
 
 class _UnusualError(Exception):
-    """The text is wrong, or of another form: it has to be decoded in one piece."""
+    """The text is invalid or of an unexpected form: decode it in one piece."""
 
 
 def decode_in_slices(text: str, as_object: Callable[[Pairs], Any]) -> Any:
-    """What `text` says; `None` where it is wrong or where no more can be said.
+    """The decoded value; `None` if `text` has to be decoded in one piece, as invalid text has.
 
     `as_object` makes an object of its members.
     """
@@ -66,7 +66,7 @@ def _put_back(value: Any, lists: dict[str, list[Any]]) -> Any:
 
 
 def _decode_list(text: str, at: int) -> tuple[list[Any], int]:
-    """The list that begins at `at`, of plain values and lists, and where it ends."""
+    """Decode the list of scalars and lists that begins at `at`; returns it and its end."""
     values: list[Any] = []
     while True:
         end = at + _SLICE
@@ -87,6 +87,6 @@ def _decode_list(text: str, at: int) -> tuple[list[Any], int]:
 
 def _decode_part(text: str) -> list[Any]:
     values: list[Any] = json.loads(f"[{text}]")
-    if not values:  # a comma with nothing before or behind it
+    if not values:  # a comma without a value before or behind it
         raise _UnusualError
     return values

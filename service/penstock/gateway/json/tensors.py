@@ -1,4 +1,4 @@
-"""Tensor data as JSON, both ways; numpy does the work for everything but strings."""
+"""Encoder and decoder of tensor data in JSON; numpy converts all datatypes but strings."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from penstock.gateway.json.fields import unable, wrong_type
 from penstock.gateway.json.text import dump, slices
 
 _STEP = 2048
-"""Elements that are written at a time."""
+"""Elements that are encoded at a time."""
 
 _PART = 1 << 18
-"""Bytes that are worth a part of their own."""
+"""Smallest size in bytes of a part of the body."""
 
 _DIMENSIONS = 32
-"""How many numpy takes, whichever version of it is installed."""
+"""The most dimensions that every supported version of numpy accepts."""
 
 _BINARY_ONLY = (DataType.FP16, DataType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Numbers of one kind: the types they decode to, the widest dtype, and how they are told."""
+    """A kind of numbers: its Python types, the widest dtype, and its name in error texts."""
 
     types: frozenset[type]
     wide: np.dtype[Any]
@@ -51,7 +51,7 @@ _KINDS = {
 def tensor_from_json(
     name: str, datatype: DataType, shape: Sequence[int], data: list[Any], count: int
 ) -> Tensor:
-    """The tensor whose `count` elements `data` lists, nested in any way (HI-03 to HI-07)."""
+    """Decode a tensor of `count` elements from a list, nested in any way (HI-03 to HI-07)."""
     if datatype in _BINARY_ONLY:
         raise InvalidRequestError(
             f"receiving {datatype} data via JSON is not supported."
@@ -77,11 +77,11 @@ def tensor_to_json(name: str, tensor: Tensor) -> list[Any]:
 async def tensor_to_text(name: str, tensor: Tensor) -> list[bytes]:
     """A tensor as a JSON list, in parts; raises as `tensor_to_json` does.
 
-    Others have their turns between steps of a millisecond or two.
+    Yields to the event loop after every millisecond or two of work.
     """
     if tensor.nbytes <= _STEP:
         return [dump(tensor_to_json(name, tensor))]
-    # Strings have to be found one by one, which numpy does not do for us.
+    # Strings are decoded one by one: numpy has no operation for it.
     slow = tensor.datatype is DataType.BYTES
     flat = await asyncio.to_thread(_flat, name, tensor) if slow else _flat(name, tensor)
     parts, part = [], bytearray(b"[")
@@ -151,7 +151,7 @@ def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
     if len(flat) != count:
         raise InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
     wide = _wide(flat, kind)
-    # A number that the datatype cannot hold is cut as a C cast does, or becomes infinite.
+    # Numbers out of the datatype's range are truncated as by a C cast, or become infinite.
     with np.errstate(over="ignore"):
         return wide.astype(datatype.numpy, copy=False)
 

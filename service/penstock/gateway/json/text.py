@@ -1,4 +1,4 @@
-"""JSON text in and out: as lenient as clients are used to, and never deeper than it may be."""
+"""JSON parser and writer: as lenient as Triton's, with a limit on the depth of nesting."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from penstock.gateway.json.errors import (
 from penstock.gateway.json.slices import decode_in_slices
 
 MAX_DEPTH = 100
-"""How deep arrays and objects may be nested (contract H-38)."""
+"""The limit on nested arrays and objects (contract H-38)."""
 
 LARGE = 1 << 19
-"""Bytes that are better decoded where others do not wait for them."""
+"""Texts of at least so many bytes should be parsed in a thread."""
 
 _PART = 1 << 16
 _BLOCK = 1 << 20
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-# It begins with what can be searched quickly: text that is full of escapes is long.
+# The pattern begins with a literal, which is searched quickly: texts full of escapes are long.
 _LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 
 _STEP = np.zeros(256, np.int8)
@@ -49,7 +49,7 @@ _SORTED = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 
 
 def slices(values: list[Any]) -> Iterator[list[Any]]:
-    """A list in parts, which a single call deals with in a millisecond or two."""
+    """A list in slices, each converted by one call in a millisecond or two."""
     if len(values) <= _PART:
         yield values
         return
@@ -58,19 +58,20 @@ def slices(values: list[Any]) -> Iterator[list[Any]]:
 
 
 def dump(value: Any) -> bytes:
-    """`value` as JSON. Text may hold surrogates that stand for bytes which are no UTF-8."""
+    """`value` as JSON. Surrogates in strings stand for bytes that are not UTF-8."""
     return _ENCODER.encode(value).encode("utf-8", "surrogateescape")
 
 
 def dump_sorted(value: Any) -> bytes:
-    """As `dump`, with the members of objects in the order of their names."""
+    """As `dump`, with the members of objects sorted by name."""
     return _SORTED.encode(value).encode("utf-8", "surrogateescape")
 
 
 def parse(data: bytes) -> Any:
-    """What `data` says; of equal keys the first counts, NaN and Infinity are numbers.
+    """Parse JSON; of duplicate keys the first counts, NaN and Infinity are numbers.
 
-    Bytes that are no UTF-8 become surrogates (see `dump`). A NUL after the value ends the text.
+    Bytes that are not UTF-8 become surrogates (see `dump`). A NUL after the value ends the text.
+    Raises an `InferenceError` for invalid JSON.
     """
     if _is_deep(data):
         raise _too_deep()
@@ -84,13 +85,13 @@ def parse(data: bytes) -> Any:
 
 
 def _lone_surrogate(text: str) -> int | None:
-    """Where the first half of a character is escaped without the second."""
+    """The offset of the first lone high surrogate that is escaped; `None` without."""
     places = (found.start() for found in _LONE_SURROGATE.finditer(text))
     return next((at for at in places if not _is_escaped(text, at)), None)
 
 
 def _is_escaped(text: str, at: int) -> bool:
-    """Whether the backslash there stands for itself, after another one."""
+    """Whether the backslash there is itself escaped."""
     start = at
     while start and text[start - 1] == "\\":
         start -= 1
@@ -98,7 +99,7 @@ def _is_escaped(text: str, at: int) -> bool:
 
 
 def _whole(text: str) -> Any:
-    """What the text says, decoded in one piece; raises for whatever is wrong with it."""
+    """Decode the text in one piece; raises the error that describes it."""
     value, end = _decode(text)
     if _has_infinity(value) and (overflow := overflow_error(text[:end])):
         raise overflow
@@ -113,14 +114,14 @@ def _decode(text: str) -> tuple[Any, int]:
         return _DECODER.raw_decode(text, skip_space(text, 0))
     except json.JSONDecodeError as error:
         raise explain(text, error) from error
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:  # an integer with more digits than `int` converts
         raise overflow_error(text) or number_too_big() from error
-    except RecursionError as error:  # brackets in strings hid how deep it is
+    except RecursionError as error:  # brackets in strings hid the depth
         raise _too_deep() from error
 
 
 def _has_infinity(value: Any) -> bool:
-    """Whether a number is infinite, in lists of one kind: those of several kinds are no tensors."""
+    """Whether a number is infinite, in lists of one type only: mixed lists are not tensors."""
     todo = [value]
     while todo:
         value = todo.pop()
@@ -144,14 +145,14 @@ def _too_deep() -> InferenceError:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether `data` is nested too deep. Costs little where brackets are few or well spread."""
+    """Whether `data` is nested too deeply; cheap if brackets are few or well spread."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     return _seems_deep(data) and _depth(data) > MAX_DEPTH
 
 
 def _seems_deep(data: bytes) -> bool:
-    """Whether brackets nest too deep when those in strings are counted as well."""
+    """Whether brackets nest too deeply if those in strings are counted too."""
     depth = 0
     codes = np.frombuffer(data, np.uint8)
     for start in range(0, len(codes), _BLOCK):
@@ -163,7 +164,7 @@ def _seems_deep(data: bytes) -> bool:
 
 
 def _depth(data: bytes) -> int:
-    """The depth of brackets outside strings, as far as it matters."""
+    """The depth of brackets outside strings; counting stops beyond the limit."""
     depth = 0
     for token in _TOKEN.finditer(data):
         if token[0] in (b"[", b"{"):
