@@ -13,6 +13,8 @@ import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
 
 from harness.serving import Served, serving, start, wait_until
+from penstock.app.model_files import with_model_files
+from penstock.settings import ModelFile, RepositorySettings
 
 MODEL = """
 from factors import FACTOR
@@ -68,6 +70,19 @@ def _ask(server: Served, name: str, values: list[float]) -> list[float]:
     with InferenceServerClient(server.grpc) as client:
         answer: list[float] = client.infer(name, [tensor]).as_numpy("OUT").tolist()
     return answer
+
+
+def test_version_has_what_a_model_may_need(author: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is hidden, nor the environment, nor the repository itself, as in `/tmp`."""
+    monkeypatch.setattr(tempfile, "tempdir", str(author))
+    (author / "env").mkdir()
+    (author / "env" / "pyvenv.cfg").touch()
+    (author / "config.pbtxt").touch()
+    file = ModelFile("scale", author / "model.py", "Scale")
+    with with_model_files(RepositorySettings(files=(file,))) as settings:
+        version = Path(settings.paths[0], "scale", "1")
+        names = {entry.name for entry in version.iterdir()}
+    assert names == {"model.py", "factors.py", "offset.txt"}
 
 
 def test_file_is_a_model_with_what_lies_beside_it(served: Served) -> None:

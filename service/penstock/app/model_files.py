@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,7 +41,7 @@ def _write(file: ModelFile, folder: Path) -> None:
     version = folder / "1"
     version.mkdir(parents=True)
     for entry in file.path.parent.iterdir():
-        if _belongs(entry):
+        if _belongs(entry) and entry not in folder.parents:
             (version / entry.name).symlink_to(entry)
     filename = json.dumps(f"{file.path.name}:{file.class_name}", ensure_ascii=False)
     config = f'backend: "python"\ndefault_model_filename: {filename}\n'
@@ -54,4 +55,4 @@ def _belongs(entry: Path) -> bool:
     """
     if entry.name.startswith(".") or entry.name in ("__pycache__", "config.pbtxt"):
         return False
-    return not (entry / "pyvenv.cfg").exists()
+    return not os.path.exists(entry / "pyvenv.cfg")  # also where it may not be looked at
