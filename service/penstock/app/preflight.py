@@ -6,7 +6,7 @@ import errno
 import socket
 
 from penstock.core.errors import InferenceError
-from penstock.models.loading.load_graph import word
+from penstock.models.loading.load_graph import code_name
 from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings, Settings
 from penstock.telemetry import logging as server_log
@@ -29,7 +29,7 @@ def check_repository(settings: RepositorySettings) -> None:
     try:
         ModelRepository(settings.paths)
     except InferenceError as error:
-        raise StartError(f"creating server: {word(error)} - {error}") from error
+        raise StartError(f"creating server: {code_name(error)} - {error}") from error
 
 
 def check_ports(settings: Settings) -> None:

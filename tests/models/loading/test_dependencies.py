@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.config import EnsembleScheduling, EnsembleStep, ModelConfig
 from penstock.core.request import ANY_VERSION
-from penstock.models.loading.dependencies import Dependencies, Failure, needs_of
+from penstock.models.loading.dependencies import DependencyGraph, Failure, needs_of
 from penstock.models.repository.repository import ModelFiles
 
 READY = {1}
@@ -23,13 +23,13 @@ def _files(name: str, *needs: tuple[str, int]) -> ModelFiles:
     return ModelFiles(name, Path(name), config, True, {})
 
 
-def _graph(**needs: str) -> Dependencies:
+def _graph(**needs: str) -> DependencyGraph:
     """Models by name and what they need; those that are only needed are known as well."""
-    graph = Dependencies()
+    graph = DependencyGraph()
     for name in {part for parts in needs.values() for part in parts.split()} - needs.keys():
-        graph.put(_files(name), explicit=False)
+        graph.add(_files(name), explicit=False)
     for name, parts in needs.items():
-        graph.put(_files(name, *((part, ANY_VERSION) for part in parts.split())), explicit=True)
+        graph.add(_files(name, *((part, ANY_VERSION) for part in parts.split())), explicit=True)
     return graph
 
 
@@ -53,17 +53,17 @@ def test_dependents_are_all_ensembles_above() -> None:
 @pytest.mark.contract("M-08")
 def test_models_are_ordered_behind_what_they_need() -> None:
     graph = _graph(a="z", z="m n", q="")
-    assert graph.ordered({"a", "z", "m", "n", "q"}) == ["m", "n", "z", "a", "q"]
+    assert graph.load_order({"a", "z", "m", "n", "q"}) == ["m", "n", "z", "a", "q"]
 
 
 def test_a_circle_is_ordered_all_the_same() -> None:
-    assert sorted(_graph(a="b", b="a").ordered({"a", "b"})) == ["a", "b"]
+    assert sorted(_graph(a="b", b="a").load_order({"a", "b"})) == ["a", "b"]
 
 
 @pytest.mark.contract("M-08")
 def test_an_ensemble_of_a_model_that_nobody_knows_is_defect() -> None:
-    graph = Dependencies()
-    graph.put(_files("e", ("x", -1), ("y", -1)), explicit=True)
+    graph = DependencyGraph()
+    graph.add(_files("e", ("x", -1), ("y", -1)), explicit=True)
     assert graph.defect("e") == "ensemble e contains models that are not available or ambiguous: x"
 
 
@@ -100,7 +100,7 @@ def test_what_an_ensemble_lacks_is_told() -> None:
 
 def test_a_version_that_is_named_has_to_be_loaded() -> None:
     graph = _graph(a="")
-    graph.put(_files("e", ("a", ANY_VERSION), ("a", 1), ("a", 7)), explicit=True)
+    graph.add(_files("e", ("a", ANY_VERSION), ("a", 1), ("a", 7)), explicit=True)
     assert graph.unmet("e", {"a": READY}, {}) == (
         "ensemble 'e' depends on 'a' whose required version 7 is not loaded."
     )
@@ -117,16 +117,16 @@ def test_what_was_loaded_only_for_an_ensemble_goes_with_it() -> None:
 
 @pytest.mark.contract("X-24")
 def test_what_was_loaded_for_an_ensemble_in_an_ensemble_goes_as_well() -> None:
-    graph = Dependencies()
-    graph.put(_files("a"), explicit=False)
-    graph.put(_files("inner", ("a", -1)), explicit=False)
-    graph.put(_files("e", ("inner", -1)), explicit=True)
+    graph = DependencyGraph()
+    graph.add(_files("a"), explicit=False)
+    graph.add(_files("inner", ("a", -1)), explicit=False)
+    graph.add(_files("e", ("inner", -1)), explicit=True)
     assert graph.unneeded("e") == {"e", "inner", "a"}
 
 
 def test_what_was_once_asked_for_by_name_stays_so() -> None:
     graph = _graph(a="")
-    graph.put(_files("a"), explicit=False)
+    graph.add(_files("a"), explicit=False)
     assert graph["a"].explicit
 
 
@@ -134,7 +134,7 @@ def test_what_was_once_asked_for_by_name_stays_so() -> None:
 def test_the_order_holds_wherever_there_is_no_circle(needs: dict[str, set[str]]) -> None:
     graph = _graph(**{name: " ".join(sorted(parts)) for name, parts in needs.items()})
     names = set("abcdef") & (needs.keys() | {part for parts in needs.values() for part in parts})
-    order = graph.ordered(names)
+    order = graph.load_order(names)
     assert sorted(order) == sorted(names)
     for name in names:
         parts = needs.get(name, set())

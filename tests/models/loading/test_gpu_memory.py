@@ -71,7 +71,7 @@ def test_the_driver_is_asked_for_the_gpu_that_cuda_means(
 
 
 def test_without_a_driver_nothing_is_known() -> None:
-    with pytest.raises(ModelLoadError, match="the memory of GPU 0 is not known"):
+    with pytest.raises(ModelLoadError, match="cannot read the memory use of GPU 0"):
         used_memory(0, "libno-such-driver.so")
 
 

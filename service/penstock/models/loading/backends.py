@@ -1,4 +1,4 @@
-"""Which code runs a model: an installed backend, or a `model.py` in the backend directory."""
+"""Finds the backend of a model: an installed one, or a `model.py` in the backend directory."""
 
 from __future__ import annotations
 
@@ -12,38 +12,43 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import ModelLoadError
 
 DIRECTORY = "backend-directory"
-"""The backend setting that says where backends made of a `model.py` lie."""
+"""The backend setting that names the folder of backends written as a `model.py`."""
 
 PYTHON_FILE = "model.py"
-"""The runtime of models whose backend is such a file, which the Python backend runs (PY-43)."""
+"""The runtime of models with such a backend, which the Python backend executes (PY-43)."""
 
 _PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundBackend:
-    """What runs a model: the class, the configuration that names its runtime, and its file."""
+    """A backend class, the configuration with its runtime filled in, and the backend's file."""
 
     backend: type[Backend]
     config: ModelConfig
     path: str
 
     def files(self) -> dict[str, str]:
-        """The backends that this one takes, by name, with their files; what runs a file first."""
+        """The backends in use, name to file; for a `model.py`, the Python backend first."""
         named = {self.config.backend: self.path}
         based = self.config.runtime == PYTHON_FILE
         return {_PYTHON: _file_of(self.backend), **named} if based else named
 
 
 def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend:
-    """What runs the model; raises `ModelLoadError` when nothing does. Reads the disk.
+    """The backend of the model; raises `ModelLoadError` if there is none. Reads the disk.
 
-    A backend directory has the last word where it holds a `model.py` and no shared library of the
-    backend, which would be the other server's build of what is installed here. A configuration
-    with the runtime `model.py` asks for that file, whatever lies beside it.
+    A `model.py` in the backend directory takes precedence over an installed backend, unless a
+    shared library lies beside it: that is Triton's build of the installed backend. The runtime
+    `model.py` in a configuration always selects the file.
     """
-    if "/" in config.backend or config.backend in (".", ".."):  # a load request may say anything
-        raise ModelLoadError(f"unable to find backend '{config.backend}': that is a path, no name")
+    if "/" in config.backend or config.backend in (
+        ".",
+        "..",
+    ):  # load requests may name any
+        raise ModelLoadError(
+            f"unable to find backend '{config.backend}': a path is not a backend name"
+        )
     folder = Path(settings[DIRECTORY], config.backend) if settings.get(DIRECTORY) else None
     if config.runtime not in ("", PYTHON_FILE, _library(config.backend)):
         raise ModelLoadError(
@@ -60,7 +65,7 @@ def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend
 
 
 def _is_python(folder: Path | None, name: str) -> bool:
-    """Whether the backend directory has the backend as a file of Python."""
+    """Whether the backend directory has the backend as a `model.py`."""
     if folder is None or name == _PYTHON or (folder / _library(name)).exists():
         return False
     return (folder / PYTHON_FILE).is_file()
@@ -82,7 +87,7 @@ def _python_based(config: ModelConfig, folder: Path | None) -> FoundBackend:
 
 
 def _looked(folder: Path | None, name: str) -> str:
-    """What of the backend directory helps whoever misses a backend."""
+    """What the backend directory has of a missing backend, for the error message."""
     if folder is None:
         return ""
     library = folder / _library(name)

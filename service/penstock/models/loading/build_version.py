@@ -1,4 +1,4 @@
-"""From the files of a model to a `LoadedModel` that serves."""
+"""`VersionBuilder`: builds a `LoadedModel` of one version from the files of its model."""
 
 from __future__ import annotations
 
@@ -43,9 +43,11 @@ FindModel = Callable[[str, int], LoadedModel]
 
 
 class VersionBuilder:
-    """Builds model versions; knows what the command line says about backends.
+    """Builds model versions: configuration, instances and scheduler, started and warmed up.
 
-    `backends` are those that models have asked for so far, by name, with their files.
+    `settings_of` returns the command line's settings of a backend. `backends` are those that models
+    have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
+    `gpu_limits` are fractions of the memory of GPUs.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class VersionBuilder:
         self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
-        """Load one version; raises a `ModelLoadError`, or whatever the backend raises."""
+        """Build one version; raises `ModelLoadError`, or what the backend raises."""
         refuse_unsupported(files.config)
         found = await self._backend_of(files.config)
         backend = found.backend
@@ -99,7 +101,7 @@ class VersionBuilder:
         return model
 
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
-        """Whether `model` is what its files say, and well: loading it would change nothing."""
+        """Whether `model` is alive and matches its files: a reload would change nothing."""
         origin = model.origin
         if origin is None or files.folder is not None or not model.alive:
             return False
@@ -110,9 +112,9 @@ class VersionBuilder:
     async def prepare_resize(
         self, model: LoadedModel, files: ModelFiles, version: int
     ) -> Resizing | None:
-        """Start what `model` lacks to be what its files say; `None` if it must be loaded anew.
+        """Start the instances that `model` lacks; `None` if more than instances has changed.
 
-        Raises as `load` does; then the model is as it was.
+        Raises as `build` does; the model is then left as it is.
         """
         if model.origin is None or not model.resizable or files.folder is not None:
             return None
@@ -186,24 +188,24 @@ class VersionBuilder:
         )
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles) -> Scheduler:
-        """The scheduler behind the response cache, where the model wants it and there is one."""
+        """The scheduler, behind the response cache if the model enables it and there is one."""
         wanted = version.config.response_cache
         if self._cache is None or wanted is None or not wanted.enable:
             return scheduler
-        # Other servers have to make the same keys; alone, a model loaded anew starts afresh.
+        # A shared cache needs the same keys on every server; a local one is not reused on reload.
         salt = b"" if self._cache.shared else os.urandom(8)
         keys = CacheKeys(version.config.name, version.number, salt)
         return CachedScheduler(scheduler, self._cache, keys)
 
     async def _backend_of(self, config: ModelConfig) -> FoundBackend:
-        """What runs a model, noted for whoever asks which backends are in use."""
+        """The backend of a model, recorded in `backends`."""
         settings = self._settings_of(config.backend)
         found = await asyncio.to_thread(backend_of, config, settings)
         self.backends.update(found.files())
         return found
 
     async def _complete(self, found: FoundBackend, path: Path, python: str | None) -> ModelConfig:
-        """The configuration with everything filled in, checked and found servable."""
+        """The complete configuration, validated; raises for what is not supported."""
         backend, config = found.backend, found.config
         if self._auto_complete:
             settings = dict(self._settings_of(config.backend))
@@ -219,14 +221,14 @@ class VersionBuilder:
         return config
 
 
-_SIDE_BY_SIDE = "TRITON_PARALLEL_INSTANCE_LOADING"
-"""At 0 in the environment, instances start one after the other: for the memory it takes (I-12)."""
+_PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
+"""At 0 in the environment, instances start one by one, which takes less memory (I-12)."""
 
 
 async def start_instances(
     instances: Sequence[ModelInstance], prepare: Callable[[ModelInstance], Awaitable[None]]
 ) -> None:
-    """When one fails, or the load is given up, those that have started are ended again."""
+    """Start and `prepare` all instances; on failure or cancellation, stop those that started."""
     started: list[ModelInstance] = []
 
     async def start(instance: ModelInstance) -> None:
@@ -235,7 +237,7 @@ async def start_instances(
         await prepare(instance)
 
     try:
-        if os.environ.get(_SIDE_BY_SIDE) == "0":
+        if os.environ.get(_PARALLEL_LOADING) == "0":
             for instance in instances:
                 await start(instance)
             return
@@ -244,7 +246,7 @@ async def start_instances(
             if isinstance(result, BaseException):
                 raise result
     except BaseException:
-        for instance in started:  # also those that have died since, and would be restarted
+        for instance in started:  # also those that died since and would be restarted
             with suppress(Exception):  # the first failure is what counts
                 await instance.stop()
         raise

@@ -1,4 +1,4 @@
-"""Which ensembles need which models: decided from configurations alone (contract M-08, M-09)."""
+"""Dependency graph of ensembles and the models of their steps, from configurations (M-08, M-09)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.core.request import ANY_VERSION
 from penstock.models.repository.repository import ModelFiles
 
 Needs = Mapping[str, frozenset[int]]
-"""Models by name, and which of their versions are wanted; `ANY_VERSION` is content with any."""
+"""Needed models by name, with the versions needed; `ANY_VERSION` accepts any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A model that was asked for, or that is needed by one that was.
+    """A model in the dependency graph: requested, or needed by one that is.
 
-    `explicit` is one that a client, or the start, asked for by name.
+    `explicit` models were requested by name, by a client or at server start.
     """
 
     files: ModelFiles
@@ -27,29 +27,29 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a model was not loaded; `invalid` when that was clear before anything was tried."""
+    """Why a model was not loaded; `invalid` when it was refused before any attempt."""
 
     reason: str
     invalid: bool = False
 
 
 @dataclass(slots=True)
-class Dependencies:
-    """The graph of models and the ensembles above them. Texts are those of the real server."""
+class DependencyGraph:
+    """The dependency graph of models and ensembles. Messages are Triton's."""
 
     _nodes: dict[str, Node] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Node:
         return self._nodes[name]
 
-    def put(self, files: ModelFiles, *, explicit: bool) -> None:
-        """Know a model from these files; what was once asked for by name stays so."""
+    def add(self, files: ModelFiles, *, explicit: bool) -> None:
+        """Add or replace a model; one that was ever explicit stays explicit."""
         former = self._nodes.get(files.name)
         explicit = explicit or (former is not None and former.explicit)
         self._nodes[files.name] = Node(files, explicit, needs_of(files.config))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Forget models."""
+        """Remove models from the graph."""
         for name in names:
             self._nodes.pop(name, None)
 
@@ -61,26 +61,26 @@ class Dependencies:
         return found - names
 
     def unneeded(self, name: str) -> set[str]:
-        """`name` and what was loaded only for its sake (contract X-24)."""
+        """`name` and the models that were loaded only because it needs them (X-24)."""
         gone = {name}
-        while new := {n for n in self._needed_by(gone) if self._idle(n, gone)} - gone:
+        while new := {n for n in self._needed_by(gone) if self._is_unneeded(n, gone)} - gone:
             gone |= new
         return gone
 
-    def ordered(self, names: Set[str]) -> list[str]:
-        """`names`, each behind those that it needs."""
+    def load_order(self, names: Set[str]) -> list[str]:
+        """`names` in topological order: each after those that it needs."""
         done: dict[str, None] = {}
         for name in sorted(names):
             self._visit(name, names, done, set())
         return list(done)
 
     def defect(self, name: str) -> str:
-        """Why an ensemble could not work whatever is loaded; empty when it could."""
+        """Why an ensemble can never be loaded: a missing model or a cycle; empty if it can."""
         node = self._nodes[name]
         missing = next((need for need in node.needs if need not in self._nodes), None)
         if missing is not None:
             return f"ensemble {name} contains models that are not available or ambiguous: {missing}"
-        last = self._last_of_circle(name)
+        last = self._last_of_cycle(name)
         if last is not None:
             return f"circular dependency between ensembles: {name} -> ... -> {last} -> {name}"
         return ""
@@ -88,7 +88,7 @@ class Dependencies:
     def unmet(
         self, name: str, ready: Mapping[str, Set[int]], failures: Mapping[str, Failure]
     ) -> str:
-        """What an ensemble lacks when `ready` versions serve and some models failed just now."""
+        """Why an ensemble cannot serve over the `ready` versions; empty if it can."""
         for need, versions in self._nodes[name].needs.items():
             depends = f"ensemble '{name}' depends on '{need}'"
             failure = failures.get(need)
@@ -115,8 +115,8 @@ class Dependencies:
         for name in names & self._nodes.keys():
             yield from self._nodes[name].needs
 
-    def _idle(self, name: str, gone: Set[str]) -> bool:
-        """Whether nobody wants a model any more, once others are gone."""
+    def _is_unneeded(self, name: str, gone: Set[str]) -> bool:
+        """Whether a model is neither explicit nor needed once the models in `gone` are unloaded."""
         node = self._nodes.get(name)
         if node is None or node.explicit:
             return False
@@ -130,8 +130,8 @@ class Dependencies:
         if name in names:
             done[name] = None
 
-    def _last_of_circle(self, start: str) -> str | None:
-        """The ensemble that needs `start`, on the way from it through what it needs."""
+    def _last_of_cycle(self, start: str) -> str | None:
+        """The last ensemble of a dependency cycle through `start`; `None` without a cycle."""
         seen: set[str] = set()
         todo = [start]
         while todo:
@@ -146,7 +146,7 @@ class Dependencies:
 
 
 def needs_of(config: ModelConfig) -> Needs:
-    """The models of an ensemble's steps, in their order; none for other models."""
+    """The models of an ensemble's steps, in order; none for other models."""
     needs: dict[str, frozenset[int]] = {}
     for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
         needs[step.model_name] = needs.get(step.model_name, frozenset()) | {step.model_version}

@@ -1,4 +1,4 @@
-"""Limits on the memory of GPUs, above which nothing more is loaded there (contract M-13)."""
+"""Limits on GPU memory in use, above which no instance is loaded on the GPU (M-13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
 
 UsedMemory = Callable[[int], float]
-"""What part of a GPU's memory is in use, by the ordinal that CUDA gives the GPU."""
+"""The fraction of a GPU's memory in use, by CUDA ordinal."""
 
 
 class _Memory(ctypes.Structure):
@@ -24,7 +24,7 @@ class _Memory(ctypes.Structure):
 def check_gpu_memory(
     config: ModelConfig, limits: Mapping[int, float], used: UsedMemory | None = None
 ) -> None:
-    """Refuse instances on a GPU that has passed its limit. Asks the driver."""
+    """Refuse instances on a GPU above its limit. Queries the driver (NVML)."""
     used = used or used_memory
     groups = [group for group in config.instance_group if group.kind is InstanceKind.KIND_GPU]
     for device in sorted({device for group in groups for device in group.gpus}):
@@ -36,38 +36,38 @@ def check_gpu_memory(
 
 
 def used_memory(device: int, library: str = "libnvidia-ml.so.1") -> float:
-    """What part of a GPU's memory is in use, as its driver says."""
+    """The fraction of a GPU's memory in use, from NVML."""
     try:
         nvml = ctypes.CDLL(library)
     except OSError as error:
-        raise ModelLoadError(f"the memory of GPU {device} is not known: {error}") from error
+        raise ModelLoadError(f"cannot read the memory use of GPU {device}: {error}") from error
     memory = _Memory()
-    _ask(device, nvml.nvmlInit_v2())
+    _check(device, nvml.nvmlInit_v2())
     try:
-        _ask(device, nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, device), ctypes.byref(memory)))
+        _check(device, nvml.nvmlDeviceGetMemoryInfo(_handle(nvml, device), ctypes.byref(memory)))
     finally:
         nvml.nvmlShutdown()
     return float(memory.used / memory.total)
 
 
 def _handle(nvml: ctypes.CDLL, device: int) -> ctypes.c_void_p:
-    """The driver's handle of the GPU that CUDA calls `device`."""
+    """The NVML handle of a CUDA ordinal."""
     handle = ctypes.c_void_p()
     name = physical_name(device, os.environ.get("CUDA_VISIBLE_DEVICES"))
     if name.isdecimal():
-        _ask(device, nvml.nvmlDeviceGetHandleByIndex_v2(int(name), ctypes.byref(handle)))
+        _check(device, nvml.nvmlDeviceGetHandleByIndex_v2(int(name), ctypes.byref(handle)))
     else:
-        _ask(device, nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)))
+        _check(device, nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle)))
     return handle
 
 
 def physical_name(device: int, visible: str | None) -> str:
-    """Number or UUID of a GPU, where `CUDA_VISIBLE_DEVICES` renumbers them."""
+    """NVML index or UUID of a CUDA ordinal, under `CUDA_VISIBLE_DEVICES`."""
     if visible is None:
         return str(device)
     return [name.strip() for name in visible.split(",")][device]
 
 
-def _ask(device: int, status: int) -> None:
+def _check(device: int, status: int) -> None:
     if status:
-        raise ModelLoadError(f"the memory of GPU {device} is not known: NVML error {status}")
+        raise ModelLoadError(f"cannot read the memory use of GPU {device}: NVML error {status}")

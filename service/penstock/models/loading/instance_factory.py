@@ -1,4 +1,4 @@
-"""`InstanceFactory`: makes the instances of a model, on threads or in processes."""
+"""`InstanceFactory`: creates the instances of a model, on threads or in processes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ BackendSettingsOf = Callable[[str], Mapping[str, str]]
 
 
 class InstanceFactory:
-    """Makes instances where their models want them to live, behind the rate limiter, if any.
+    """Creates instances on the host their model chooses, behind the rate limiter, if any.
 
-    `services` are what models in processes may ask of the server; set by whoever serves them.
+    `services` handle the calls of model processes to the server (BLS); set before the first load.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class InstanceFactory:
     async def interpreter(
         self, backend: type[Backend], config: ModelConfig, path: Path
     ) -> str | None:
-        """The Python that processes of the model run in; `None` for the server's own."""
+        """Path of the Python that the model's processes run; `None` for the server's own."""
         return await backend.interpreter(config, path, self._settings_of(config.backend))
 
     def instances(
@@ -58,7 +58,7 @@ class InstanceFactory:
         path: Path,
         interpreter: str | None,
     ) -> list[ModelInstance]:
-        """Every instance that the configuration asks for, not started."""
+        """The instances that the configuration declares, not started."""
         make = self._maker(backend, config, interpreter)
         settings = self._settings_of(config.backend)
         contexts = instance_contexts(config, version, path, settings, self._placements)
@@ -78,7 +78,7 @@ class InstanceFactory:
         )
 
     def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
-        """The instance behind the rate limiter, where its group names what it must hold."""
+        """The instance behind the rate limiter, where its group declares resources."""
         if self._limiter is None or group.rate_limiter is None or instance.passive:
             return instance
         turn = resource_claim(group.rate_limiter, device)
@@ -86,7 +86,7 @@ class InstanceFactory:
 
 
 def host_of(backend: type[Backend], config: ModelConfig) -> str:
-    """Where the model wants its instances to live."""
+    """The host of the model's instances: `thread` or `process`."""
     return config.parameter("penstock.host") or backend.host
 
 
@@ -97,7 +97,7 @@ def instance_contexts(
     settings: Mapping[str, str],
     placements: Mapping[str, Placement],
 ) -> Iterator[tuple[InstanceGroup, InstanceContext]]:
-    """Every instance with its group; `placements` are those of host policies, by name."""
+    """The context of each instance, with its group; `placements` are by host policy."""
     for group in config.instance_group:
         for device in group.gpus or (0,):
             policy = group.policy(device)
@@ -126,17 +126,17 @@ def instance_contexts(
 
 
 async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
-    raise AssertionError("the instance gives its context a thread before anybody runs on it")
+    raise AssertionError("the instance sets `run` in its context before the backend uses it")
 
 
 _AHEAD = 16
-"""Batches that a lone instance of a quick model may have at once."""
+"""Batches that may be in flight at the only instance of a model without batching."""
 
 
 def process_spec(
     backend: type[Backend], config: ModelConfig, interpreter: str | None
 ) -> ProcessSpec:
-    """How to start the model's processes."""
+    """The command, settings and limits of the model's processes."""
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
         target=f"{backend.__module__}:{backend.__qualname__}",
@@ -152,10 +152,10 @@ def process_spec(
 
 
 def _ahead(config: ModelConfig) -> int:
-    """Batches a process may have at once: several only where nobody is the worse for it.
+    """Batches that may be in flight at a process: several only where that delays no request.
 
-    A batcher forms larger batches while it waits, another instance may be free first, and what
-    an instance holds is given back when its batch is done.
+    With a batcher, waiting forms larger batches; with several instances, another may be free first;
+    with a rate limiter, resources are released when a batch is done.
     """
     instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
     groups = config.instance_group
@@ -165,7 +165,7 @@ def _ahead(config: ModelConfig) -> int:
 
 
 def _window(backend: type[Backend], config: ModelConfig) -> Window:
-    """How far responses go ahead of their reader: `RESPONSES` or `RESPONSES,BYTES`."""
+    """The flow-control window of responses: `RESPONSES` or `RESPONSES,BYTES`."""
     text = config.parameter("penstock.response_window")
     if text is None:
         return backend.window
@@ -173,13 +173,13 @@ def _window(backend: type[Backend], config: ModelConfig) -> Window:
         return Window(*map(int, text.split(",")))
     except (ValueError, TypeError, ConfigError) as error:
         raise ConfigError(
-            "parameter 'penstock.response_window' must be a number of responses above 0, with or"
-            f" without a number of bytes behind a comma, got '{text}'"
+            "parameter 'penstock.response_window' must be RESPONSES or RESPONSES,BYTES, numbers"
+            f" above 0, got '{text}'"
         ) from error
 
 
 def _seconds(config: ModelConfig, name: str) -> float | None:
-    """A parameter in seconds, above zero."""
+    """The value of a parameter in seconds, above zero; `None` if it is not set."""
     text = config.parameter(name)
     if text is None:
         return None
@@ -193,7 +193,7 @@ def _seconds(config: ModelConfig, name: str) -> float | None:
 
 
 def _package_directory(package: str) -> Path:
-    """Where a package lies, for a process to import it from there."""
+    """The folder of a package, which the process imports it from."""
     spec = importlib.util.find_spec(package)
     assert spec is not None
     assert spec.origin is not None

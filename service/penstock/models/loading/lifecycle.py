@@ -1,4 +1,4 @@
-"""`ModelLifecycle`: loads and unloads models, together with the ensembles above them."""
+"""`ModelLifecycle`: loads and unloads models, together with the ensembles that use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.loading.build_version import VersionBuilder
-from penstock.models.loading.dependencies import Dependencies
+from penstock.models.loading.dependencies import DependencyGraph
 from penstock.models.loading.load_graph import GraphLoad
 from penstock.models.loading.read_models import ModelReader, Overrides, Polled, needs
 from penstock.models.loading.reservations import Reservations
@@ -23,10 +23,11 @@ _ABORT_SECONDS = 5.0
 
 
 class ModelLifecycle:
-    """Loads, finds and unloads models. What serves goes on serving until its successor does.
+    """Loads and unloads models. A version keeps serving until its replacement is ready.
 
-    Operations on related models come one after the other (M-10 differs: the real server refuses
-    the later one). `scratch` names a folder for files that come with requests.
+    Operations on related models are serialized (M-10 differs: Triton refuses the later one). At
+    most `load_threads` versions load at once. `scratch` returns the folder for files that load
+    requests carry.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class ModelLifecycle:
     ) -> None:
         self._builder = builder
         self.catalog = ModelCatalog()
-        self._dependencies = Dependencies()
+        self._dependencies = DependencyGraph()
         self._retirement = Retirement()
         self._reservations = Reservations()
         self._slots = asyncio.Semaphore(load_threads)
@@ -68,7 +69,7 @@ class ModelLifecycle:
         return len(self._loads)
 
     def with_sequences(self) -> set[str]:
-        """Models with sequences in progress, and the ensembles above them."""
+        """Models with sequences in progress, and the ensembles that use them."""
         models = self.catalog.models()
         names = {m.config.name for m in models if m.sequences and m.sequences.has_sequences}
         return names | self._dependencies.dependents(names)
@@ -81,10 +82,10 @@ class ModelLifecycle:
     # -- changing -----------------------------------------------------------------------------
 
     async def load(self, name: str, override: ModelOverride | None = None) -> None:
-        """Load, or load anew, the versions that the policy selects; raises when any fails.
+        """Load or reload the versions that the version policy selects; raises when any fails.
 
-        All of them serve, or none of the new ones does. What an ensemble needs and does not
-        serve is loaded as well. It goes on when the caller leaves.
+        Either all new versions serve, or none does. Models that an ensemble needs are loaded with
+        it. Cancelling the caller does not cancel the load.
         """
         for error in (await self.load_all({name: override})).values():
             raise error
@@ -92,9 +93,9 @@ class ModelLifecycle:
     async def load_all(
         self, names: Iterable[str] | Mapping[str, ModelOverride | None]
     ) -> dict[str, InferenceError]:
-        """Load several models, each once and behind what it needs; answers with what failed.
+        """Load several models, each once and after those it needs; returns errors by model.
 
-        Some may come with files or a configuration in place of the repository's.
+        An override replaces the repository's files or configuration of a model.
         """
         overrides = names if isinstance(names, Mapping) else dict.fromkeys(names)
         task = asyncio.get_running_loop().create_task(self._load(overrides))
@@ -103,28 +104,28 @@ class ModelLifecycle:
         return await asyncio.shield(task)
 
     async def unload(self, name: str, *, unload_dependents: bool = False) -> None:
-        """Refuse new requests at once; those in flight are finished after the return (G-13).
+        """Refuse new requests at once; those in flight complete after the return (G-13).
 
-        Ensembles that need the model go with it; with `unload_dependents` also what was loaded
-        only for its sake. A model that does not serve is unloaded already; one that is being
-        loaded is waited for.
+        Ensembles that need the model stop serving; with `unload_dependents` the models that were
+        loaded only for this one are unloaded too. Waits for a load in progress; does nothing for a
+        model that does not serve.
         """
-        names, settled = {name}, False
-        while not settled:
+        names, complete = {name}, False
+        while not complete:
             async with self._reservations.reserve(names):
                 gone = self._dependencies.unneeded(name) if unload_dependents else {name}
                 related = gone | self._dependencies.dependents(gone)
-                settled = related <= names
+                complete = related <= names
                 names |= related
-                if settled:
+                if complete:
                     await self._unload(gone, related - gone)
 
     async def wait_unloaded(self) -> None:
-        """Wait until every version that is being unloaded is gone."""
+        """Wait until all unloads in progress are complete."""
         await self._retirement.wait_stopped()
 
     async def close(self) -> None:
-        """Give up loading; unload everything, finishing what is in flight."""
+        """Cancel loads; unload every model once its requests in flight are complete."""
         await self._stop_loading()
         for name in self.catalog.names():
             self._retirement.unload(name, self.catalog.versions(name))
@@ -132,7 +133,7 @@ class ModelLifecycle:
         await self._folders.release(self._folders.names())
 
     async def abort(self) -> None:
-        """Release everything now, whatever it is doing, within a few seconds."""
+        """Cancel requests and release every model, within a few seconds."""
         models = [*self._retirement.models(), *self.catalog.models()]
         self._retirement.cancel()
         with suppress(TimeoutError):
@@ -161,11 +162,11 @@ class ModelLifecycle:
         return failures
 
     async def _bring_up(self, names: set[str], polled: Polled) -> dict[str, InferenceError]:
-        """Load what was polled; the failures of `names`."""
+        """Load the models that were read; returns the errors of `names`."""
         unread: dict[str, InferenceError] = {}
         for name, files in polled.items():
             if isinstance(files, ModelFiles):
-                self._dependencies.put(files, explicit=name in names)
+                self._dependencies.add(files, explicit=name in names)
                 await self._folders.keep(name, files.folder)
             elif name in names:
                 unread[name] = files
@@ -175,7 +176,7 @@ class ModelLifecycle:
         changed = polled.keys() - unread.keys()
         loading = self._loading()
         above = self._dependencies.dependents(changed)
-        await loading.run(self._dependencies.ordered(changed | above))
+        await loading.run(self._dependencies.load_order(changed | above))
         failed = {name: _load_failed(name, f.reason) for name, f in loading.failures.items()}
         return unread | {name: error for name, error in failed.items() if name in names}
 
@@ -198,15 +199,15 @@ class ModelLifecycle:
     # -- unloading ----------------------------------------------------------------------------
 
     async def _unload(self, names: set[str], above: set[str]) -> None:
-        """Let models go, and the ensembles above them, which come back with what they need."""
+        """Unload models, and the ensembles `above` that cannot serve without them."""
         self._dependencies.remove(names)
         checks = self._loading()
-        for name in self._dependencies.ordered(above):
+        for name in self._dependencies.load_order(above):
             checks.check(name)
         for name in names:
             self._retirement.unload(name, self.catalog.versions(name))
         await self._folders.release(names)
 
 
-def _load_failed(name: str, why: str) -> InvalidRequestError:
-    return InvalidRequestError(f"load failed for model '{name}': {why}\n")
+def _load_failed(name: str, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"load failed for model '{name}': {reason}\n")

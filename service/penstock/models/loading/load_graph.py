@@ -1,4 +1,4 @@
-"""Loads models together with those that they need: the load graph, and one load attempt each."""
+"""`GraphLoad`: loads models in the order of their dependencies, each by one `ModelLoad`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.core.errors import ConfigError, InferenceError, as_inference_error
 from penstock.core.request import ANY_VERSION
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.build_version import VersionBuilder
-from penstock.models.loading.dependencies import Dependencies, Failure, Node
+from penstock.models.loading.dependencies import DependencyGraph, Failure, Node
 from penstock.models.loading.resizing import Resizing
 from penstock.models.loading.retirement import Retirement
 from penstock.models.repository.repository import ModelFiles, versions_to_load
@@ -20,11 +20,11 @@ from penstock.models.serving.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
 
-MakeModel = Callable[[ModelFiles, int], Awaitable[LoadedModel | Resizing]]
+BuildVersion = Callable[[ModelFiles, int], Awaitable[LoadedModel | Resizing]]
 
 
 class ModelLoad:
-    """Loads versions of a model beside those that serve. All of them take over, or none does."""
+    """One load of a model: builds its versions, then replaces those that serve, all or none."""
 
     def __init__(self, files: ModelFiles, versions: Versions, retirement: Retirement) -> None:
         self._files = files
@@ -33,13 +33,15 @@ class ModelLoad:
         self._loaded: dict[int, LoadedModel | Resizing] = {}
         self._failures: dict[int, InferenceError] = {}
 
-    async def run(self, wanted: Sequence[int], make: MakeModel, kept: Collection[int] = ()) -> str:
-        """Load the versions `wanted`, which serve afterwards, alone; answers why not all could.
+    async def run(
+        self, wanted: Sequence[int], build: BuildVersion, kept: Collection[int] = ()
+    ) -> str:
+        """Load the versions `wanted` and unload all others; returns the reason if any failed.
 
-        Those to be `kept` serve already, and go on as they are.
+        Versions in `kept` serve already and are left as they are.
         """
         try:
-            loads = (self._load(version, make) for version in wanted if version not in kept)
+            loads = (self._load(version, build) for version in wanted if version not in kept)
             await asyncio.gather(*loads, return_exceptions=True)
         except BaseException:
             self._discard()
@@ -47,12 +49,12 @@ class ModelLoad:
         if self._failures:
             self._discard()
             return unavailable(self._failures)
-        self._take_over()
+        self._commit()
         self._retirement.unload(self._files.name, self._versions, keep=wanted)
         return ""
 
-    async def _load(self, version: int, make: MakeModel) -> None:
-        """Load one version; what serves goes on serving meanwhile."""
+    async def _load(self, version: int, build: BuildVersion) -> None:
+        """Build one version while its predecessor, if any, serves."""
         if version in self._versions.leaving:
             await asyncio.wait([self._versions.leaving[version]])
         status = self._versions.status(version)
@@ -61,20 +63,20 @@ class ModelLoad:
         logger.info("loading: %s:%s", self._files.name, version)
         begun = time.monotonic()
         try:
-            loaded = self._loaded[version] = await make(self._files, version)
+            loaded = self._loaded[version] = await build(self._files, version)
             if isinstance(loaded, LoadedModel):
                 loaded.load_seconds = time.monotonic() - begun
-        except BaseException as error:  # a backend may raise anything, and a load may be given up
+        except BaseException as error:  # a backend may raise anything; a load may be cancelled
             failure = self._failures[version] = as_inference_error(error)
-            reason = f"{word(failure)}: {failure.message}"
+            reason = f"{code_name(failure)}: {failure.message}"
             logger.error("failed to load '%s' version %s: %s", self._files.name, version, reason)
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
             if not isinstance(error, Exception):
                 raise
 
-    def _take_over(self) -> None:
-        """Let new models serve in place of what served before."""
+    def _commit(self) -> None:
+        """Replace the models that serve by the new ones."""
         for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
             if isinstance(loaded, Resizing):
@@ -87,7 +89,7 @@ class ModelLoad:
                 self._retirement.retire(former)
 
     def _discard(self) -> None:
-        """Give up the new models, since not all of their load were made."""
+        """Discard the new models, since another version failed."""
         for version, loaded in self._loaded.items():
             status = self._versions.statuses[version]
             if status.model is None:
@@ -97,38 +99,37 @@ class ModelLoad:
                 self._retirement.retire(model)
 
 
-_WORDS = {
+_CODE_NAMES = {
     "INVALID_ARG": "Invalid argument",
     "NOT_FOUND": "Not found",
     "ALREADY_EXISTS": "Already exists",
 }
 
 
-def word(error: InferenceError) -> str:
-    """The name of the error's code as the real server writes it in texts."""
-    return _WORDS.get(error.code, error.code.capitalize())
+def code_name(error: InferenceError) -> str:
+    """The name of the error's code as Triton writes it in messages."""
+    return _CODE_NAMES.get(error.code, error.code.capitalize())
 
 
 def unavailable(failures: dict[int, InferenceError]) -> str:
-    """Which versions could not be loaded, and why."""
+    """The versions that failed to load, and why, as one message."""
     return "".join(
-        f"version {version} is at UNAVAILABLE state: {word(error)}: {error.message};"
+        f"version {version} is at UNAVAILABLE state: {code_name(error)}: {error.message};"
         for version, error in sorted(failures.items())
     )
 
 
 class GraphLoad:
-    """One load: of models that were asked for, what they need, and the ensembles above them.
+    """One load of a dependency graph: requested models, those they need, ensembles that use them.
 
-    Models load side by side; an ensemble waits for its own parts only. Each is tried once,
-    and `retries` times more when its backend fails. What serves already as its files say is
-    left alone.
+    Models load concurrently; an ensemble waits only for the models of its steps. A failing backend
+    is retried `retries` times. Models whose files have not changed are left as they are.
     """
 
     def __init__(
         self,
         catalog: ModelCatalog,
-        dependencies: Dependencies,
+        dependencies: DependencyGraph,
         builder: VersionBuilder,
         retirement: Retirement,
         slots: asyncio.Semaphore,
@@ -141,11 +142,11 @@ class GraphLoad:
         self._slots = slots
         self._retries = retries
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._renewed: set[str] = set()
+        self._reloaded: set[str] = set()
         self.failures: dict[str, Failure] = {}
 
     async def run(self, names: Iterable[str]) -> None:
-        """Load models whose order is that of `Dependencies.ordered`; `failures` tells the rest."""
+        """Load models, given in `DependencyGraph.load_order`; fills `failures`."""
         for name in names:
             needed = [self._tasks[n] for n in self._dependencies[name].needs if n in self._tasks]
             work = self._bring_up(name, needed)
@@ -153,13 +154,13 @@ class GraphLoad:
         await asyncio.gather(*self._tasks.values())
 
     def check(self, name: str) -> bool:
-        """Whether an ensemble can serve with what is loaded; one that cannot does not any more."""
+        """Whether an ensemble can serve with the models loaded; unloads one that cannot."""
         needs = self._dependencies[name].needs
         ready = {need: self._catalog.served(need).keys() for need in needs}
         problem = (
             self._dependencies.defect(name)
             or self._dependencies.unmet(name, ready, self.failures)
-            or self._misfit(name)
+            or self._mismatch(name)
         )
         if problem:
             logger.error("Invalid argument: %s", problem)
@@ -171,12 +172,12 @@ class GraphLoad:
         if needed:
             await asyncio.wait(needed)
         if (not self._dependencies[name].needs or self.check(name)) and (
-            reason := await self._try(name)
+            reason := await self._load_model(name)
         ):
             self.failures[name] = Failure(reason)
 
-    async def _try(self, name: str) -> str:
-        """Load one model; answers why it could not be."""
+    async def _load_model(self, name: str) -> str:
+        """Load one model; returns the reason if it failed."""
         node = self._dependencies[name]
         versions = self._catalog.add(name)
         try:
@@ -187,16 +188,16 @@ class GraphLoad:
         kept = await self._unchanged(node, wanted.keys())
         if kept == wanted.keys() == versions.ready().keys():
             return ""
-        self._renewed.add(name)
-        attempt = ModelLoad(node.files, versions, self._retirement)
-        reason = await attempt.run(list(wanted), self._make, kept)
-        if reason and node.needs:  # what served is made of parts that may be on their way out
+        self._reloaded.add(name)
+        load = ModelLoad(node.files, versions, self._retirement)
+        reason = await load.run(list(wanted), self._build, kept)
+        if reason and node.needs:  # the version that serves may use models being unloaded
             self._retirement.unload(name, versions)
         return reason
 
     async def _unchanged(self, node: Node, wanted: Set[int]) -> set[int]:
-        """The versions that serve and would be no other if they were loaded once more."""
-        if not self._renewed.isdisjoint(node.needs):
+        """The versions that serve and whose files and configuration have not changed."""
+        if not self._reloaded.isdisjoint(node.needs):
             return set()
         files, kept = node.files, set()
         for version, model in self._catalog.served(files.name).items():
@@ -205,8 +206,8 @@ class GraphLoad:
                 kept.add(version)
         return kept
 
-    def _misfit(self, name: str) -> str:
-        """Why the models of an ensemble do not fit together; empty when they do."""
+    def _mismatch(self, name: str) -> str:
+        """Why the tensors of an ensemble's models do not match; empty when they do."""
         node = self._dependencies[name]
         parts = {need: self._catalog.find(need, ANY_VERSION).config for need in node.needs}
         try:
@@ -215,7 +216,7 @@ class GraphLoad:
             return error.message
         return ""
 
-    async def _make(self, files: ModelFiles, version: int) -> LoadedModel | Resizing:
+    async def _build(self, files: ModelFiles, version: int) -> LoadedModel | Resizing:
         if files.config.is_ensemble:
             return await self._builder.build_ensemble(files, version, self._catalog.find)
         async with self._slots:
@@ -224,10 +225,10 @@ class GraphLoad:
                 resizing := await self._builder.prepare_resize(former, files, version)
             ):
                 return resizing
-            return await self._load(files, version)
+            return await self._build_with_retries(files, version)
 
-    async def _load(self, files: ModelFiles, version: int) -> LoadedModel:
-        """Load one version; what is wrong with the configuration is not tried again (M-12)."""
+    async def _build_with_retries(self, files: ModelFiles, version: int) -> LoadedModel:
+        """Build one version; errors in the configuration are not retried (M-12)."""
         left = self._retries
         while True:
             try:
@@ -239,5 +240,5 @@ class GraphLoad:
                     raise
                 left -= 1
                 logger.warning(
-                    "loading '%s' version %s is tried again: %s", files.name, version, error
+                    "loading '%s' version %s failed and is retried: %s", files.name, version, error
                 )

@@ -14,10 +14,14 @@ from penstock.models.repository.repository import ModelFiles, ModelRepository
 
 Overrides = Mapping[str, ModelOverride | None]
 Polled = dict[str, ModelFiles | InferenceError]
+"""Models by name: their files, or why these cannot be loaded."""
 
 
 class ModelReader:
-    """Reads models for a load. `serves` tells whether a model serves already."""
+    """Reads the files of models to load, and of the models that they need.
+
+    `serves` returns whether a model serves already.
+    """
 
     def __init__(
         self, repository: ModelRepository, folders: ScratchFolders, serves: Callable[[str], object]
@@ -28,16 +32,17 @@ class ModelReader:
 
     @asynccontextmanager
     async def polled(self, overrides: Overrides) -> AsyncIterator[Polled]:
-        """What there is of models, and of what they need.
+        """The files, or the read error, of models and of those that they need, by name.
 
-        What is needed and came with a request, or cannot be read any more, serves on as it is.
-        Files that come with this request and that nobody holds in the end are removed.
+        A needed model that serves and cannot be read again, or whose files came with an earlier
+        request, is left as it is. Files of this request that no model retains are removed at the
+        end.
         """
         polled: Polled = {}
         try:
             todo = set(overrides)
             while todo:
-                async with asyncio.TaskGroup() as reads:  # which waits for all, come what may
+                async with asyncio.TaskGroup() as reads:  # waits for all, also on failure
                     for name in todo:
                         reads.create_task(self._read(name, overrides.get(name), polled))
                 todo = needs(polled, todo) - polled.keys() - set(self._folders.names())
@@ -47,20 +52,20 @@ class ModelReader:
                 if name in overrides or isinstance(files, ModelFiles) or not self._serves(name)
             }
         finally:
-            _remove_unheld(polled)
+            _remove_unused(polled)
 
     async def _read(self, name: str, override: ModelOverride | None, polled: Polled) -> None:
         parent = self._folders.parent() if override is not None and override.files else None
-        read = asyncio.to_thread(self._outcome, name, override, parent)
+        read = asyncio.to_thread(self._read_now, name, override, parent)
         reading = asyncio.get_running_loop().create_task(read)
         try:
             polled[name] = await asyncio.shield(reading)
-        except asyncio.CancelledError:  # which no thread hears: it may have files to write yet
+        except asyncio.CancelledError:  # the thread goes on, and may still write files
             await asyncio.wait([reading])
             polled[name] = reading.result()
             raise
 
-    def _outcome(
+    def _read_now(
         self, name: str, override: ModelOverride | None, parent: Path | None
     ) -> ModelFiles | InferenceError:
         try:
@@ -70,13 +75,13 @@ class ModelReader:
 
 
 def needs(polled: Polled, names: Iterable[str]) -> set[str]:
-    """What those of `names` need that could be read."""
+    """The models that `names` need, as far as their files could be read."""
     found = (polled[name] for name in names)
     configs = (files.config for files in found if isinstance(files, ModelFiles))
     return {need for config in configs for need in needs_of(config)}
 
 
-def _remove_unheld(polled: Polled) -> None:
+def _remove_unused(polled: Polled) -> None:
     for files in polled.values():
         if isinstance(files, ModelFiles) and files.folder is not None and not files.folder.held:
             files.folder.remove()

@@ -1,4 +1,4 @@
-"""`Reservations`: names that an operation has to itself, all of them or none."""
+"""`Reservations`: exclusive locks on sets of model names, granted in order of arrival."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from contextlib import asynccontextmanager
 
 
 class Reservations:
-    """Loads and unloads of related models come one after the other; others go on meanwhile."""
+    """Serializes operations on related models; operations on unrelated ones run concurrently.
+
+    A set is locked as a whole, so operations cannot deadlock. One that conflicts with a holder or
+    with an earlier waiter queues.
+    """
 
     def __init__(self) -> None:
         self._held: set[str] = set()
@@ -16,45 +20,45 @@ class Reservations:
 
     @asynccontextmanager
     async def reserve(self, names: Set[str]) -> AsyncIterator[None]:
-        """Have all of `names`, once nobody else has one of them or was first to want one."""
+        """Lock all of `names` for the block, after holders and earlier waiters of any of them."""
         names = frozenset(names)
         if self._free(names, len(self._waiting)):
             self._held |= names
         else:
-            await self._turn(names)
+            await self._wait(names)
         try:
             yield
         finally:
             self._held -= names
-            self._admit()
+            self._grant()
 
-    async def _turn(self, names: Set[str]) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        waiting = (names, turn)
-        self._waiting.append(waiting)
+    async def _wait(self, names: Set[str]) -> None:
+        granted = asyncio.get_running_loop().create_future()
+        waiter = (names, granted)
+        self._waiting.append(waiter)
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            else:  # it was this one's turn just now
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            else:  # granted in the meantime
                 self._held -= names
-            self._admit()
+            self._grant()
             raise
 
-    def _admit(self) -> None:
-        """Let those in whose turn has come, in the order in which they came."""
+    def _grant(self) -> None:
+        """Grant the waiters without a conflict, in order of arrival."""
         at = 0
         while at < len(self._waiting):
-            names, turn = self._waiting[at]
+            names, granted = self._waiting[at]
             if self._free(names, at):
                 del self._waiting[at]
                 self._held |= names
-                turn.set_result(None)
+                granted.set_result(None)
             else:
                 at += 1
 
     def _free(self, names: Set[str], before: int) -> bool:
-        """Whether neither who holds a name nor one of the first `before` in the line wants it."""
+        """Whether no holder and none of the first `before` waiters has one of the names."""
         earlier = (wanted for wanted, _ in self._waiting[:before])
         return names.isdisjoint(self._held) and all(names.isdisjoint(n) for n in earlier)

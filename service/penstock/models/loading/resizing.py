@@ -1,4 +1,4 @@
-"""Changing how many instances a model has while it serves (contract M-06)."""
+"""Resizing: adding and removing instances of a model while it serves (M-06)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from penstock.scheduling import SequenceScheduler
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """New instances of a model, started already, and those that they take the place of."""
+    """A prepared change of a model's instances: those kept, those added and started, those removed.
+
+    Ends with either `commit` or `discard`.
+    """
 
     model: LoadedModel
     config: ModelConfig
@@ -28,26 +31,26 @@ class Resizing:
     removed: Sequence[ModelInstance]
 
     def commit(self) -> LoadedModel | None:
-        """Let the model have its new instances; what is to be stopped is a model of its own."""
+        """Switch the model to its new instances; returns the removed ones as a model to stop."""
         self.model.resize(self.config, self.origin, (*self.kept, *self.added))
-        return self._remnant(self.removed, self.model.sequences)
+        return self._removed_model(self.removed, self.model.sequences)
 
     def discard(self) -> LoadedModel | None:
-        """Leave the model as it is; what is to be stopped is a model of its own."""
-        return self._remnant(self.added)
+        """Leave the model as it is; returns the added instances as a model to stop."""
+        return self._removed_model(self.added)
 
-    def _remnant(
+    def _removed_model(
         self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None = None
     ) -> LoadedModel | None:
         if not instances:
             return None
         model = self.model
-        remnant = _Remnant(instances, sequences)
-        return LoadedModel(model.config, model.version, instances, remnant, Statistics())
+        scheduler = _RemovedInstances(instances, sequences)
+        return LoadedModel(model.config, model.version, instances, scheduler, Statistics())
 
 
-class _Remnant:
-    """In the place of the scheduler of instances that get no requests any more."""
+class _RemovedInstances:
+    """The scheduler of removed instances: it takes no requests and drains those in flight."""
 
     def __init__(
         self, instances: Sequence[ModelInstance], sequences: SequenceScheduler | None
@@ -56,16 +59,16 @@ class _Remnant:
         self._sequences = sequences
 
     def schedule(self, inference: Inference) -> None:
-        raise AssertionError("nobody finds these instances any more")
+        raise AssertionError("removed instances get no requests")
 
     def abandon(self, error: InferenceError) -> None:
-        """Nothing waits for them."""
+        """No request is queued for them."""
 
     async def drain(self) -> None:
-        """Wait until they have ended their sequences and answered what they were given (S-23)."""
-        await asyncio.gather(*map(self._spent, self._instances))
+        """Wait until their sequences have ended and their requests are answered (S-23)."""
+        await asyncio.gather(*map(self._drain_instance, self._instances))
 
-    async def _spent(self, instance: ModelInstance) -> None:
+    async def _drain_instance(self, instance: ModelInstance) -> None:
         if self._sequences is not None:
             await self._sequences.vacated(instance)
         await instance.answered()
@@ -74,9 +77,9 @@ class _Remnant:
 def matched(
     wanted: Sequence[ModelInstance], present: Sequence[ModelInstance]
 ) -> tuple[list[ModelInstance], list[ModelInstance], list[ModelInstance]]:
-    """Which of the present instances stay, which of the wanted ones are new, and which leave.
+    """The present instances to keep, the wanted ones to add, and the present ones to remove.
 
-    One stays where one of its kind is wanted; of several, those of the same name.
+    An instance is kept where one of equal signature is wanted, preferably of the same name.
     """
     kept, added, left = [], [], list(present)
     for new in sorted(wanted, key=lambda new: new.name not in {old.name for old in present}):

@@ -1,4 +1,4 @@
-"""`Retirement`: models on their way out, each with the task that stops it."""
+"""`Retirement`: graceful shutdown of models, a task each: drain the requests, then stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Retirement:
-    """Stops models after the requests they have; owns the tasks that wait for those."""
+    """Stops models once their requests in flight are complete; owns the tasks that wait."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], LoadedModel] = {}
@@ -24,7 +24,7 @@ class Retirement:
         return list(self._tasks.values())
 
     def unload(self, name: str, versions: Versions, keep: Container[int] = ()) -> None:
-        """Let no version serve but `keep`; the requests that they have are finished (G-13)."""
+        """Unload all ready versions but `keep`; their requests in flight complete (G-13)."""
         for version, model in versions.ready().items():
             if version not in keep:
                 versions.statuses[version].move(VersionState.UNLOADING)
@@ -32,16 +32,16 @@ class Retirement:
                 versions.leaving[version] = self._start(model, work)
 
     def retire(self, model: LoadedModel) -> None:
-        """Stop a model that serves no more, or never did."""
+        """Stop a model that was replaced, or never served."""
         self._start(model, self._stop(model))
 
     async def wait_stopped(self) -> None:
-        """Wait until all are gone."""
+        """Wait until all of them are stopped."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
     def cancel(self) -> None:
-        """Wait for nobody's requests any more."""
+        """Stop waiting for requests in flight."""
         for task in self._tasks:
             task.cancel()
 
@@ -56,7 +56,7 @@ class Retirement:
     async def _stop(self, model: LoadedModel) -> None:
         try:
             await model.stop()
-        except Exception:  # a backend may raise anything; the model is gone all the same
+        except Exception:  # a backend may raise anything; the model is unloaded all the same
             logger.exception("finalizing '%s' failed", model.config.name)
 
     def _start(self, model: LoadedModel, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

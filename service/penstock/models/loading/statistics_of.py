@@ -1,4 +1,4 @@
-"""The statistics that a model's configuration and the server's settings ask for."""
+"""Creates the statistics of a model version: counters, latency summaries, histograms."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.metrics.measurement import Measurement
 
 FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 BOUNDS = (100.0, 500.0, 2000.0, 5000.0)
-"""Milliseconds, unless the model has its own (ME-14)."""
+"""Default bucket bounds in milliseconds (ME-14)."""
 
 _EACH_RESPONSE = "penstock.response_statistics"
-"""The parameter by which a model has its first, second, ... responses counted apart."""
+"""The parameter that enables statistics by index of the response (first, second, ...)."""
 
 logger = logging.getLogger(__name__)
 
 
 def statistics_of(config: ModelConfig, measurement: Measurement) -> Statistics:
-    """Counters for one life of a model version."""
+    """New counters of a model version, from its configuration and the server's settings."""
     statistics = SummarizedStatistics() if measurement.summary_latencies else Statistics()
     statistics.each_response = config.parameter(_EACH_RESPONSE) == "true"
     bounds = _bounds(config)
@@ -32,7 +32,7 @@ def statistics_of(config: ModelConfig, measurement: Measurement) -> Statistics:
 
 
 def _bounds(config: ModelConfig) -> Sequence[float]:
-    """The bounds of first responses; says which other metrics cannot be changed (C-38)."""
+    """The buckets of the first-response histogram; warns of controls of other metrics (C-38)."""
     bounds: Sequence[float] = BOUNDS
     controls = config.model_metrics.metric_control if config.model_metrics is not None else ()
     for control in controls:
@@ -43,7 +43,7 @@ def _bounds(config: ModelConfig) -> Sequence[float]:
             bounds = control.histogram_options.buckets
         else:
             logger.warning(
-                "model '%s': metric family '%s' cannot be changed, only '%s' can",
+                "model '%s': metric_control of family '%s' is ignored, only '%s' can be changed",
                 config.name,
                 family,
                 FIRST_RESPONSE,

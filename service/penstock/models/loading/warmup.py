@@ -21,12 +21,12 @@ from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.reshape import request_reshape
 
 FOLDER = "warmup"
-"""Where the data files of samples lie, in the model's folder."""
+"""The folder of the samples' data files, in the model's folder."""
 
 _NO_ID = "[request id: <id_unknown>] "
 _SEED = 20_011
 _HIGHEST = 100
-"""Random integers stay below it, so that models which look something up by them find it."""
+"""Random integers stay below it, so that models can use them as indexes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class WarmupSample:
 
 
 def read_samples(config: ModelConfig, model_path: Path) -> list[WarmupSample]:
-    """The samples of a model, checked as requests of clients are. Reads files.
+    """The warmup samples of a model, validated like client requests. Reads files.
 
-    One with batch size 0 is skipped.
+    Samples of batch size 0 are skipped.
     """
     return list(_samples(config, model_path / FOLDER))
 
@@ -58,7 +58,7 @@ def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
         admission.check(request)
         if to_model is not None:
             request = to_model(request)
-        # What is no input of clients is one that schedulers add, such as a control tensor.
+        # The rest are inputs that schedulers add, such as control tensors.
         request = replace(request, inputs={**tensors, **request.inputs})
         yield WarmupSample(warmup.name, request, warmup.batch_size, max(1, warmup.count))
 
@@ -83,7 +83,7 @@ def _tensor(config: ModelConfig, name: str, warmup: Warmup, folder: Path) -> Ten
 
 
 def _file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> bytes:
-    """The elements in a file, which may hold more; of strings, all of it."""
+    """The bytes of a tensor from a file, which may be longer; strings take the whole file."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -102,9 +102,9 @@ def _file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> bytes:
 
 
 def _random(datatype: DataType, shape: tuple[int, ...]) -> Tensor:
-    """Numbers from 0 to below 1, whole ones to below 100; strings are empty.
+    """Floats in [0, 1), integers in [0, 100), empty strings.
 
-    The same ones every time: what fails, fails always.
+    The seed is fixed, so that failures are reproducible.
     """
     generator = np.random.default_rng(_SEED)
     if datatype in (DataType.BYTES, DataType.INVALID):
@@ -127,13 +127,15 @@ async def warm_up(
     max_batch_size: int,
     statistics: Statistics,
 ) -> None:
-    """Have the instance answer every sample; raises `ModelLoadError` when it fails to (I-20)."""
+    """Execute every sample on the instance, counted like client requests; raises
+    `ModelLoadError` when one fails (I-20).
+    """
     for sample in samples:
         for _ in range(sample.count):
             failures = await _failures(instance, sample, max(1, max_batch_size), statistics)
             if failures:
-                told = "".join(f"{failure}; " for failure in failures)
-                raise ModelLoadError(f"failed to run warmup sample '{sample.name}': {told}")
+                reasons = "".join(f"{failure}; " for failure in failures)
+                raise ModelLoadError(f"failed to run warmup sample '{sample.name}': {reasons}")
 
 
 async def _failures(
@@ -142,7 +144,7 @@ async def _failures(
     if sample.size > most:
         refusal = f"batch size {sample.size} for '{instance.name}', max allowed is {most}"
         return [refusal] * sample.size
-    await _turn(instance)
+    await _wait_available(instance)
     batch = [Inference(sample.request, 1, statistics) for _ in range(sample.size)]
     done = asyncio.Event()
     instance.execute(batch, done.set)
@@ -155,8 +157,8 @@ async def _failures(
     return failures
 
 
-async def _turn(instance: ModelInstance) -> None:
-    """Wait until the instance may execute: others may hold what it needs."""
+async def _wait_available(instance: ModelInstance) -> None:
+    """Wait until the instance is available: the rate limiter may make it wait for resources."""
     if instance.available:
         return
     changed = asyncio.Event()
@@ -173,7 +175,7 @@ async def _turn(instance: ModelInstance) -> None:
 
 
 async def _failure(inference: Inference) -> str:
-    """Why a request failed, once all of its responses are in; empty when it did not."""
+    """The error of a request after its last response; empty on success."""
     text = ""
     try:
         async for response in inference.stream:

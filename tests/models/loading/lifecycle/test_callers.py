@@ -80,7 +80,7 @@ async def test_a_load_that_fails_is_tried_again_unless_the_configuration_is_wron
     house.builder.failures[1] = failure
     with pytest.raises(InvalidRequestError, match=failure.message):
         await house.lifecycle.load("m")
-    assert caplog.text.count("is tried again") == tries - 1
+    assert caplog.text.count("is retried") == tries - 1
     house.builder.failures.clear()
     await house.lifecycle.load("m")
     assert house.states == {1: "READY"}
