@@ -1,4 +1,4 @@
-"""Blocks of memory that are looked at, and word of those that nobody looks at any more."""
+"""Views of shared-memory blocks, with a callback when the last view is garbage-collected."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ it."""
 
 
 class BlockView:
-    """A block that is looked at, through `array`.
+    """A block with live views, all derived from `array`.
 
-    While it is `returning`, a response says that it comes back. With `own` its memory is not that
-    of the block itself.
+    While it is `returning`, a response is to return it to its writer. With `own` its memory is not
+    that of the block itself.
     """
 
     __slots__ = ("_array", "_memory", "_on_end", "block", "offset", "own", "returning")
@@ -43,13 +43,14 @@ class BlockView:
         self._on_end = on_end
 
     def claim(self) -> None:
-        """A response is to bring it back; it says whether it can with `hold`."""
+        """A response is to return the block; before it is sent, `hold` decides whether it can."""
         self.returning = True
 
     def hold(self) -> object | None:
-        """If somebody still looks at it, what he looks at: it comes back when he is done.
+        """The array if it is still referenced, else None.
 
-        The response that has claimed it must not bring it back then.
+        If it is, the response that has claimed the block must not return it: it is freed with the
+        last view, as usual.
         """
         array = self._array()
         if array is not None:
@@ -57,19 +58,19 @@ class BlockView:
         return array
 
     def give_up(self) -> None:
-        """The response that should have brought it back is not sent."""
+        """The response that claimed the block is not sent: free it unless it has views."""
         if self.hold() is None:
             self._on_end(self.block)
 
     def part(self, at: int, size: int) -> memoryview:
-        """Bytes of the block; to look at this does not count."""
+        """Bytes of the block, as a view that does not keep it alive."""
         return self._memory[self.offset + at : self.offset + at + size]
 
 
 class BlockViews:
-    """`on_end(block)` is called when the last array or memoryview over a block is gone.
+    """Makes views; the callback `on_end(block)` is called when the last one of a block is gone.
 
-    In whichever thread. A view keeps its memory mapped, also when the other process has died.
+    In any thread. A view keeps its memory mapped, also when the other process has died.
     """
 
     def __init__(self, on_end: Callable[[Any], None]) -> None:
@@ -79,10 +80,10 @@ class BlockViews:
     def over(
         self, memory: memoryview, block: Block, offset: int, size: int, *, own: bool = False
     ) -> memoryview:
-        """The block's bytes, which lie in `memory` at this offset; not copied.
+        """A view of the block's bytes, which lie in `memory` at this offset.
 
-        With `own` the memory is not that of the block itself, and cannot come back with what is
-        in it.
+        With `own` the memory is not that of the block itself, and cannot be returned with its
+        contents.
         """
         array = np.frombuffer(memory, np.uint8, size, offset)
         # numpy keeps `array` as the base of every view of it, so its end is the end of them all.
@@ -92,7 +93,7 @@ class BlockViews:
         return data
 
     def find(self, data: Buffer) -> BlockView | None:
-        """The view that these bytes are from, if they are those of a block itself."""
+        """The view that these bytes belong to, if they are those of a block itself."""
         view = self._open.get(id(data.obj)) if isinstance(data, memoryview) else None
         return None if view is None or view.own else view
 

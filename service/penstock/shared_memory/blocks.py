@@ -1,4 +1,4 @@
-"""Which parts of an arena are in use."""
+"""The block allocator of an arena."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _SMALLEST = 16
 """log2 of the smallest block."""
 
 _KEEP = 64 << 20
-"""Free blocks of more than this are given back to the system instead of kept warm."""
+"""Free blocks larger than this are returned to the system instead of kept warm."""
 
 _KEEP_IN_ALL = 256 << 20
-"""And so is what is freed while blocks of so many bytes are kept already."""
+"""So are blocks that are freed while so many bytes are kept already."""
 
 
 class BlockAllocator:
-    """Blocks of powers of two, of which the one freed last is used first.
+    """Allocates blocks of powers of two; the block freed last is used first.
 
-    Any thread may take and free. `discard(offset, size)` lets the system have the memory of a free
-    block; written to again, it is there again.
+    Any thread may take and free. The callback `discard(offset, size)` returns the memory of a free
+    block to the system; a later write gets new memory.
     """
 
     __slots__ = (
@@ -66,10 +66,8 @@ class BlockAllocator:
             return offset
 
     def free(self, offset: int) -> None:
-        """The block is used no longer.
-
-        This waits for nobody, since the end of a view may call it at any point of any thread's
-        work, also within `take`.
+        """Free a block. Takes no lock that is held, since the finalizer of a view may call it at
+        any point of any thread's work, also within `take`.
         """
         self._freed.append(offset)
         while self._freed and self._lock.acquire(blocking=False):
@@ -104,7 +102,7 @@ class BlockAllocator:
         return offset
 
     def _sort(self) -> None:
-        """Put the blocks that were freed where they are found again."""
+        """Sort freed blocks into the free lists."""
         while self._freed:
             offset = self._freed.popleft()
             order = self._orders.pop(offset)

@@ -1,7 +1,7 @@
 """Regions of a GPU's memory, opened by the IPC handle that their owner has sent (X-11).
 
-Tensors in them are copied to the host for the model and back from it: the server's tensors live in
-host memory. What that spares the client is a copy of its own and the way through the socket.
+Tensors in them are copied to the host for the model and back: the server's tensors live in host
+memory. The client is spared its own copy and the transfer through the socket.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CudaMemory:
         return int(size)
 
     def close(self, device: int, address: int) -> None:
-        """Let go of what was opened."""
+        """Close opened memory."""
         self._use(device)
         self._checked(self._runtime.cudaIpcCloseMemHandle(address))
 
@@ -107,7 +107,7 @@ class CudaRegion(Region):
         return found
 
     def close(self) -> None:
-        """Let go of the memory; nobody uses it."""
+        """Close the memory, which is idle."""
         try:
             self._cuda.close(self.device, self._address)
         except CudaError as error:  # the owner may have ended; there is nothing left to close
@@ -160,7 +160,7 @@ def open_cuda_region(
     try:
         memory = cuda()
         address = memory.open(device, handle)
-    except (CudaError, OverflowError) as error:  # a device number that is none
+    except (CudaError, OverflowError) as error:  # a device number out of range
         logger.error("failed to open CUDA IPC handle: %s", error)
         raise refused from error
     try:

@@ -1,4 +1,4 @@
-"""Memory for large messages that requests come in: a model process maps it, and copies nothing."""
+"""Memory for large request messages that model processes map, so that tensors are not copied."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from penstock.shared_memory.block_views import BlockViews
 from penstock.shared_memory.blocks import BlockAllocator
 
 WORTH = 32 << 10
-"""Bytes of a message from which this costs less than a copy of its tensors. HTTP/2 asks for memory
-from as many on (`CHOSEN_FROM`)."""
+"""Bytes of a message from which this costs less than a copy of its tensors; HTTP/2 asks for memory
+from the same size on (`CHOSEN_FROM`)."""
 
 _LARGEST = 64 << 20
-"""Bytes of a message up to which all of its memory is set aside when it begins."""
+"""Bytes of a message up to which all of its memory is reserved when it begins."""
 
 _SIZE = 16 << 30
 """Bytes in all; only pages that were written take memory."""
 
 _ALIGNED = 64
 _EVEN = 8
-"""Bytes of the largest element of a tensor: those that lie unevenly are copied."""
+"""Bytes of the largest element of a tensor: tensors that are not aligned to it are copied."""
 
 
 class MessageMemory(Region):
-    """A region of blocks, each of one message, and free when nobody looks at it any more.
+    """A region of blocks, one for each message, freed with the last view.
 
-    Its number, like that of no memory of a client's, is below zero. What a client announces takes
-    room, but no memory before it comes; without room, messages lie elsewhere.
+    Its number is below zero; numbers of clients' regions are above. A message that is announced
+    takes address space at once, and memory as its bytes arrive; without space it is buffered
+    elsewhere.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class MessageMemory(Region):
 
     @property
     def used(self) -> int:
-        """Messages that somebody looks at."""
+        """Number of messages with a view."""
         return self._blocks.used
 
     @property
@@ -59,10 +60,10 @@ class MessageMemory(Region):
         return SharedFile(self._descriptor, 0, self.byte_size)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        raise AssertionError("whoever has a message knows where its tensors lie")
+        raise AssertionError("the view of a message holds the location of its tensors")
 
     def reserve(self, size: int, contents: int) -> memoryview | None:
-        """Memory for a message whose first tensor begins at `contents`; `None` for want of room."""
+        """Memory for a message whose first tensor begins at `contents`; `None` without room."""
         if not WORTH <= size <= _LARGEST:
             return None
         before = -contents % _ALIGNED
@@ -72,9 +73,8 @@ class MessageMemory(Region):
         return self._views.over(self._bytes, offset, offset + before, size)
 
     def place(self, message: Buffer, begin: int, tensor: Buffer) -> RegionSlice | None:
-        """Where a tensor lies that begins at `begin` of a message; `None` where models need a copy.
-
-        Which is so in other memory, and for elements that lie unevenly in this one.
+        """The location of a tensor that begins at `begin` of a message; `None` if it needs a copy:
+        in other memory, and where its elements are not aligned.
         """
         view = self._views.find(message)
         if view is None or (view.offset + begin) % _EVEN:

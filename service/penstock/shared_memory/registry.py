@@ -62,7 +62,7 @@ class Regions:
         self._add(open_cuda_region(next(self._numbers), name, handle, device, byte_size))
 
     def unregister(self, kind: Kind, name: str = "") -> None:
-        """Forget one region of a kind, or all of them; those in use when they no longer are."""
+        """Unregister one region of a kind, or all of them; regions in use once they are idle."""
         self._refuse_unless_allowed()
         for entry in list(self._entries.values()):
             if isinstance(entry.region, kind) and (not name or entry.region.name == name):
@@ -94,14 +94,14 @@ class Regions:
         region = entry.region
         if not 0 <= offset < region.byte_size:
             raise InvalidRequestError(f"Invalid offset for shared memory region: '{name}'")
-        # Nothing of nothing is refused at the beginning only, as by the real server.
+        # An empty slice is refused at offset 0 only, as by the real server.
         if not 0 <= size <= region.byte_size - offset or offset == size == 0:
             text = f"Invalid offset + byte size for shared memory region: '{name}'"
             raise InvalidRequestError(text)
         return region.slice(offset, size)
 
     def release(self, request: InferenceRequest) -> None:
-        """The request is answered: it uses no region any more."""
+        """Release the regions of a request that is answered."""
         if not self._entries:
             return
         for tensor in request.inputs.values():
@@ -111,7 +111,7 @@ class Regions:
             place.release()
 
     def close(self) -> None:
-        """Let go of everything: the server ends."""
+        """Release all regions: the server ends."""
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             _close(entry.region)
@@ -130,7 +130,7 @@ class Regions:
         region.uses.on_idle = lambda: self._remove_idle(entry)
 
     def _remove_idle(self, entry: _Entry) -> None:
-        """Drop what is unregistered once nobody uses it; may come from any thread (G-16)."""
+        """Close an unregistered region once it is idle; called from any thread (G-16)."""
         name = entry.region.name
         if not entry.unregistered or entry.region.uses or self._entries.get(name) is not entry:
             return
@@ -142,10 +142,10 @@ class Regions:
 
 
 def _close(region: SystemRegion | CudaRegion) -> None:
-    """Let go of a region; whoever it was lent to hears of it when it is gone."""
+    """Close a region; a lender is notified when it is garbage-collected."""
     region.uses.on_idle = None  # which refers to it
     region.close()
 
 
 NO_REGIONS = Regions()
-"""For those who have none: nothing can be registered here."""
+"""An empty registry in which nothing can be registered."""

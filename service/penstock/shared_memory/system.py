@@ -14,7 +14,7 @@ from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 from penstock.shared_memory.uses import RegionUses
 
 _RESERVED = "triton_python_backend_shm_region_"
-"""How keys begin that no client may register (contract X-07, SEC-06)."""
+"""Prefix of keys that clients may not register (contract X-07, SEC-06)."""
 
 
 class SystemRegion(Region):
@@ -37,7 +37,7 @@ class SystemRegion(Region):
         return SharedFile(self._descriptor, self.offset, self.byte_size)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        """Raises `InvalidRequestError` when the client has cut the memory off meanwhile."""
+        """Raises `InvalidRequestError` when the client has truncated the object meanwhile."""
         self._check()
         assert self._memory is not None
         block = np.frombuffer(self._memory, np.uint8, size, offset)
@@ -47,13 +47,13 @@ class SystemRegion(Region):
         return HostSlice(self, offset, block.data, partial(self.uses.end, number), self._check)
 
     def close(self) -> None:
-        """The mapping goes with the last view of it."""
+        """The mapping is released with its last view."""
         if self._memory is not None:
             self._memory = None
             os.close(self._descriptor)
 
     def _check(self) -> None:
-        """Touching what the object no longer has would end the process."""
+        """Reading beyond the end of a truncated object would kill the process (SIGBUS)."""
         if self._memory is None:  # a mapping in use is not closed, its descriptor is
             return
         if os.fstat(self._descriptor).st_size < self.offset + self.byte_size:
@@ -85,7 +85,7 @@ def _open(key: str) -> int:
     name = key.lstrip("/")
     try:
         if not name or "/" in name:
-            raise ValueError(f"'{key}' is no name of a shared memory object")
+            raise ValueError(f"'{key}' is not a name of a shared memory object")
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         return os.open(f"/dev/shm/{name}", flags)
     except (OSError, ValueError) as error:

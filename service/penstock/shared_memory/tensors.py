@@ -1,4 +1,4 @@
-"""Tensors in regions: inputs that are read there, and outputs that are put there."""
+"""Tensors in shared-memory regions: reading inputs, writing outputs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.core.tensor import DataType, Tensor
 
 
 def tensor_in(place: RegionSlice, datatype: DataType, shape: Sequence[int]) -> Tensor:
-    """An input over the client's memory; a copy of BYTES.
+    """An input as a view of the client's memory; BYTES are copied.
 
-    What is checked of their lengths must stay true, and the client may write meanwhile.
+    Their lengths are checked, and the client could change them afterwards.
     """
     data = place.read()
     if datatype is DataType.BYTES:
@@ -23,9 +23,9 @@ def tensor_in(place: RegionSlice, datatype: DataType, shape: Sequence[int]) -> T
 
 
 def put(name: str, tensor: Tensor, place: RegionSlice) -> None:
-    """Have the output `name` where the client wants it; raises when it is too large (GP-12).
+    """Write the output `name` to the client's memory; raises when it is too large (GP-12).
 
-    A model process may have put it there itself.
+    A model process may have written it there already.
     """
     if tensor.shared is place:
         return

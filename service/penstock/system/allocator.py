@@ -1,4 +1,4 @@
-"""Settings of the C allocator that keep large messages from being paged in anew each time."""
+"""Settings of the C allocator that avoid page faults for large messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many cores the instances of a model may keep busy, so that they do not fight over them."""
+"""The share of CPU cores that each instance of a model may use."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def sharers(config: ModelConfig, host_policy: str = "cpu") -> int:
 
 
 def share_of_cores(config: ModelConfig, host_policy: str = "cpu") -> int:
-    """Cores for each of them; to be asked on the instance's own thread, which may be placed."""
+    """Cores for each of them; to be called on the instance's own thread, which may be pinned."""
     return max(1, cores() // sharers(config, host_policy))

@@ -1,4 +1,4 @@
-"""File descriptors: connections may not take the last ones of the process."""
+"""A reserve of file descriptors: connections may not take the last ones of the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUIET = 60.0
 class DescriptorReserve:
     """Keeps some descriptors for files, models and the processes of instances.
 
-    Without it, whoever opens many connections would also keep models from being loaded.
+    Without it, a client that opens many connections would also prevent models from being loaded.
     """
 
     def __init__(self) -> None:

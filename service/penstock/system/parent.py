@@ -1,4 +1,4 @@
-"""A model process does not outlive its server."""
+"""The parent-death signal: a model process does not outlive its server."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ def die_with_parent() -> None:
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (OSError, AttributeError):
-        return  # not Linux: the closed link and the reaper are left
+        return  # not Linux: the closed link and the reaper have to do

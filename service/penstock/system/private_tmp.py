@@ -1,4 +1,4 @@
-"""Temporary folders of model processes, which go with them, or with the server."""
+"""Private temporary folders of model processes, removed with them, or with the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def private_tmp(reaper: Reaper) -> Path | None:
     """A new folder for one process; `None` where it would have no room for a socket's name."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="", dir=reaper.folder()))
-    except OSError:  # there may be no place to write to, and no need for one
+    except OSError:  # nothing is writable, and nothing may need to be
         return None
     if len(os.fsencode(folder)) > _LONGEST:
         folder.rmdir()

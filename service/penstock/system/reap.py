@@ -1,8 +1,8 @@
-"""Killing all that a model has started; and the process behind `Reaper`, which does so at the end.
+"""Kills all processes that a model has started; also the helper process behind `Reaper`.
 
-That process reads groups until its input ends, then kills what is left.
-A group comes as `+NUMBER` and goes as `-NUMBER`, as an argument or a line; a folder, which is
-removed with all that it holds, as `+PATH`; the mark of what has left its group as `=MARK`. Run by
+The helper reads process groups until its input ends, then kills those that are left. A group is
+added by `+NUMBER` and removed by `-NUMBER`, as an argument or a line; `+PATH` adds a folder to be
+removed with its contents, `=MARK` the mark of processes that may have left their group. Run by
 path; it imports as little as possible, since it lives as long as the server.
 """
 
@@ -15,26 +15,26 @@ import time
 from contextlib import suppress
 
 VARIABLE = "PENSTOCK_MODEL_PROCESS"
-"""Environment variable whose value, a mark, passes on to all that a model process starts."""
+"""Environment variable with a mark, inherited by all processes that a model process starts."""
 
 _TRACKER = b"from multiprocessing.resource_tracker import main"
 
 _LOOKS, _PAUSE = 100, 0.001
-"""How often, and seconds after which, one looks again at what is becoming another program."""
+"""Retries, and seconds between them, while a process is in the middle of `exec`."""
 
 
 def kill_group(group: int) -> None:
-    """Kill every process of a group; the caller, if it is one of them, comes last.
+    """Kill every process of a group; the caller, if it is one of them, last.
 
-    Python's resource tracker is left alive: it ends by itself once the others have, and then
-    removes the shared memory that they had no time to remove.
+    Python's resource tracker is left alive: it exits once the others have, and then removes the
+    shared memory that they had no time to remove.
     """
     own = os.getpid()
     if _exists(group) and not _pids():
         _kill_blindly(group)
         return
     killed = {own}
-    while new := _members(group) - killed:  # what they start meanwhile is found the next time
+    while new := _members(group) - killed:  # children started meanwhile are found the next time
         for pid in new:
             _kill(pid)
         killed |= new
@@ -43,15 +43,15 @@ def kill_group(group: int) -> None:
 
 
 def _kill_blindly(group: int) -> None:
-    """Kill a group whose processes cannot be told apart, their resource tracker among them."""
+    """Kill a group where processes cannot be listed, its resource tracker included."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process whose mark begins so: those which have left the group of their model.
+    """Kill every process whose mark has this prefix, also those that left their group.
 
-    Where processes cannot be listed, as on macOS, those are not found.
+    Where processes cannot be listed, as on macOS, they are not found.
     """
     killed = {os.getpid()}
     while new := _marked(f"\0{VARIABLE}={mark}".encode()) - killed:
@@ -66,7 +66,7 @@ def _marked(text: bytes) -> set[int]:
 
 
 def _environment(pid: int) -> bytes:
-    """Empty for processes that have ended, and for those of others."""
+    """The environment of a process; empty if it has ended or belongs to another user."""
     with suppress(OSError):
         for _ in range(_LOOKS):
             if found := _contents(pid, "environ"):
@@ -79,9 +79,9 @@ def _environment(pid: int) -> bytes:
 
 
 def _begins(pid: int) -> bool:
-    """Whether it is becoming another program in this moment, and has no environment as yet.
+    """Whether it is in the middle of `exec`, and has no environment yet.
 
-    Raises `OSError` for what is none: what runs in the kernel, and what has ended.
+    Raises `OSError` for kernel threads and for processes that have ended.
     """
     return bool(os.readlink(f"/proc/{pid}/exe")) and not _contents(pid, "cmdline")
 
@@ -101,7 +101,7 @@ def _pids() -> list[int]:
 def _members(group: int) -> set[int]:
     """The processes of a group, without resource trackers."""
     if not _exists(group):
-        return set()  # as nearly always, since a model process takes along what it has started
+        return set()  # as nearly always, since a model process kills its own children
     return {pid for pid in _pids() if _group_of(pid) == group and not _is_tracker(pid)}
 
 

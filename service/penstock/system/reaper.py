@@ -1,7 +1,7 @@
-"""Ends what the server leaves behind when it dies without a word.
+"""The reaper: kills the model processes of a server that dies without a clean shutdown.
 
-One small process, `reap`, holds the end of a pipe. It is told the process group of every model
-process; when the pipe closes, because the server ended in whatever way, it kills the groups that
+One small helper process, `reap`, reads a pipe on which it gets the process group of every model
+process. When the pipe closes, because the server ended in whatever way, it kills the groups that
 are left, with the grandchildren that an engine may have started, and removes the server's folder.
 """
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reaper:
-    """The server's side: names the groups that must not outlive it."""
+    """The server's side: registers the process groups that must not outlive it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,7 +33,7 @@ class Reaper:
 
     @property
     def pid(self) -> int | None:
-        """The process that would kill the groups, while there is one."""
+        """Process id of the helper, while there is one."""
         return self._process.pid if self._process else None
 
     @property
@@ -42,7 +42,7 @@ class Reaper:
         return frozenset(self._groups)
 
     def new_mark(self) -> str:
-        """What a child's environment is to say in `reap.VARIABLE`; no other mark begins so."""
+        """A value for `reap.VARIABLE` in a child's environment; a prefix of no other mark."""
         self._children += 1
         return f"{self._mark}{self._children}."
 
@@ -55,7 +55,7 @@ class Reaper:
             self._tell(f"+{group}\n")
 
     def forget(self, group: int) -> None:
-        """The group has ended; its number may be used again by others."""
+        """Unregister a group that has ended; its number may be used again."""
         self._groups.discard(group)
         if self._process is not None:
             self._tell(f"-{group}\n")
@@ -69,7 +69,7 @@ class Reaper:
                 self._tell(f"+{self._folder}\n")
         if self._process is None:
             self._start()
-        self._folder.mkdir(mode=0o700, exist_ok=True)  # when somebody knows of it
+        self._folder.mkdir(mode=0o700, exist_ok=True)  # once the helper knows of it
         return self._folder
 
     def close(self) -> None:
@@ -96,11 +96,11 @@ class Reaper:
         )
         assert self._process.stdout is not None
         self._loop = asyncio.get_running_loop()
-        # It never says anything: what can be read there is its end.
+        # It never writes anything: the pipe becomes readable when it ends.
         self._loop.add_reader(self._process.stdout.fileno(), self._replace)
 
     def _replace(self) -> None:
-        """Somebody killed it: a new one learns all groups."""
+        """The helper was killed: start another, which gets all groups."""
         logger.warning("the process that ends model processes was killed; starting another")
         self.close()
         self._start()

@@ -94,7 +94,7 @@ def test_an_arena_is_not_for_one_reader_only(file: File) -> None:
 
 
 def test_blocks_of_an_arena_are_not_looked_up(file: File) -> None:
-    with pytest.raises(AssertionError, match="whoever views a block"):
+    with pytest.raises(AssertionError, match="the view of a block"):
         ArenaRegion(file.descriptor).slice(0, 1)
 
 

@@ -1,9 +1,9 @@
-"""Shared memory for large tensors between the server and one model process.
+"""Arenas: shared memory for large tensors between the server and one model process.
 
-Each direction has an arena of its own: anonymous memory (no file to leak, whoever dies) that both
-processes map. Its writer allocates blocks; the reader tells which ones it no longer looks at. What
-one model process has written may be lent to another, which maps it as well. Behind the blocks is
-the number of the batch that the writer has begun last, to be read when it is dead.
+Each direction has an arena of its own: anonymous memory (no file to leak, whichever process dies)
+that both processes map. Its writer allocates blocks; the reader sends back which ones it has
+released. Blocks that one model process has written may be lent to another, which maps them as well.
+Behind the blocks is the number of the batch that the writer began last, readable after its death.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BEGUN = 4096
 
 
 def create(size: int) -> int:
-    """The descriptor of new shared memory; pages count only once they are written."""
+    """The file descriptor of a new arena; pages take memory only once they are written."""
     descriptor = os.memfd_create("penstock-arena", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, size + _BEGUN)
     return descriptor
 
 
 class Arena:
-    """The writer's side. Any thread may put and free."""
+    """The writer's side: allocates blocks. Any thread may put and free."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
@@ -55,7 +55,7 @@ class Arena:
         return self._blocks.used
 
     def begin(self, batch: int) -> None:
-        """Let the reader know, whatever comes, that this batch has been begun."""
+        """Record that this batch has begun, where the reader finds it even after a crash."""
         self._begun[0] = batch
 
     def put(self, data: Buffer) -> int | None:
@@ -67,19 +67,19 @@ class Arena:
         return offset
 
     def free(self, offset: int) -> None:
-        """The reader no longer looks at the block."""
+        """Free a block that the reader has released."""
         self._blocks.free(offset)
 
     def take_back(self, offset: int, at: int, size: int) -> memoryview:
-        """A part of a block that the reader has given back with what is in it.
+        """A view of a part of a block that the reader has returned with its contents.
 
-        The block is free when the last view of this is gone.
+        The block is freed with the last view.
         """
         return self._views.over(self._bytes, offset, offset + at, size)
 
 
 class ArenaView:
-    """The reader's side: views of blocks, and word of those that nobody looks at any more."""
+    """The reader's side: views of blocks, with a callback when a block has no view any more."""
 
     def __init__(
         self, descriptor: int, on_free: Callable[[int], None], region: Region | None = None
@@ -90,12 +90,12 @@ class ArenaView:
 
     @property
     def begun(self) -> int:
-        """The number of the batch that the writer has begun last; 0 before the first."""
+        """Number of the batch that the writer began last; 0 before the first."""
         at = len(self._bytes) - _BEGUN
         return int.from_bytes(self._bytes[at : at + 8], sys.byteorder)
 
     def place(self, offset: int, block: memoryview) -> RegionSlice | None:
-        """Where a block that was viewed lies, for other processes that can map the same memory."""
+        """The location of a viewed block, for other processes that can map the same memory."""
         if self._region is None or len(block) < LEND_FROM:
             return None
         return HostSlice(self._region, offset, block)

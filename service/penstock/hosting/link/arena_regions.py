@@ -1,4 +1,4 @@
-"""Memory of a model process as regions: what it has written, and what it has mapped."""
+"""Memory of a model process as regions: its output arena, and the regions that it has mapped."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.core.region import HostSlice, Region, RegionSlice, SharedFile
 
 
 class ArenaRegion(Region):
-    """What one model process has written, as memory that others can map.
+    """The output arena of one model process, as a region that others can map.
 
-    Its number, like that of no memory of a client's, is below zero.
+    Its number is below zero; numbers of clients' regions are above.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -26,7 +26,7 @@ class ArenaRegion(Region):
         return SharedFile(self._descriptor, 0, self.byte_size)
 
     def slice(self, offset: int, size: int) -> RegionSlice:
-        raise AssertionError("whoever views a block knows where it lies")
+        raise AssertionError("the view of a block holds its location")
 
 
 class BorrowedRegion(Region):
@@ -49,10 +49,9 @@ class BorrowedRegion(Region):
         return HostSlice(self, offset, self.memory[offset : offset + size])
 
     def private(self, offset: int, size: int) -> memoryview:
-        """A view that a model may write to without the client seeing it.
+        """A copy-on-write view: the client does not see what a model writes to it.
 
-        Only the pages that it does write to are copied. Raises `ValueError` or `OSError` when the
-        client has cut its memory off.
+        Raises `ValueError` or `OSError` when the client has truncated its memory.
         """
         start = self._offset + offset
         before = start % mmap.ALLOCATIONGRANULARITY
@@ -62,5 +61,5 @@ class BorrowedRegion(Region):
         return memoryview(memory)[before:]
 
     def close(self) -> None:
-        """Let go of the file; mappings go with the last view of them."""
+        """Close the file; mappings are released with their last view."""
         os.close(self._descriptor)

@@ -1,4 +1,4 @@
-"""The link of a model process whose code blocks: any thread may send, and any may wait."""
+"""The link as a blocking socket, for model processes whose code blocks: thread-safe."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.hosting.link.frames import FrameReader, encode, joined
 
 _READ = 256 * 1024
 _HOLD = 0.001
-"""Seconds that a held message may wait, at most, for others to leave with it."""
+"""Seconds that a held message is delayed, at most, to be written with others."""
 _BURST = 100_000
-"""Nanoseconds between two messages that are offered one right after the other."""
+"""Nanoseconds between two messages of one burst, at most."""
 _IDLE_TURNS = 50
-"""Turns without a held message after which nobody looks for late ones any more."""
+"""Turns without a held message after which the flushing thread goes to sleep."""
 
 
 class LinkClosedError(Exception):
@@ -27,9 +27,9 @@ class LinkClosedError(Exception):
 class BlockingLink:
     """Messages over a socket without an event loop: no thread of its own, no hand-over.
 
-    Whoever waits for something reads the socket for everybody; the others that wait sleep until
-    the reader has something for them or leaves the reading to one of them. `on_message` is called
-    by the reading thread, under the lock of `wait`, and must not block.
+    One of the threads that wait reads the socket for all of them; the others sleep until it has a
+    message for them, or hands the reading over. The callback `on_message` is called by the reading
+    thread, under the lock of `wait`, and must not block.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BlockingLink:
 
     @property
     def closed(self) -> bool:
-        """Whether the server has gone."""
+        """Whether the server has closed the socket."""
         return self._closed
 
     def fileno(self) -> int:
@@ -60,11 +60,11 @@ class BlockingLink:
         return self._socket.fileno()
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Send a message at once; waits while the server does not read."""
+        """Send a message at once; blocks while the server does not read (backpressure)."""
         self.send_parts(encode(kind, header, payload))
 
     def send_parts(self, parts: Sequence[Buffer]) -> None:
-        """Send messages that are encoded already; raises `LinkClosedError` when nobody reads."""
+        """Send encoded messages; raises `LinkClosedError` when the socket is closed."""
         if not parts and not self._held:
             return
         try:
@@ -79,7 +79,7 @@ class BlockingLink:
             raise LinkClosedError from error
 
     def offer(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Send a message; of a burst the first at once, the others together every millisecond."""
+        """Send a message; the first of a burst at once, the others together each millisecond."""
         now = time.monotonic_ns()
         follows = now - self._offered < _BURST
         self._offered = now
@@ -90,7 +90,7 @@ class BlockingLink:
             self.send_parts(parts)
 
     def hold_parts(self, parts: Sequence[Buffer]) -> None:
-        """Send messages together with what is sent next, or on its own when that takes long.
+        """Queue messages until the next write, or for a millisecond.
 
         A write that wakes the server costs more than a quick execution.
         """
@@ -121,13 +121,13 @@ class BlockingLink:
                 self.waited += time.monotonic_ns() - begun
 
     def poll(self) -> None:
-        """Handle the messages that are here already, without waiting."""
+        """Handle the messages that have already arrived, without blocking."""
         with self._changed:
             if not self._reading:
                 self._read(block=False)
 
     def _watch(self) -> None:
-        """See that nothing is held for long, whatever the thread that holds it does."""
+        """The flushing thread: writes held messages in time, whatever their sender is doing."""
         while True:
             self._holding.wait()
             idle = 0
@@ -137,13 +137,13 @@ class BlockingLink:
                 try:
                     self.send_parts(())
                 except LinkClosedError:
-                    return  # whoever waits for the next message sees it too
+                    return  # a thread that waits for a message gets the same error
             self._holding.clear()
             if self._held:  # since the last look
                 self._holding.set()
 
     def _read(self, *, block: bool) -> None:
-        """Read once, with the lock released, and handle what came."""
+        """Read once, with the lock released, and handle the messages."""
         self._reading = True
         self._changed.release()
         count: int | None = 0
@@ -156,7 +156,7 @@ class BlockingLink:
         finally:
             self._changed.acquire()
             self._reading = False
-            self._changed.notify_all()  # who wakes has to wait for the lock
+            self._changed.notify_all()  # a thread that wakes still has to get the lock
         if count == 0:
             self._closed = True
         if count:

@@ -1,4 +1,4 @@
-"""Frames on the link between server and model process: bytes in, messages out, and back.
+"""The frame codec of the link between server and model process.
 
 A frame is `total length, header length, kind` (two 32-bit little-endian numbers and a byte), a
 marshalled header of plain values, then the tensors' bytes in the order that the header lists
@@ -22,11 +22,11 @@ _JOIN_BELOW = 32 * 1024
 """Smaller parts are joined before they are written; larger ones are passed as they are."""
 
 Message = tuple[int, Any, memoryview]
-"""Kind, header and payload; the payload's memory stays valid while somebody holds a view."""
+"""Kind, header and payload; the payload's memory stays valid while it has a view."""
 
 
 def encode(kind: int, header: Any, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """A frame, as parts to be written one after the other."""
+    """Encode a frame, as parts to be written in order."""
     head = marshal.dumps(header, _MARSHAL_VERSION)
     size = _PREFIX.size + len(head) + sum(map(len, payload))
     return [_PREFIX.pack(size, len(head), kind) + head, *payload]
@@ -50,7 +50,7 @@ def joined(parts: Sequence[Buffer]) -> list[Buffer]:
 
 
 class FrameReader:
-    """Finds whole messages in a stream of bytes, however it is cut."""
+    """Parses messages from a stream of bytes, wherever it is cut."""
 
     def __init__(self) -> None:
         self._parts: list[bytes | bytearray] = []
@@ -58,7 +58,7 @@ class FrameReader:
         self._need = 0
 
     def feed(self, data: bytes | bytearray) -> Iterator[Message]:
-        """Every message that is whole now; to be used up before the next call.
+        """Yield every complete message; to be consumed before the next call.
 
         Payloads are views of `data`, writable when it is a bytearray.
         """
@@ -81,7 +81,7 @@ class FrameReader:
             self._keep(data[at:])
 
     def _keep(self, rest: bytes | bytearray) -> None:
-        """Remember an incomplete frame, and how much of it there must be before it is looked at."""
+        """Buffer an incomplete frame, and how many bytes complete it, or at least its prefix."""
         self._parts = [rest]
         self._have = len(rest)
         whole = len(rest) >= _PREFIX.size

@@ -1,4 +1,4 @@
-"""Outputs that are a part of an input as it came: they go back with its memory, not copied."""
+"""Outputs that alias an input: the input's memory is returned with them instead of a copy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.shared_memory.block_views import BlockView
 
 
 class InputAlias(Tensor):
-    """What a model returned of the memory `view`, from `at`; it does not keep the view alive.
+    """An output at offset `at` of the input behind `view`; it does not keep the view alive.
 
-    Only if nobody else does when it is sent, its memory goes back: else whoever still sees the
-    input might change it, and a copy is sent.
+    The memory is returned only if no other view is alive when it is sent. Otherwise the model could
+    still change the input, and a copy is sent.
     """
 
     __slots__ = ("at", "view")
@@ -28,7 +28,7 @@ class InputAlias(Tensor):
 
 
 def part_of(tensor: Tensor, given: Tensor, view: BlockView) -> InputAlias | None:
-    """`tensor` as a part of the input `given`, whose memory is `view`; `None` if it is none."""
+    """`tensor` as an alias of the input `given`, whose memory is `view`; `None` if it is not."""
     if view.returning or tensor.nbytes < SHARE_FROM:
         return None
     at = _address(tensor.buffer) - _address(given.buffer)
@@ -38,7 +38,7 @@ def part_of(tensor: Tensor, given: Tensor, view: BlockView) -> InputAlias | None
 
 
 def _address(data: Buffer) -> int:
-    """Where the bytes begin. numpy, which is slower, knows it of those that are read-only too."""
+    """The address of the first byte; by numpy, which is slower, for read-only buffers."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(data))
     except TypeError:

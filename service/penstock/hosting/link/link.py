@@ -16,7 +16,7 @@ OnLost = Callable[[], None]
 class Link(asyncio.Protocol):
     """One end of the socket. `on_message(kind, header, payload)` is called for each frame.
 
-    What is sent with `hold` stays here as long as `busy()`, unless more is sent meanwhile.
+    Frames that are queued with `hold` are not written while `busy()`, unless another is sent.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame; it leaves with all others of this loop turn. Dropped when the end is."""
+        """Queue a frame, written with all others of this loop turn; dropped after the end."""
         if self._transport is None:
             return
         self._urgent = True
@@ -43,14 +43,14 @@ class Link(asyncio.Protocol):
         self._append(kind, header, payload)
 
     def hold(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Queue a frame for which a reader who is busy need not be woken."""
+        """Queue a frame that must not wake a busy reader."""
         if self._transport is None:
             return
         self._plan_flush()
         self._append(kind, header, payload)
 
     def release(self) -> None:
-        """The reader is about to need what is held: have it leave."""
+        """Write the held frames in this loop turn: the reader is about to need them."""
         if self._out:
             self._urgent = True
             self._plan_flush()
@@ -87,7 +87,7 @@ class Link(asyncio.Protocol):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued frames."""
         self._urgent = False
         if self._items:
             self._end_list()
@@ -96,7 +96,7 @@ class Link(asyncio.Protocol):
             self._transport.writelines(joined(out))
 
     def close(self) -> None:
-        """Close the socket after what is queued has left."""
+        """Close the socket after the queued frames were written."""
         if self._transport is not None:
             self.flush()
             self._transport.close()

@@ -1,4 +1,4 @@
-"""The shared memory of one link: an arena each way, and word of blocks that are free again."""
+"""The shared memory of one link: an arena each way, and notification of freed blocks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ARENA_SIZE = 16 << 30
 
 
 class SharedMemory:
-    """One side's view of both arenas. What the other side frees is told once per loop turn.
+    """One side's view of both arenas. Blocks that it frees are sent once per loop turn.
 
-    `out` and `into` are descriptors, closed here: the mappings keep the memory. `lender` and
-    `borrower` are the sides that memory of clients has.
+    `out` and `into` are file descriptors, closed here: the mappings keep the memory. `lender` and
+    `borrower` are the two sides of lent regions.
     """
 
     def __init__(
@@ -46,30 +46,30 @@ class SharedMemory:
         self._tell: Callable[[list[Block]], None] | None = None
 
     def open(self, tell: Callable[[list[Block]], None]) -> None:
-        """Tell the other side from now on, with `tell(blocks)`."""
+        """Send freed blocks to the peer from now on, with `tell(blocks)`."""
         self._tell = tell
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Nobody is left to tell; the memory goes with the last tensor that looks at it."""
+        """The peer is gone; the memory is released with the last tensor in it."""
         self._tell = None
         self._arena, self._view, self.codec = None, None, INLINE
         if self._lender is not None:
             self._lender.close()
 
     def begin(self, batch: int) -> None:
-        """This side begins to execute a batch."""
+        """Record that this side begins to execute a batch."""
         if self._arena is not None:
             self._arena.begin(batch)
 
     @property
     def begun(self) -> int:
-        """The batch that the other side has begun last, 0 before the first; until `close`."""
+        """Number of the batch that the peer began last, 0 before the first; until `close`."""
         assert self._view is not None
         return self._view.begun
 
     def free(self, blocks: Iterable[Block]) -> None:
-        """The other side no longer looks at blocks of ours, or at some that were lent to it."""
+        """Free blocks that the peer has released, of this arena or lent ones."""
         if self._arena is None:
             return
         for block in blocks:
@@ -80,11 +80,11 @@ class SharedMemory:
 
     @property
     def used(self) -> int:
-        """Blocks of ours that the other side may still look at."""
+        """Number of blocks in this arena that the peer has not released."""
         return 0 if self._arena is None else self._arena.used
 
     def _released(self, block: Block) -> None:
-        """The last view of a block is gone, in whichever thread."""
+        """Callback for the last view of a block, in any thread."""
         if self._tell is None:
             return
         self._freed.append(block)

@@ -1,9 +1,9 @@
-"""Memory lent to a model process: it maps a region once, and tensors stay in it.
+"""Lending of memory regions to a model process: it maps a region once, and tensors stay in it.
 
-It is memory of a client's, what another model process has written, or the messages that requests
-came in, which are theirs alone. The server offers a region when a request first has a tensor in
-it, and copies tensors until the process says that it has mapped the region; a process that cannot
-is sent copies for ever.
+A region is a client's shared memory, the arena of another model process, or the memory of request
+messages, which is exclusive to one request. The server offers a region when a request first has a
+tensor in it, and sends copies until the process confirms that it has mapped the region; to a
+process that cannot map it, for ever.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ is `exclusive`."""
 
 
 class Lender:
-    """The server's side of one link: which regions the process has mapped.
+    """The server's side of one link: tracks which regions the process has mapped.
 
-    Clients look after their memory themselves; any other is kept until the borrower gives it
-    back. Who `repeats` requests, and so needs them as they came, lends nothing exclusively.
+    Clients manage their own memory; any other block is kept until the borrower returns it. With
+    `repeats` requests are sent again and must be unchanged, so nothing is lent exclusively.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class Lender:
 
     @property
     def kept(self) -> int:
-        """Blocks of other processes that this one may still look at."""
+        """Number of other processes' blocks that this process has not returned."""
         return sum(map(len, self._kept.values()))
 
     def lends(self, place: RegionSlice) -> bool:
-        """Whether the process sees this memory; it is offered the region if it was not yet."""
+        """Whether the process has mapped this memory; if it was not offered yet, offer it."""
         region = place.region
         number = region.number
         if number in self._lent:
@@ -64,13 +64,13 @@ class Lender:
         return False
 
     def keep(self, places: Iterable[RegionSlice]) -> None:
-        """These are lent now, and come back unless they are of clients."""
+        """Keep lent blocks alive until they are returned; clients keep their own."""
         for place in places:
             if place.region.number < 0:
                 self._kept[place.region.number, place.offset].append(place)
 
     def returned(self, number: int, offset: int) -> RegionSlice:
-        """The process looks at a block no longer."""
+        """The process has returned a block; its location."""
         kept = self._kept[number, offset]
         place = kept.pop()
         if not kept:
@@ -78,7 +78,7 @@ class Lender:
         return place
 
     def close(self) -> None:
-        """The process is gone, and looks at nothing."""
+        """The process is gone: release all blocks."""
         self._kept.clear()
 
     def accepted(self, number: int) -> None:
@@ -95,7 +95,7 @@ class Lender:
         self._offer((number, path, file.offset, file.byte_size, region.exclusive))
 
     def _ended(self, number: int) -> None:
-        """The region is gone, in whichever thread has let go of it last."""
+        """The region was released, in any thread."""
         with suppress(RuntimeError):  # the loop may be closed by then
             self._loop.call_soon_threadsafe(self._end, number)
 
@@ -106,16 +106,16 @@ class Lender:
 
 
 class Borrower:
-    """The model process's side: the regions that it has mapped."""
+    """The model process's side: maps regions and makes views of them."""
 
     def __init__(self) -> None:
         self._regions: dict[int, BorrowedRegion] = {}
         self.views = BlockViews(self._ended)
         self.on_return: Callable[[Block], None] | None = None
-        """Called when the last view of what has to come back is gone, in any thread."""
+        """Callback, in any thread, for the last view of a block that has to be returned."""
 
     def take(self, offer: Any) -> int | None:
-        """Map a region that is offered; its number, or `None` when that cannot be done."""
+        """Map an offered region; its number, or `None` when it cannot be mapped."""
         number, path, offset, size, exclusive = offer
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -130,17 +130,17 @@ class Borrower:
         return int(number)
 
     def give_back(self, number: int) -> None:
-        """The server has no such region any more."""
+        """Unmap a region that the server has released."""
         if region := self._regions.pop(number, None):
             region.close()
 
     def slice(self, number: int, offset: int, size: int) -> RegionSlice | None:
-        """Where an output goes; `None` when the region is gone, as is then its request."""
+        """The location of an output; `None` when the region is gone, and with it its request."""
         region = self._regions.get(number)
         return None if region is None else region.slice(offset, size)
 
     def view(self, number: int, offset: int, size: int) -> Buffer:
-        """An input, for the model alone; zeros when the memory or the request's client is gone."""
+        """An input, private to the model; zeros when the memory or the client is gone."""
         region = self._regions.get(number)
         if region is not None and region.exclusive:
             return self.views.over(region.memory, (number, offset), offset, size)
@@ -151,7 +151,7 @@ class Borrower:
         return self._watching(memory, number, offset) if number < 0 else memory
 
     def _watching(self, memory: Buffer, number: int, offset: int) -> memoryview:
-        """A view of `memory` that is given back with the last one made of it."""
+        """A view of `memory` that is returned when the last view derived from it is gone."""
         return self.views.over(memoryview(memory), (number, offset), 0, len(memory), own=True)
 
     def _ended(self, block: Block) -> None:

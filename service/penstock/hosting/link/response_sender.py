@@ -1,4 +1,4 @@
-"""Responses that leave over a link, as far as the reader on the other side has room."""
+"""Sends responses over a link under flow control: as far as the reader has credit."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Respond = Callable[[int, Any, list[Buffer]], None]
 """Sends a packed response, given the number of its request, and the bytes of its tensors."""
 
 _ONE = Window(responses=1)
-"""What an outlet cannot send stays with whoever makes it, and is not queued a second time."""
+"""Responses without credit stay with their producer, and are not queued a second time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndKinds:
-    """How a side of the link says that there are no more responses, and why."""
+    """The kinds of messages by which a side of the link ends a stream of responses."""
 
     end: Kind
     error: Kind
 
 
 class ResponseSenders:
-    """The streams of responses that leave over one link, by number."""
+    """The senders of one link, by the numbers of their requests."""
 
     def __init__(
         self, wording: EndKinds, respond: Respond, send: Send, memory: SharedMemory
@@ -51,32 +51,32 @@ class ResponseSenders:
         return len(self._open)
 
     def open(self, number: int, places: Places = NO_PLACES) -> ResponseSender:
-        """A new one, which the other side calls by this number; `places` are for its outputs."""
+        """A sender for the request with this number; `places` are for its outputs."""
         outlet = self._open[number] = ResponseSender(self, number, places)
         return outlet
 
     def taken(self, number: int, count: int) -> None:
-        """The reader over there has taken `count` responses."""
+        """The reader has taken `count` responses: they are credit."""
         if outlet := self._open.get(number):
             outlet.taken(count)
 
     def cancel(self, number: int) -> None:
-        """The reader over there has left."""
+        """The reader has cancelled."""
         if outlet := self._open.get(number):
             outlet.cancel()
 
     def close(self) -> None:
-        """Nobody over there wants anything any more."""
+        """The peer is gone: cancel every stream."""
         for outlet in list(self._open.values()):
             outlet.cancel()
 
     def forget(self, number: int) -> None:
-        """All is said about this one."""
+        """This stream of responses has ended."""
         self._open.pop(number, None)
 
 
 class ResponseSender:
-    """The responses to one request, sent in their order while there is credit."""
+    """Sends the responses to one request in their order while there is credit."""
 
     __slots__ = ("_credit", "_moving", "_number", "_outlets", "_places", "_stream", "done")
 
@@ -90,7 +90,7 @@ class ResponseSender:
         self._moving = False
 
     def answer(self, outcome: Outcome) -> asyncio.Task[None] | None:
-        """Send what a backend made; the task that goes on relaying, where one is needed."""
+        """Send the outcome of a backend; the task that goes on relaying, where one is needed."""
         if isinstance(outcome, ResponseStream):
             self.connect(outcome)
             return None
@@ -99,7 +99,7 @@ class ResponseSender:
         return deliver(outcome, stream)
 
     def connect(self, stream: ResponseStream) -> None:
-        """Send what comes on `stream`, or close it when nobody wants that any more."""
+        """Send the responses of `stream`, or close it when the request was cancelled."""
         if self.done:
             stream.close()
             return
@@ -107,19 +107,19 @@ class ResponseSender:
         stream.watch(self._move)
 
     def taken(self, count: int) -> None:
-        """The reader has taken responses."""
+        """Earn credit for responses that the reader has taken."""
         self._credit.replenish(count)
         self._move()
 
     def cancel(self) -> None:
-        """The reader has left: nothing more is said about this request."""
+        """The reader has cancelled: send nothing more for this request."""
         self._finish()
         if self._stream is not None:
             self._stream.close()
 
     def _move(self) -> None:
         stream = self._stream
-        if self._moving or self.done or stream is None:  # called back from below, or all is said
+        if self._moving or self.done or stream is None:  # called back from below, or finished
             return
         self._moving = True
         try:

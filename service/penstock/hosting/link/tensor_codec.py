@@ -1,7 +1,7 @@
-"""Tensors over the link: small ones inside the frame, large ones in the shared arenas.
+"""The codec of tensors on the link: small ones inside the frame, large ones in shared arenas.
 
-Those in memory of a client's, or in what another model process has written, stay there, where both
-processes have mapped it.
+Tensors in a client's memory, or in the arena of another model process, stay where they are if both
+processes have mapped that memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from penstock.hosting.link.region_sharing import Borrower, Lender
 from penstock.shared_memory.block_views import BlockView
 
 Where = int | tuple[int, int] | tuple[int, int, int]
-"""The offset in the sender's arena, `INSIDE`, `PLACED`, the number of a region with the offset in
-it; or, of what comes back with the memory of an input: the region's number or `ARENA`, the block's
-offset, and that within the block."""
+"""Location of a tensor: the offset in the sender's arena, `INSIDE`, `PLACED`, or the number of a
+region and the offset in it. Of an output that returns the memory of an input: the region's number
+or `ARENA`, the offset of the block, and the offset within the block."""
 
 Spec = tuple[str, str, tuple[int, ...], int, Where]
-"""Name, datatype, shape, bytes, and where they are."""
+"""Name, datatype, shape, bytes, location."""
 
 Specs = list[Spec]
 
 INSIDE = -1
 PLACED = -2
-"""In the memory that the request has named for this output."""
+"""In the memory that the request names for this output."""
 ARENA = 0
-"""The arena of who gets something back."""
+"""The arena of the process to which memory is returned."""
 
 Places = Mapping[str, RegionSlice]
 PlaceSpecs = list[tuple[str, int, int, int]]
@@ -43,7 +43,7 @@ _DATATYPES = {datatype.value: datatype for datatype in DataType}
 
 
 class TensorCodec:
-    """Packs tensors for one link and unpacks those that come; without arenas all go inside."""
+    """Packs and unpacks the tensors of one link; without arenas all go inside the frame."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class TensorCodec:
         return specs
 
     def _placed(self, spec: Spec, buffer: Buffer, tensor: Tensor, payload: list[Buffer]) -> Spec:
-        """The description of a tensor that is where it shall be."""
+        """Put one of several large tensors where it is to travel; its final description."""
         name, datatype, shape, size, where = spec
         if where != INSIDE:
             return spec
@@ -107,12 +107,12 @@ class TensorCodec:
         return name, datatype, shape, size, where
 
     def _place(self, buffer: Buffer) -> int:
-        """Where a large tensor lies in the arena; inside the frame when there is no room."""
+        """Copy a large tensor into the arena; its offset, or `INSIDE` when there is no room."""
         offset = None if self._out is None else self._out.put(buffer)
         return INSIDE if offset is None else offset
 
     def _place_part(self, tensor: InputAlias) -> Where:
-        """The memory of an input, if nobody here sees it any more; else the place of a copy."""
+        """Return the memory of an input if it has no other view; else copy."""
         view = tensor.view
         seen = view.hold()  # for as long as it is copied
         if seen is not None:
@@ -123,9 +123,9 @@ class TensorCodec:
     def find_parts(
         self, outputs: Mapping[str, Tensor], inputs: Mapping[str, Tensor]
     ) -> Mapping[str, Tensor]:
-        """The outputs, without hold on those that are parts of inputs.
+        """The outputs, with aliases for those that are parts of inputs; these hold no view.
 
-        They are sent, or else `keep_parts` is told.
+        They must be sent, or passed to `keep_parts`.
         """
         parts: dict[str, Tensor] = {}
         try:
@@ -148,22 +148,22 @@ class TensorCodec:
             if name not in parts and (part := part_of(tensor, given, view)) is not None:
                 parts[name] = part
                 view.claim()
-                return  # it can come back once
+                return  # memory is returned once
 
     def keep_parts(self, outputs: Mapping[str, Tensor]) -> None:
-        """These are not sent after all."""
+        """Undo `find_parts` for outputs that are not sent after all."""
         for tensor in outputs.values():
             if isinstance(tensor, InputAlias):
                 tensor.view.give_up()
 
     def _view(self, data: Buffer) -> BlockView | None:
-        """The view that an input is, if its memory can go back with a response."""
+        """The view behind an input, if its memory can be returned with a response."""
         if self._into is not None and (view := self._into.views.find(data)) is not None:
             return view
         return None if self._borrower is None else self._borrower.views.find(data)
 
     def _elsewhere(self, name: str, tensor: Tensor, places: Places) -> Where | None:
-        """Where a tensor is, or is put, that need not travel: in memory that is lent."""
+        """The location of a tensor in memory that both processes map, if it is or fits there."""
         if (shared := tensor.shared) is not None and shared.size >= SHARE_FROM:
             if self._lender is not None and self._lender.lends(shared):
                 return shared.region.number, shared.offset
@@ -177,7 +177,7 @@ class TensorCodec:
     def unpack(
         self, specs: Specs, payload: memoryview, at: int = 0, places: Places = NO_PLACES
     ) -> tuple[dict[str, Tensor], int]:
-        """The tensors, views all of them, and where the next ones begin in the payload.
+        """The tensors, all of them views, and where the next ones begin in the payload.
 
         `places` are those that the request has named for its outputs.
         """
@@ -193,7 +193,7 @@ class TensorCodec:
         return tensors, at
 
     def _seen(self, datatype: str, shape: tuple[int, ...], size: int, where: Where) -> Tensor:
-        """What the other side has put into the arena, sees in memory lent to us, or gives back."""
+        """A tensor in the peer's arena, in a lent region, or in memory that the peer returns."""
         if isinstance(where, int):
             assert self._into is not None
             block = self._into.view(where, size)
@@ -204,7 +204,7 @@ class TensorCodec:
         return Tensor(_DATATYPES[datatype], shape, self._borrower.view(*where, size))
 
     def _taken_back(self, number: int, offset: int, at: int, size: int) -> Buffer:
-        """A part of an input of ours that the other side looks at no longer."""
+        """A part of an input that this side sent, and that the peer returns with its contents."""
         if number == ARENA:
             assert self._out is not None
             return self._out.take_back(offset, at, size)
@@ -212,7 +212,7 @@ class TensorCodec:
         return memoryview(self._lender.returned(number, offset).read())[at : at + size]
 
     def pack_places(self, places: Places) -> PlaceSpecs:
-        """Describe where outputs go, as far as the other side sees it."""
+        """Describe the locations of outputs in regions that the peer has mapped."""
         lender = self._lender
         if lender is None or not places:
             return []
@@ -223,7 +223,7 @@ class TensorCodec:
         ]
 
     def unpack_places(self, specs: PlaceSpecs) -> Places:
-        """Where outputs go."""
+        """The locations of outputs."""
         borrower = self._borrower
         if borrower is None or not specs:
             return NO_PLACES
@@ -234,9 +234,9 @@ class TensorCodec:
 def _in_place(
     datatype: str, shape: tuple[int, ...], size: int, place: RegionSlice | None
 ) -> Tensor:
-    """A tensor that the other side has put where the request wants it.
+    """A tensor that the peer has written to the memory that the request names.
 
-    Without a place the request was cancelled, and nobody looks at it.
+    Without a place the request was cancelled, and the tensor is discarded.
     """
     buffer = b"" if place is None else memoryview(place.read())[:size]
     return Tensor(_DATATYPES[datatype], shape, buffer, place)

@@ -1,4 +1,4 @@
-"""A model process as the system sees it: how it is started, how it ended, and its end by force."""
+"""A model process as the system sees it: spawn, exit status, and kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProcessSpec:
     `main` is the function that serves the link there. Times are in seconds: an execution that
     takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
     finalize before it is killed. While executions are quick, up to `ahead` batches are sent
-    before the first is done. `window` is how far responses go ahead of their reader.
+    before the first is done. `window` is the flow-control window of responses.
     """
 
     target: str
@@ -41,9 +41,9 @@ class ProcessSpec:
 
 
 class Child:
-    """One process, and whatever it starts: they are a group of their own.
+    """One process, and everything that it starts: a process group of their own.
 
-    What has left the group, as daemons do, still has its mark in the environment.
+    Processes that leave the group, as daemons do, still have its mark in their environment.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Child:
 
     @classmethod
     async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
-        """Start it with these files open. When this is cancelled, the process has been killed."""
+        """Start it with these descriptors open. When this is cancelled, the process was killed."""
         mark = reaper.new_mark()
         folder = private_tmp(reaper) if spec.private_tmp else None
         more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
@@ -81,11 +81,11 @@ class Child:
         return self._process.pid
 
     async def ended(self) -> None:
-        """Wait for its end, by itself."""
+        """Wait until it exits by itself."""
         await self._process.wait()
 
-    async def fate(self) -> str:
-        """How it ended, as a verb phrase; it has closed its link, and so gets a moment for it."""
+    async def exit_reason(self) -> str:
+        """Why it ended, as a verb phrase; it has closed its link, and gets a second to exit."""
         try:
             status = await asyncio.wait_for(self._process.wait(), 1.0)
         except TimeoutError:
@@ -94,13 +94,13 @@ class Child:
             return f"was killed by signal {-status}{_signal_name(-status)}"
         return f"exited with status {status}"
 
-    def strike(self) -> None:
+    def kill_nowait(self) -> None:
         """Kill it and everything that it has started, without waiting."""
         kill_group(self.pid)
 
     def abandon(self) -> None:
-        """Kill it without waiting; the rest goes with the server."""
-        self.strike()
+        """Kill it without waiting; the reaper ends what is left with the server."""
+        self.kill_nowait()
         self._reaper.forget(self.pid)
 
     async def kill(self) -> None:
@@ -108,7 +108,7 @@ class Child:
 
         Cancelled, this does not wait for the end.
         """
-        self.strike()
+        self.kill_nowait()
         try:
             await self._process.wait()
         finally:

@@ -82,7 +82,7 @@ class ModelProcess:
 
     @property
     def blocks(self) -> int:
-        """Blocks of shared memory that the process may still look at."""
+        """Number of shared-memory blocks that the process has not released."""
         return 0 if self._memory is None else self._memory.used
 
     async def open(self) -> None:
@@ -151,7 +151,7 @@ class ModelProcess:
         assert self._child is not None
         limit = self._spec.execution_timeout
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
-        self._child.strike()
+        self._child.kill_nowait()
 
     async def probe(self) -> bool:
         """Ask the backend for its health; a process that does not answer is not healthy."""
@@ -176,7 +176,7 @@ class ModelProcess:
             ended.cancel()
         if self._complaint:
             return f"was stopped since {self._complaint}"
-        return await self._child.fate()
+        return await self._child.exit_reason()
 
     def abandon(self) -> None:
         """The process is dead or will be stopped: nothing waits for its messages any more."""

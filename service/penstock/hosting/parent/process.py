@@ -1,4 +1,4 @@
-"""`ProcessInstance`: an instance in a process of its own; started, watched, restarted, killed."""
+"""`ProcessInstance`: an instance in a process of its own, supervised and restarted."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 class ProcessInstance:
     """Runs batches on a backend in a process of its own, which may die at any time.
 
-    What it was executing then fails with the reason, it is started again with backoff, and nobody
-    else notices. Batches that were sent ahead of their turn go to the next process.
+    Its executing batches then fail with the reason, it is restarted with backoff, and no other
+    model is affected. Batches that were sent ahead of their turn are resent to the next process.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ProcessInstance:
 
     @property
     def memory(self) -> object | None:
-        """The link to the process, since its memory is the model's."""
+        """An identity of the process, since its memory is the model's."""
         return self._process
 
     @property
@@ -75,7 +75,7 @@ class ProcessInstance:
 
     @property
     def why_unavailable(self) -> str:
-        """The reason to tell clients while `available` is false."""
+        """The reason that clients are given while `available` is false."""
         return self._down
 
     @property
@@ -89,7 +89,7 @@ class ProcessInstance:
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start answering a batch; `done` is called when the next may come."""
+        """Start executing a batch; the callback `done` asks for the next one."""
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
@@ -101,11 +101,11 @@ class ProcessInstance:
         done()
 
     async def healthy(self) -> bool:
-        """Whether the process lives and its backend says that it can serve."""
+        """Whether the process is alive and its backend reports that it can serve."""
         return self._process is not None and await self._process.probe()
 
     def metrics(self) -> Mapping[str, float]:
-        """The numbers that the backend told last, and what the process holds of ours."""
+        """The metrics that the backend sent last, and the shared memory that the process holds."""
         process = self._process
         if process is None:
             return {}
@@ -164,7 +164,7 @@ class ProcessInstance:
             self.on_lost()
 
     async def _restart(self) -> float | None:
-        """Start again; the delay before the next try if this one fails, `None` otherwise."""
+        """Restart; the delay before the next try if this one fails, `None` otherwise."""
         try:
             self._process = await self._start_process()
         except Exception as error:  # whatever the backend raised this time

@@ -1,4 +1,4 @@
-"""When to start a died process again: the decision, without a clock."""
+"""Restart policy: when to start a dead process again, decided without a clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RestartPolicy:
     _failures: deque[float] = field(default_factory=deque)
 
     def failed(self, now: float) -> float | None:
-        """Seconds to wait before the next start; `None` when there shall be none."""
+        """Seconds to wait before the next start; `None` to give up."""
         failures = self._failures
         failures.append(now)
         while failures[0] < now - self.window:

@@ -1,4 +1,4 @@
-"""What a model process may ask of the server: other models, and things about models."""
+"""Serves the calls of a model process: other models (BLS), model control, and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDING = EndKinds(Kind.CALL_END, Kind.CALL_ERROR)
 
 
 class ModelServices(Protocol):
-    """The server, as a model process sees it; handed down by whoever owns both."""
+    """The interface of the server to model processes."""
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; raises what admission refuses."""
@@ -41,17 +41,17 @@ class ModelServices(Protocol):
         """Load, unload or ask for a model."""
 
     def metric(self, owner: str, operation: str, arguments: Sequence[Any]) -> Any:
-        """Act on a metric that a model process, the owner, has made for itself."""
+        """Update or read a custom metric that a model process, the owner, has made."""
 
     def ended(self, owner: str) -> None:
-        """A model process is gone."""
+        """A model process has ended."""
 
 
 class ServedCalls:
-    """The requests of one model process that the server is answering.
+    """The calls of one model process that the server is answering.
 
-    `executing` tells the batch for which it makes them; what a `decoupled` model asks for may
-    belong to requests whose execution is over.
+    `executing` returns the batch for which it calls; calls of a `decoupled` model may belong to
+    requests whose execution is over.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class ServedCalls:
         }
 
     def __len__(self) -> int:
-        """How many requests it waits for."""
+        """How many calls are in flight."""
         return len(self._calls)
 
     def close(self) -> None:
-        """The process is gone: nobody waits for the answers."""
+        """The process is gone: cancel its calls."""
         self._calls.close()
         for task in self._tasks:
             task.cancel()
@@ -106,9 +106,9 @@ class ServedCalls:
         self._calls.open(number).connect(stream)
 
     def _traced(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
-        """The request with those who wait for its answer: its maker, and who waits for that.
+        """The request with its call chain, for cycle detection, and the inherited deadline.
 
-        With their deadline too: after the last of the batch nobody wants the answer.
+        The deadline is the latest of the batch: after it no client waits for the answer.
         """
         batch = self._executing()
         if not batch:
@@ -170,7 +170,7 @@ class ServedCalls:
 
 
 def _latest(batch: Sequence[Inference]) -> float | None:
-    """When nobody waits for the batch any more; `None` if somebody waits for ever."""
+    """The latest deadline of the batch; `None` if a request of it has none."""
     deadlines = [inference.request.deadline for inference in batch]
     known = [deadline for deadline in deadlines if deadline is not None]
     return max(known) if len(known) == len(deadlines) else None

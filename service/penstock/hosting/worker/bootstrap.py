@@ -1,8 +1,8 @@
 """Starts a model process: `bootstrap.py MODULE:FUNCTION SOCKET INPUTS OUTPUTS PACKAGE_DIR...`.
 
 Run by path, also by another interpreter than the server's (an engine's own environment), where
-Penstock itself is not installed. So it makes just the named packages importable, and nothing
-else of the environment that they live in.
+Penstock is not installed. So it makes just the named packages importable, and nothing else of the
+environment that they are installed in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a backend in a model process is: its health and its numbers, told to the server."""
+"""Health checks and metrics of the backend in a model process, sent to the server."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from penstock.hosting.link.response_sender import Send
 logger = logging.getLogger(__name__)
 
 _INTERVAL = 0.5
-"""Seconds between looks at the backend."""
+"""Seconds between health checks."""
 
 
 class HealthMonitor:
-    """Asks a backend that may raise anything."""
+    """Polls a backend, which may raise anything, for its health and metrics."""
 
     def __init__(self, backend: Backend, send: Send) -> None:
         self._backend = backend
         self._send = send
 
     async def watch(self) -> None:
-        """Tell the backend's numbers when they change; returns when it cannot go on."""
+        """Send the backend's metrics when they change; returns when it is not healthy."""
         shown: dict[str, float] | None = {}
         while await self.healthy():
             numbers = None if shown is None else self._numbers()
@@ -39,15 +39,15 @@ class HealthMonitor:
         """Whether the backend says that it can serve."""
         try:
             return await self._backend.healthy()
-        except Exception:  # a backend that cannot even say so is not healthy
-            logger.exception("asking the backend for its health failed")
+        except Exception:  # a backend that fails to answer is not healthy
+            logger.exception("the health check of the backend failed")
             return False
 
     def _numbers(self) -> dict[str, float] | None:
-        """The backend's numbers; `None` when it fails, after which it is not asked again."""
+        """The backend's metrics; `None` when it fails, after which it is not asked again."""
         try:
             numbers: Mapping[str, Any] = self._backend.metrics()  # numpy's, as it may be
             return {name: float(value) for name, value in numbers.items()}
         except Exception:  # a backend may raise anything
-            logger.exception("asking the backend for its numbers failed")
+            logger.exception("reading the metrics of the backend failed")
             return None

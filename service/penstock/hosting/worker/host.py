@@ -1,4 +1,4 @@
-"""The model process: builds the backend, answers the link, dies with the server."""
+"""The main loop of a model process: loads the backend, serves the link, dies with the server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Batch = list[tuple[ResponseSender, InferenceRequest]]
 
 
 class Host:
-    """One backend object and the requests that it is answering."""
+    """One backend object and its requests in flight: handles the messages of the link."""
 
     def __init__(self, memory: SharedMemory, borrower: Borrower) -> None:
         self.memory = memory
@@ -99,7 +99,7 @@ class Host:
         }
 
     async def serve(self, link: Link) -> None:
-        """Answer the link until it says that this is the end."""
+        """Serve the link until the server finalizes this process."""
         self._link = link
         self._replies = ResponseSenders(_WORDING, self._respond, link.send, self.memory)
         self.memory.open(lambda freed: link.send(Kind.FREE, freed))
@@ -212,5 +212,5 @@ def _load(target: str) -> Backend:
 
 
 def _end_group() -> None:
-    """The link is gone, so the server is: end, and take along what the engine has started."""
+    """The server is gone: kill this process group, with everything that the engine has started."""
     kill_group(os.getpgrp())

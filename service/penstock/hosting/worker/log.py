@@ -1,4 +1,4 @@
-"""The log of a model process, which joins that of the server."""
+"""The logging handler of a model process: records are sent to the server's log."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class LinkHandler(logging.Handler):
             text = self.format(record)
             header = record.levelno, record.name, record.pathname, record.lineno, text
             self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
-        except RuntimeError:  # the loop is closed: nobody listens any more
+        except RuntimeError:  # the loop is closed: the process is ending
             return
