@@ -37,9 +37,9 @@ REFUSED = [
         "../mine",
         "model.py",
         "model.py",
-        "unable to find backend '../mine': a path is not a name",
+        "unable to find backend '../mine': a path is not a backend name",
     ),
-    ("..", "", "model.py", "unable to find backend '..': a path is not a name"),
+    ("..", "", "model.py", "unable to find backend '..': a path is not a backend name"),
     ("identity", "libtriton_mine.so", "", "unable to find backend library 'libtriton_mine.so'"),
 ]
 

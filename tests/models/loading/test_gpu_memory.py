@@ -100,7 +100,7 @@ def test_the_driver_says_how_much_is_used(driver: str, monkeypatch: pytest.Monke
 
 
 @needs_compiler
-def test_an_error_of_the_driver_is_told(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_driver_is_reported(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with pytest.raises(ModelLoadError, match="GPU 7 is not known: NVML error 2"):
+    with pytest.raises(ModelLoadError, match="GPU 7: NVML error 2"):
         used_memory(7, driver)

@@ -45,7 +45,7 @@ def test_a_model_may_have_its_own_buckets() -> None:
 def test_another_metric_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert bounds(HISTOGRAMS, controlled("nv_other")) == [100, 500, 2000, 5000, float("inf")]
-    assert "metric family 'nv_other' cannot be changed" in caplog.text
+    assert "metric_control of family 'nv_other' is ignored" in caplog.text
 
 
 @pytest.mark.contract("ME-15")
