@@ -18,6 +18,7 @@ from penstock.gateway.json.fields import (
     unable,
 )
 from penstock.gateway.json.tensors import tensor_from_json
+from penstock.gateway.json.text import discard
 from penstock.gateway.shared_memory import shared_slice
 from penstock.shared_memory.registry import Regions
 from penstock.shared_memory.tensors import tensor_in
@@ -68,7 +69,9 @@ class InputReader:
             return Tensor(datatype, shape, b"")
         self._count(name, count * datatype.itemsize)
         data = as_list(required(item, "data"), unable("data"))
-        return tensor_from_json(name, datatype, shape, data, count)
+        tensor = tensor_from_json(name, datatype, shape, data, count)
+        discard(data)
+        return tensor
 
     def _take(self, name: str, size: int) -> memoryview:
         missing = size - len(self._rest)

@@ -1,4 +1,4 @@
-"""Encoder and decoder of tensor data in JSON; numpy converts all datatypes but strings."""
+"""Encoder and decoder of tensor data in JSON: orjson encodes numbers, numpy converts both ways."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
@@ -16,7 +17,10 @@ from penstock.gateway.json.fields import unable, wrong_type
 from penstock.gateway.json.text import dump, slices
 
 _STEP = 2048
-"""Elements that are encoded at a time."""
+"""Strings that are encoded at a time."""
+
+_NUMBERS = 1 << 15
+"""Numbers that are encoded at a time."""
 
 _PART = 1 << 18
 """Smallest size in bytes of a part of the body."""
@@ -80,14 +84,15 @@ async def tensor_to_text(name: str, tensor: Tensor) -> list[bytes]:
     Yields to the event loop after every millisecond or two of work.
     """
     if tensor.nbytes <= _STEP:
-        return [dump(tensor_to_json(name, tensor))]
+        return [_encode(_flat(name, tensor))]
     # Strings are decoded one by one: numpy has no operation for it.
     slow = tensor.datatype is DataType.BYTES
     flat = await asyncio.to_thread(_flat, name, tensor) if slow else _flat(name, tensor)
+    step = _STEP if slow else _NUMBERS
     parts, part = [], bytearray(b"[")
-    for start in range(0, len(flat), _STEP):
-        part += dump(_elements(flat[start : start + _STEP]))[1:-1]
-        part += b"," if start + _STEP < len(flat) else b"]"
+    for start in range(0, len(flat), step):
+        part += _encode(flat[start : start + step])[1:-1]
+        part += b"," if start + step < len(flat) else b"]"
         if len(part) >= _PART:
             parts.append(bytes(part))
             part.clear()
@@ -107,6 +112,17 @@ def _flat(name: str, tensor: Tensor) -> Array:
         raise InternalError(
             f"output tensor shape does not match size of output for '{name}'"
         ) from error
+
+
+def _encode(flat: Array) -> bytes:
+    """Encode elements as a JSON list; floats with the digits of 64 bits, as Triton does."""
+    if flat.dtype.kind == "O":
+        return dump(_elements(flat))
+    if flat.dtype.kind == "f":
+        if not np.isfinite(flat).all():
+            return dump(flat.tolist())  # NaN and Infinity, which orjson encodes as null
+        flat = flat.astype(np.float64, copy=False)
+    return orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _elements(flat: Array) -> list[Any]:
@@ -146,7 +162,7 @@ def _text(element: Any) -> str:
 
 def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
     kind = _KINDS[datatype.numpy.kind]
-    if not _types(flat[:count]) <= kind.types:
+    if not _types(flat if len(flat) <= count else flat[:count]) <= kind.types:
         raise kind.error()
     if len(flat) != count:
         raise InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
@@ -157,8 +173,11 @@ def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
 
 
 def _wide(flat: list[Any], kind: _Kind) -> Array:
+    numbers, at = np.empty(len(flat), kind.wide), 0
     try:
-        parts = [np.array(part, kind.wide) for part in slices(flat)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for part in slices(flat):
+            numbers[at : at + len(part)] = part
+            at += len(part)
+        return numbers
     except OverflowError as error:
         raise (number_too_big() if kind.wide.kind == "f" else kind.error()) from error

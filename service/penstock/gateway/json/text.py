@@ -19,7 +19,7 @@ from penstock.gateway.json.errors import (
     surrogate_error,
     trailing_error,
 )
-from penstock.gateway.json.slices import decode_in_slices
+from penstock.gateway.json.slices import as_text, decode_in_slices
 
 MAX_DEPTH = 100
 """The limit on nested arrays and objects (contract H-38)."""
@@ -27,8 +27,12 @@ MAX_DEPTH = 100
 LARGE = 1 << 19
 """Texts of at least so many bytes should be parsed in a thread."""
 
+_SLICED = 1 << 10
+"""Texts of at least so many bytes are decoded in slices, which is faster from there on."""
+
 _PART = 1 << 16
 _BLOCK = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 # The pattern begins with a literal, which is searched quickly: texts full of escapes are long.
 _LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
@@ -57,6 +61,12 @@ def slices(values: list[Any]) -> Iterator[list[Any]]:
         yield values[at : at + _PART]
 
 
+def discard(values: list[Any]) -> None:
+    """Clear a list in slices: freeing millions of numbers at once holds the GIL for long."""
+    while values:
+        del values[-_PART:]
+
+
 def dump(value: Any) -> bytes:
     """`value` as JSON. Surrogates in strings stand for bytes that are not UTF-8."""
     return _ENCODER.encode(value).encode("utf-8", "surrogateescape")
@@ -75,11 +85,11 @@ def parse(data: bytes) -> Any:
     """
     if _is_deep(data):
         raise _too_deep()
-    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-    value = decode_in_slices(text, _first_wins) if len(data) >= LARGE else None
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
     if value is None or _has_infinity(value):
-        value = _whole(text)
-    if (at := _lone_surrogate(text)) is not None:
+        value = _whole(as_text(data))
+    if b"\\" in data and (at := _lone_surrogate(text := as_text(data))) is not None:
         raise surrogate_error(text, at)
     return value
 
@@ -146,9 +156,13 @@ def _too_deep() -> InferenceError:
 
 def _is_deep(data: bytes) -> bool:
     """Whether `data` is nested too deeply; cheap if brackets are few or well spread."""
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
-        return False
-    return _seems_deep(data) and _depth(data) > MAX_DEPTH
+    return _opened(data) > MAX_DEPTH and _seems_deep(data) and _depth(data) > MAX_DEPTH
+
+
+def _opened(data: bytes) -> int:
+    """The number of opening brackets, those in strings included."""
+    blocks = ((at, at + _BLOCK) for at in range(0, len(data), _BLOCK))
+    return sum(data.count(b"[", *block) + data.count(b"{", *block) for block in blocks)
 
 
 def _seems_deep(data: bytes) -> bool:
