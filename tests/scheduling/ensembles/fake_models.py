@@ -72,9 +72,9 @@ class FakeModel:
         return stream
 
     def reply(self, *, to: int = -1, final: bool = True, **outputs: Any) -> None:
-        """Answer a request with tensors; parameters go in `said`."""
-        said = outputs.pop("said", {})
-        response = InferenceResponse(outputs, said, final)
+        """Answer a request with tensors; parameters go in `parameters`."""
+        parameters = outputs.pop("parameters", {})
+        response = InferenceResponse(outputs, parameters, final)
         self.streams[to].send(response)
 
     def send(self, call: int, outputs: Mapping[str, Tensor], *, final: bool) -> None:

@@ -11,12 +11,12 @@ pytestmark = pytest.mark.contract("E-11")
 
 def test_calls_beyond_the_limit_wait_in_order() -> None:
     limit, started = ConcurrencyLimit(1), list[str]()
-    assert limit.enter(lambda: started.append("a"))
-    assert not limit.enter(lambda: started.append("b"))
-    assert not limit.enter(lambda: started.append("c"))
-    limit.leave()
+    assert limit.acquire(lambda: started.append("a"))
+    assert not limit.acquire(lambda: started.append("b"))
+    assert not limit.acquire(lambda: started.append("c"))
+    limit.release()
     assert (started, limit.waiting) == (["b"], 1)
-    limit.leave()
+    limit.release()
     assert (started, limit.waiting) == (["b", "c"], 0)
 
 
@@ -26,17 +26,17 @@ def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> Non
     def gone() -> None:
         started.append("gone")
 
-    limit.enter(lambda: None)
-    limit.enter(gone)
-    limit.enter(lambda: started.append("next"))
-    limit.forget(gone)
+    limit.acquire(lambda: None)
+    limit.acquire(gone)
+    limit.acquire(lambda: started.append("next"))
+    limit.cancel(gone)
     assert limit.waiting == 1
-    limit.leave()
+    limit.release()
     assert started == ["next"]
 
 
 def test_a_place_that_nobody_waits_for_is_free_again() -> None:
     limit = ConcurrencyLimit(1)
-    limit.enter(lambda: None)
-    limit.leave()
-    assert limit.enter(lambda: None)
+    limit.acquire(lambda: None)
+    limit.release()
+    assert limit.acquire(lambda: None)

@@ -14,38 +14,38 @@ DIAMOND = plan(
 
 
 def test_every_output_is_in_demand_unless_some_are_named() -> None:
-    demand = DIAMOND.demand(())
-    assert [link.name for link in demand.outputs] == ["D", "E"]
-    assert demand.takers == {"A": (1, 2), "B": (0,), "C": (0,), "X": (3,)}
+    subgraph = DIAMOND.subgraph(())
+    assert [link.name for link in subgraph.outputs] == ["D", "E"]
+    assert subgraph.consumers == {"A": (1, 2), "B": (0,), "C": (0,), "X": (3,)}
 
 
 @pytest.mark.contract("E-18")
 def test_steps_that_no_named_output_needs_do_not_run() -> None:
-    demand = DIAMOND.demand(("E",))
-    assert demand.takers == {"X": (3,)}
-    assert [link.name for link in demand.outputs] == ["E"]
+    subgraph = DIAMOND.subgraph(("E",))
+    assert subgraph.consumers == {"X": (3,)}
+    assert [link.name for link in subgraph.outputs] == ["E"]
 
 
 def test_uses_count_steps_and_the_response() -> None:
     chain = plan([step("a", "A", "B"), step("b", "B", "C"), step("c", "A B", "D")], "B C D")
-    assert chain.demand(()).uses == {"A": 2, "B": 3, "C": 1, "D": 1}
+    assert chain.subgraph(()).uses == {"A": 2, "B": 3, "C": 1, "D": 1}
 
 
 def test_a_step_waits_for_each_tensor_once() -> None:
-    assert DIAMOND.demand(()).lacking == (2, 1, 1, 1)
+    assert DIAMOND.subgraph(()).missing == (2, 1, 1, 1)
 
 
-def test_a_demand_is_worked_out_once_whatever_the_order_of_names() -> None:
-    assert DIAMOND.demand(("E", "D")) is DIAMOND.demand(("D", "E", "D"))
+def test_a_subgraph_is_worked_out_once_whatever_the_order_of_names() -> None:
+    assert DIAMOND.subgraph(("E", "D")) is DIAMOND.subgraph(("D", "E", "D"))
 
 
-def test_demands_are_kept_within_bounds() -> None:
+def test_subgraphs_are_kept_within_bounds() -> None:
     """A client may name any set of outputs."""
     names = " ".join(f"O{n}" for n in range(200))
     wide = plan([step("a", "A", names)], names)
     for n in range(200):
-        wide.demand((f"O{n}",))
-    assert len(wide._demands) <= 64
+        wide.subgraph((f"O{n}",))
+    assert len(wide._subgraphs) <= 64
 
 
 @pytest.mark.contract("E-05")

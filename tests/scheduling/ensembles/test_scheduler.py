@@ -177,7 +177,7 @@ def test_outputs_whose_classes_are_asked_for_stay_in_the_server() -> None:
 @pytest.mark.contract("E-12")
 def test_a_step_may_change_the_sequence_for_those_after_it() -> None:
     first, second, asked = _chain()
-    first.reply(B=TWO, said={"sequence_id": 9, "sequence_end": True})
+    first.reply(B=TWO, parameters={"sequence_id": 9, "sequence_end": True})
     request = second.requests[0]
     assert (request.correlation_id, request.sequence_end) == (9, True)
     second.reply(C=THREE)
@@ -187,7 +187,7 @@ def test_a_step_may_change_the_sequence_for_those_after_it() -> None:
 
 def test_a_step_that_says_nonsense_of_its_sequence_fails_the_request() -> None:
     first, second, asked = _chain()
-    first.reply(B=TWO, said={"sequence_start": 1})
+    first.reply(B=TWO, parameters={"sequence_start": 1})
     assert "to be TRITONSERVER_PARAMETER_BOOL" in asked.failure.message
     assert second.requests == []
 

@@ -29,7 +29,7 @@ ASKED = SequenceMark(7, start=True)
 def test_what_a_response_says_of_its_sequence_counts(
     said: dict[str, Any], mark: SequenceMark
 ) -> None:
-    assert ASKED.after(said) == mark
+    assert ASKED.updated(said) == mark
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_a_response_says_of_its_sequence_counts(
 )
 def test_what_is_of_a_wrong_type_is_refused(said: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        ASKED.after(said)
+        ASKED.updated(said)
     assert refused.value.message == text
 
 

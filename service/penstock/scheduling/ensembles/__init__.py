@@ -1,1 +1,1 @@
-"""The ensemble scheduler: a graph of models behind the interface of one."""
+"""The ensemble scheduler: a dataflow graph of models behind the interface of one model."""

@@ -1,4 +1,4 @@
-"""`EnsembleAnswer`: what the reader of a request to an ensemble gets, and what is counted of it."""
+"""`EnsembleAnswer`: the responses of an ensemble to one request, and their statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.inflight.statistics import FailureReason
 
 
 class EnsembleAnswer:
-    """The responses to one request; `times` are summed by those who answer the steps."""
+    """Sends the responses to one request; `times` are the sums of its steps' compute times."""
 
     __slots__ = ("_inference", "_name", "sink", "times")
 
@@ -28,17 +28,17 @@ class EnsembleAnswer:
         self.times = ComputeTimes()
 
     def send(self, responses: Sequence[InferenceResponse], *, last: bool) -> None:
-        """Pass responses on; after the `last` nothing will come."""
+        """Send responses; `last` makes the final one end the stream."""
         for left, response in zip(range(len(responses) - 1, -1, -1), responses, strict=True):
             if last and not left:
-                self._succeed()
+                self._count_success()
                 response = response.as_final()
             self.sink.send(response)
 
     def end(self, *, decoupled: bool) -> None:
-        """No step has any more to say: enough where any number of responses is right."""
+        """End without a further response, which is an error unless the ensemble is decoupled."""
         if decoupled:
-            self._succeed()
+            self._count_success()
             self.sink.end()
             return
         id = self._inference.request.id or "<id_unknown>"
@@ -51,12 +51,12 @@ class EnsembleAnswer:
         statistics = self._inference.statistics
         statistics.fail.add(time.monotonic_ns() - self._inference.start)
         statistics.failures[FailureReason.OTHER] += 1
-        # It was the queue of another model that rejected; an ensemble has none.
+        # The queue of another model rejected it; an ensemble has none.
         cls = UnavailableError if isinstance(error, RejectedError) else type(error)
         self.sink.fail(cls(f"in ensemble '{self._name}', {error.message}"))
 
-    def _succeed(self) -> None:
-        """Count the request; its compute times are the sums of its steps' (contract E-15)."""
+    def _count_success(self) -> None:
+        """Count the request, with the sums of its steps' compute times (contract E-15)."""
         inference, times = self._inference, self.times
         inference.compute_input_end = inference.compute_start + times.compute_input
         inference.compute_output_start = inference.compute_input_end + times.compute_infer

@@ -1,4 +1,4 @@
-"""Calls of ensemble steps: one request each, the order of answers, and the concurrency limit."""
+"""Calls of ensemble steps: their responses, the reorder buffer, and the concurrency limit."""
 
 from __future__ import annotations
 
@@ -13,103 +13,103 @@ from penstock.scheduling.ensembles.plan import PlannedStep, SequenceMark, Wave
 
 
 class ActiveWave:
-    """A wave at work: how many calls may still add to it, and its turn to be answered."""
+    """A wave in flight: its open calls, and its place in the order of responses."""
 
-    __slots__ = ("answered", "calls", "number", "turns", "wave")
+    __slots__ = ("answered", "calls", "number", "reorder", "wave")
 
-    def __init__(self, wave: Wave, turns: ReorderBuffer | None = None) -> None:
+    def __init__(self, wave: Wave, reorder: ReorderBuffer | None = None) -> None:
         self.wave = wave
-        self.turns = turns
-        self.number = turns.give() if turns is not None else 0
+        self.reorder = reorder
+        self.number = reorder.reserve() if reorder is not None else 0
         self.calls = 0
         self.answered = False
 
 
 class StepCallHandler(Protocol):
-    """Who made a call and wants its answers."""
+    """The callbacks of a step call."""
 
     def accepts(self, call: StepCall) -> bool:
-        """Whether another answer of a decoupled step may come now."""
+        """Backpressure: whether another response of a decoupled step may be read now."""
 
     def answered(self, call: StepCall, response: InferenceResponse, *, last: bool) -> None:
-        """An answer; after the `last` one the call is over."""
+        """A response was read; the `last` one ends the call."""
 
     def ended(self, call: StepCall, error: InferenceError | None) -> None:
-        """The call is over without a last answer."""
+        """The call has ended without a last response."""
 
 
 class StepCall:
-    """Takes answers as they come and as its caller accepts them; the stream calls back."""
+    """Reads the responses of one request to a step's model, as far as the handler accepts them."""
 
     __slots__ = (
-        "_caller",
-        "_moving",
+        "_handler",
+        "_relaying",
         "_stream",
-        "heard",
+        "active",
         "mark",
         "number",
+        "reorder",
+        "responded",
         "step",
-        "strand",
-        "turns",
     )
 
     def __init__(
         self,
-        caller: StepCallHandler,
+        handler: StepCallHandler,
         number: int,
         step: PlannedStep,
-        strand: ActiveWave,
+        active: ActiveWave,
         mark: SequenceMark,
     ) -> None:
-        self._caller = caller
+        self._handler = handler
         self._stream: ResponseStream | None = None
-        self._moving = False
-        self.heard = False
+        self._relaying = False
+        self.responded = False
         self.number = number
         self.step = step
-        self.strand = strand
+        self.active = active
         self.mark = mark
-        self.turns = ReorderBuffer() if step.decoupled else None
+        self.reorder = ReorderBuffer() if step.decoupled else None
 
-    def listen(self, stream: ResponseStream) -> None:
-        """Take what comes on `stream`, which may begin, and end, before this returns."""
+    def read(self, stream: ResponseStream) -> None:
+        """Read from `stream`, which may deliver, and even end, before this returns."""
         self._stream = stream
-        stream.watch(self.move)
+        stream.watch(self.relay)
 
-    def move(self) -> None:
-        """Hand on what is there."""
+    def relay(self) -> None:
+        """Pass the queued responses to the handler."""
         stream = self._stream
-        if stream is None or self._moving:  # over, or called back from below: the loop goes on
+        if stream is None or self._relaying:  # ended, or re-entered from the loop below
             return
-        self._moving = True
-        caller, last = self._caller, False
-        may_wait = self.turns is not None
-        while not last and (not may_wait or caller.accepts(self)):
+        self._relaying = True
+        handler, last = self._handler, False
+        may_wait = self.reorder is not None
+        while not last and (not may_wait or handler.accepts(self)):
             response = stream.pop()
             if response is None:
                 break
             last = stream.exhausted and stream.error is None
-            caller.answered(self, response, last=last)
-        self._moving = False
+            handler.answered(self, response, last=last)
+        self._relaying = False
         if last:
             self._stream = None
         elif stream.exhausted and self._stream is not None:
             self._stream = None
-            caller.ended(self, stream.error)
+            handler.ended(self, stream.error)
 
     def close(self) -> None:
-        """Want no more, which cancels the request."""
+        """Cancel the request."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
 
 MOST_WAVES = 256
-"""Answers of one call that may be on their way through later steps; then the step has to wait."""
+"""Responses of one call that may be in later steps at a time; then the call is paused."""
 
 
 class ReorderBuffer:
-    """Responses by the number of their wave; those that come early are held."""
+    """A reorder buffer: releases responses in the order of their waves' numbers."""
 
     __slots__ = ("_given", "_held", "_next")
 
@@ -120,16 +120,16 @@ class ReorderBuffer:
 
     @property
     def full(self) -> bool:
-        """Whether enough waves are on their way."""
+        """Whether the most allowed number of waves is in flight."""
         return self._given - self._next >= MOST_WAVES
 
-    def give(self) -> int:
-        """The number of another wave."""
+    def reserve(self) -> int:
+        """Reserve the next number, for a new wave."""
         self._given += 1
         return self._given - 1
 
     def put(self, number: int, response: InferenceResponse | None) -> list[InferenceResponse]:
-        """Take the response of a wave, or that there is none; those whose turn has come."""
+        """Add the response of a wave, or `None`; returns the responses that are next in order."""
         self._held[number] = response
         due: list[InferenceResponse] = []
         while self._next in self._held:
@@ -141,42 +141,43 @@ class ReorderBuffer:
 
 
 class ConcurrencyLimit:
-    """Calls beyond the limit wait in order of arrival."""
+    """A semaphore with callbacks: calls beyond the limit are queued in order of arrival."""
 
     def __init__(self, limit: int) -> None:
-        self._free = limit
+        self._permits = limit
         self._waiting: OrderedDict[Callable[[], None], None] = OrderedDict()
         self._admitting = False
 
     @property
     def waiting(self) -> int:
-        """Calls that have no place yet."""
+        """The number of queued calls."""
         return len(self._waiting)
 
-    def enter(self, start: Callable[[], None]) -> bool:
-        """Take a place if one is free; otherwise `start` is called when it has got one."""
-        if self._free and not self._waiting:
-            self._free -= 1
+    def acquire(self, start: Callable[[], None]) -> bool:
+        """Acquire a permit if one is free; otherwise `start` is called once it is acquired."""
+        if self._permits and not self._waiting:
+            self._permits -= 1
             return True
         self._waiting[start] = None
         return False
 
-    def forget(self, start: Callable[[], None]) -> None:
-        """Nobody wants this call any more."""
+    def cancel(self, start: Callable[[], None]) -> None:
+        """Remove a cancelled call from the queue."""
         self._waiting.pop(start, None)
 
-    def leave(self) -> None:
-        """Give a place back, to the first who waits for one.
+    def release(self) -> None:
+        """Release a permit, to the first queued call.
 
-        Who gets it may give it back at once, which is no reason to go deeper.
+        A call may release it again at once; the loop of the outermost `release` handles that,
+        so that the stack does not grow.
         """
-        self._free += 1
+        self._permits += 1
         if self._admitting:
             return
         self._admitting = True
         try:
-            while self._free and self._waiting:
-                self._free -= 1
+            while self._permits and self._waiting:
+                self._permits -= 1
                 start, _ = self._waiting.popitem(last=False)
                 start()
         finally:

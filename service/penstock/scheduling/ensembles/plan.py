@@ -1,4 +1,4 @@
-"""The plan of an ensemble, fixed at load: its steps and tensors; and which steps may run next."""
+"""The dataflow graph of an ensemble, fixed at load; and waves, the state of a pass through it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceResponse, Parameters
 from penstock.core.tensor import Tensor
 
-_KEPT_DEMANDS = 64
+_KEPT_SUBGRAPHS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Rebatch:
-    """Between a model that batches and one that does not (contract E-05).
+    """Adds or removes the batch dimension between models of which one batches (contract E-05).
 
-    `dims` are those of the side that takes the tensor, without a batch dimension; `batched` tells
-    whether that side batches. The batch dimension comes or goes only where it is one row.
+    `dims` are those of the consumer, without a batch dimension; `batched` says whether it batches.
+    Only a batch dimension of 1 is added or removed.
     """
 
     dims: tuple[int, ...]
@@ -40,7 +40,7 @@ class Rebatch:
 
 @dataclass(frozen=True, slots=True)
 class MappedTensor:
-    """A tensor by the name that a model has for it, and by the one that the ensemble has."""
+    """A tensor by its `name` in a model, and by its name in the ensemble, `tensor`."""
 
     name: str
     tensor: str
@@ -49,9 +49,9 @@ class MappedTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStep:
-    """One model of an ensemble. A `decoupled` one may answer any number of times.
+    """One model of an ensemble. A `decoupled` one may send any number of responses.
 
-    `on_device` are outputs, by the model's names, that only models take which share devices.
+    `on_device` names outputs, as the model does, whose consumers all share its device.
     """
 
     model: str
@@ -64,7 +64,7 @@ class PlannedStep:
     requested: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Asked for with every call: the ensemble's tensors that are taken, the outputs wanted.
+        # Used in every call, so computed once: the ensemble's tensors it consumes, and its outputs.
         tensors = dict.fromkeys(link.tensor for link in self.inputs)
         object.__setattr__(self, "tensors", tuple(tensors))
         object.__setattr__(self, "requested", tuple(link.name for link in self.outputs))
@@ -72,58 +72,58 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """The part of an ensemble that has to run for some of its outputs (contract E-18).
+    """The subgraph that has to run for some of an ensemble's outputs (contract E-18).
 
-    `takers` are the steps that take a tensor, `uses` how often it is wanted by steps and by the
-    response, and `lacking` how many tensors each step waits for.
+    `consumers` are the steps that consume a tensor, `uses` its reference count over steps and the
+    response, and `missing` the number of tensors that each step needs.
     """
 
     outputs: tuple[MappedTensor, ...]
-    takers: Mapping[str, tuple[int, ...]]
+    consumers: Mapping[str, tuple[int, ...]]
     uses: Mapping[str, int]
-    lacking: tuple[int, ...]
+    missing: tuple[int, ...]
 
 
 @dataclass(slots=True)
 class EnsemblePlan:
-    """The steps of an ensemble; `outputs` are its own by name, `optional` inputs may be absent."""
+    """The dataflow graph: steps, and the ensemble's `outputs`; `optional` inputs may be absent."""
 
     name: str
     steps: tuple[PlannedStep, ...]
     outputs: tuple[MappedTensor, ...]
     optional: tuple[str, ...] = ()
     decoupled: bool = False
-    _demands: dict[frozenset[str], Subgraph] = field(default_factory=dict)
+    _subgraphs: dict[frozenset[str], Subgraph] = field(default_factory=dict)
 
-    def demand(self, requested: Iterable[str]) -> Subgraph:
-        """What has to run for the outputs that a request names; no name means all."""
+    def subgraph(self, requested: Iterable[str]) -> Subgraph:
+        """The subgraph for the outputs that a request names; no name means all."""
         wanted = frozenset(requested)
-        found = self._demands.get(wanted)
+        found = self._subgraphs.get(wanted)
         if found is None:
-            if len(self._demands) >= _KEPT_DEMANDS:
-                self._demands.clear()
-            found = self._demands[wanted] = self._work_out(wanted)
+            if len(self._subgraphs) >= _KEPT_SUBGRAPHS:
+                self._subgraphs.clear()
+            found = self._subgraphs[wanted] = self._build_subgraph(wanted)
         return found
 
-    def _work_out(self, wanted: frozenset[str]) -> Subgraph:
+    def _build_subgraph(self, wanted: frozenset[str]) -> Subgraph:
         outputs = tuple(o for o in self.outputs if not wanted or o.tensor in wanted)
         needed = self._needed(o.tensor for o in outputs)
-        takers: dict[str, tuple[int, ...]] = {}
+        consumers: dict[str, tuple[int, ...]] = {}
         for number in needed:
             for tensor in self.steps[number].tensors:
-                takers[tensor] = (*takers.get(tensor, ()), number)
+                consumers[tensor] = (*consumers.get(tensor, ()), number)
         uses = Counter(o.tensor for o in outputs)
-        uses.update({tensor: len(steps) for tensor, steps in takers.items()})
-        lacking = tuple(len(step.tensors) for step in self.steps)
-        return Subgraph(outputs, takers, dict(uses), lacking)
+        uses.update({tensor: len(steps) for tensor, steps in consumers.items()})
+        missing = tuple(len(step.tensors) for step in self.steps)
+        return Subgraph(outputs, consumers, dict(uses), missing)
 
     def _needed(self, tensors: Iterable[str]) -> list[int]:
-        """The steps without which one of `tensors` would not be made."""
-        makers = {o.tensor: n for n, step in enumerate(self.steps) for o in step.outputs}
+        """The steps that `tensors` depend on."""
+        producers = {o.tensor: n for n, step in enumerate(self.steps) for o in step.outputs}
         needed: set[int] = set()
         todo = list(tensors)
         while todo:
-            number = makers.get(todo.pop())
+            number = producers.get(todo.pop())
             if number is not None and number not in needed:
                 needed.add(number)
                 todo += self.steps[number].tensors
@@ -131,55 +131,55 @@ class EnsemblePlan:
 
 
 class Wave:
-    """Tensors that belong together, and the steps that wait for some of them.
+    """One pass through the graph: the tensors that belong together, and the steps that miss some.
 
-    The first wave of a request holds its inputs; each response of a decoupled step is a wave of
-    its own. Steps add what they make of a wave to that wave. `None` stands for an optional tensor
-    that is absent (contract E-08). A tensor is dropped with its last use (E-19).
+    The first wave of a request holds its inputs; each response of a decoupled step starts a wave of
+    its own. The outputs of other steps are added to the wave of their inputs. `None` stands for an
+    absent optional tensor (contract E-08). A tensor is dropped after its last use (E-19).
     """
 
-    __slots__ = ("_demand", "_lacking", "_open", "_tensors", "_uses")
+    __slots__ = ("_missing", "_open", "_subgraph", "_tensors", "_uses")
 
-    def __init__(self, demand: Subgraph) -> None:
-        self._demand = demand
-        self._lacking = list(demand.lacking)
-        self._uses = dict(demand.uses)
+    def __init__(self, subgraph: Subgraph) -> None:
+        self._subgraph = subgraph
+        self._missing = list(subgraph.missing)
+        self._uses = dict(subgraph.uses)
         self._tensors: dict[str, tuple[Tensor | None, SequenceMark | None]] = {}
-        self._open = len(demand.outputs)
+        self._open = len(subgraph.outputs)
 
     @property
     def complete(self) -> bool:
-        """Whether every output that is wanted is there."""
+        """Whether every requested output is present."""
         return not self._open
 
     @property
     def held(self) -> int:
-        """Tensors that somebody still needs."""
+        """The number of tensors that are still in use."""
         return len(self._tensors)
 
-    def arrive(
+    def add(
         self, tensors: Mapping[str, Tensor | None], mark: SequenceMark | None = None
     ) -> list[int]:
-        """Add tensors; the numbers of the steps that may run now, each told once."""
+        """Add tensors; returns the numbers of the steps that are ready now, each once."""
         ready: list[int] = []
-        demand = self._demand
+        subgraph = self._subgraph
         for name, tensor in tensors.items():
             if name not in self._uses:
-                continue  # nobody wants it
+                continue  # unused
             self._tensors[name] = (tensor, mark)
-            takers = demand.takers.get(name, ())
-            if demand.uses[name] > len(takers):
+            consumers = subgraph.consumers.get(name, ())
+            if subgraph.uses[name] > len(consumers):
                 self._open -= 1
-            for step in takers:
-                self._lacking[step] -= 1
-                if not self._lacking[step]:
+            for step in consumers:
+                self._missing[step] -= 1
+                if not self._missing[step]:
                     ready.append(step)
         return ready
 
-    def take(self, step: PlannedStep) -> tuple[dict[str, Tensor], SequenceMark | None]:
-        """The inputs of a step that is ready, and the sequence that they belong to if any says.
+    def take_inputs(self, step: PlannedStep) -> tuple[dict[str, Tensor], SequenceMark | None]:
+        """Take the inputs of a ready step, and the mark of their sequence, if any has one.
 
-        Where they disagree the first counts.
+        Where they disagree, the first counts.
         """
         inputs: dict[str, Tensor] = {}
         known: SequenceMark | None = None
@@ -189,22 +189,22 @@ class Wave:
             if tensor is not None:
                 inputs[link.name] = tensor if link.rebatch is None else link.rebatch(tensor)
         for name in step.tensors:
-            self._used(name)
+            self._count_use(name)
         return inputs, known
 
     def response(self, *, of_text: bool) -> InferenceResponse:
-        """What the ensemble answers once the wave is complete; an absent output is left out."""
+        """The response of a complete wave; an absent output is left out."""
         outputs: dict[str, Tensor] = {}
         known: SequenceMark | None = None
-        for link in self._demand.outputs:
+        for link in self._subgraph.outputs:
             tensor, mark = self._tensors[link.tensor]
             if tensor is not None:
                 known = mark or known
                 outputs[link.name] = tensor if link.rebatch is None else link.rebatch(tensor)
-            self._used(link.tensor)
+            self._count_use(link.tensor)
         return InferenceResponse(outputs, known.parameters(of_text=of_text) if known else {})
 
-    def _used(self, name: str) -> None:
+    def _count_use(self, name: str) -> None:
         self._uses[name] -= 1
         if not self._uses[name]:
             del self._tensors[name]
@@ -215,26 +215,28 @@ _NAMES = frozenset(("sequence_id", "sequence_start", "sequence_end"))
 
 @dataclass(frozen=True, slots=True)
 class SequenceMark:
-    """Correlation id and flags: of the request, or what a step's response says instead."""
+    """Correlation id and flags of a sequence: of the request, or of a step's response."""
 
     correlation_id: int | str = 0
     start: bool = False
     end: bool = False
 
-    def after(self, said: Parameters) -> SequenceMark:
-        """The mark of a response to a request with this mark; a flag that is not said is off."""
-        if not said or _NAMES.isdisjoint(said):
+    def updated(self, parameters: Parameters) -> SequenceMark:
+        """This mark, overridden by a response's parameters; a flag that is not given is off."""
+        if not parameters or _NAMES.isdisjoint(parameters):
             return self
-        known = said.get("sequence_id", self.correlation_id)
+        known = parameters.get("sequence_id", self.correlation_id)
         if isinstance(known, bool) or not isinstance(known, int | str):
             raise InvalidRequestError(
                 "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or "
                 "TRITONSERVER_PARAMETER_STRING"
             )
-        return SequenceMark(known, _flag(said, "sequence_start"), _flag(said, "sequence_end"))
+        return SequenceMark(
+            known, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end")
+        )
 
     def parameters(self, *, of_text: bool) -> Parameters:
-        """As parameters of the ensemble's response; `of_text` when its request has a text id."""
+        """The response parameters of this mark; `of_text` if the request's id is a string."""
         known = self.correlation_id
         if isinstance(known, str) is not of_text:
             known = "" if of_text else 0
@@ -243,8 +245,8 @@ class SequenceMark:
         return {"sequence_id": known, "sequence_start": self.start, "sequence_end": self.end}
 
 
-def _flag(said: Parameters, name: str) -> bool:
-    value = said.get(name, False)
+def _flag(parameters: Parameters, name: str) -> bool:
+    value = parameters.get(name, False)
     if not isinstance(value, bool):
         raise InvalidRequestError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
     return value

@@ -1,4 +1,4 @@
-"""`EnsembleRun`: one request on its way through the steps of an ensemble."""
+"""`EnsembleRun`: the execution of one request to an ensemble, step by step."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from penstock.scheduling.ensembles.plan import (
 
 
 class StepModel(Protocol):
-    """What an ensemble sees of a model that one of its steps calls."""
+    """The interface of an ensemble to the model of a step."""
 
     def infer(
         self, request: InferenceRequest, within: ComputeTimes | None = None
     ) -> ResponseStream:
-        """Admit a request, whose times are added to `within`. Raises what admission refuses."""
+        """Admit a request; adds its times to `within`. Raises `InferenceError` if refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """What all requests to an ensemble share: `models` and `limits` are those of the steps."""
+    """The state that all requests share: `models` and `limits` by step, and the live `runs`."""
 
     plan: EnsemblePlan
     models: Sequence[StepModel]
@@ -51,7 +51,7 @@ def step_request(
     mark: SequenceMark,
     places: Mapping[str, RegionSlice],
 ) -> InferenceRequest:
-    """What the model of a step is asked for the sake of the request to the ensemble."""
+    """The request to the model of a step, on behalf of the request to the ensemble, `asked`."""
     return InferenceRequest(
         step.model,
         step.version,
@@ -72,36 +72,38 @@ def step_request(
 
 
 def step_places(
-    asked: InferenceRequest, plan: EnsemblePlan, demand: Subgraph, step: PlannedStep
+    asked: InferenceRequest, plan: EnsemblePlan, subgraph: Subgraph, step: PlannedStep
 ) -> Mapping[str, RegionSlice]:
-    """Outputs of a step that are outputs of the ensemble as they are, and nothing else: the
-    step's model may put them where the client wants them."""
+    """The slices of shared memory for outputs of a step that are only outputs of the ensemble.
+
+    The step's model may write them where the client wants them.
+    """
     if plan.decoupled or asked.classes:
         return {}
-    places, uses = asked.output_places, demand.uses
+    places, uses = asked.output_places, subgraph.uses
     links = (link for link in step.outputs if uses.get(link.tensor) == 1)
     return {link.name: places[link.tensor] for link in links if link.tensor in places}
 
 
 class EnsembleRun:
-    """Calls the steps whose inputs are known, and answers when the outputs are.
+    """Calls each step when its inputs are present, and answers when the outputs are.
 
-    Ends when its stream does. There is no task: streams call back, and any call may be over before
-    the line that makes it returns. So a call is counted as open from the moment it is decided on,
-    and made by a loop at the bottom of the stack, however many follow each other at once.
+    It ends when its stream does. There is no task but callbacks of streams, and a call may end
+    before the function that makes it returns. So a call counts as open once it is queued, and a
+    loop at the bottom of the stack makes the queued calls, which bounds the recursion.
     """
 
     __slots__ = (
         "_answer",
         "_calling",
         "_calls",
-        "_demand",
         "_ensemble",
-        "_held_back",
         "_mark",
         "_open",
+        "_paused",
         "_request",
         "_sink",
+        "_subgraph",
         "_todo",
         "_waiting",
     )
@@ -111,90 +113,90 @@ class EnsembleRun:
         self._ensemble = ensemble
         self._answer = EnsembleAnswer(ensemble.plan.name, inference)
         self._sink = inference.stream
-        self._demand = ensemble.plan.demand(request.requested_outputs)
+        self._subgraph = ensemble.plan.subgraph(request.requested_outputs)
         self._mark = SequenceMark(
             request.correlation_id, request.sequence_start, request.sequence_end
         )
         self._calls: set[StepCall] = set()
         self._todo: deque[tuple[ActiveWave, int]] = deque()
         self._calling = False
-        self._held_back = False  # an answer of a decoupled step waits for the calls to be made
+        self._paused = False  # decoupled steps are paused until `_todo` is empty
         self._open = 0
-        # Calls that have no place yet among those that may run at a time, and what starts them.
+        # Calls queued at a concurrency limit, with the callbacks that start them.
         self._waiting: dict[tuple[ActiveWave, int], Callable[[], None]] = {}
 
     def begin(self) -> None:
         """Call the first steps."""
-        plan, inputs = self._ensemble.plan, _for_many(self._request.inputs)
+        plan, inputs = self._ensemble.plan, _shareable(self._request.inputs)
         self._ensemble.runs.add(self)
         self._sink.connect(self._stop, self._resume if plan.decoupled else None)
-        strand = ActiveWave(Wave(self._demand))
-        ready = strand.wave.arrive(inputs)
+        active = ActiveWave(Wave(self._subgraph))
+        ready = active.wave.add(inputs)
         if plan.optional:
             absent = dict.fromkeys(name for name in plan.optional if name not in inputs)
-            ready += strand.wave.arrive(absent)
-        self._advance(strand, ready)
+            ready += active.wave.add(absent)
+        self._advance(active, ready)
         self._settle()
 
     def fail(self, error: InferenceError) -> None:
-        """Answer with the error of a step; what runs is cancelled (contract E-07)."""
+        """Answer with the error of a step, and cancel open calls (contract E-07)."""
         if not self._sink.ended:
             self._answer.fail(error)
             self._stop()
 
-    # -- what calls tell ----------------------------------------------------------------------
+    # -- callbacks of calls ---------------------------------------------------------------------
 
     def accepts(self, call: StepCall) -> bool:
-        """Whether an answer of a decoupled step may be taken: it waits until there is room."""
-        assert call.turns is not None
+        """Backpressure on decoupled steps: whether a response may be read now."""
+        assert call.reorder is not None
         if self._todo:
-            self._held_back = True
+            self._paused = True
             return False
-        return not (self._sink.ended or self._waiting or self._sink.full or call.turns.full)
+        return not (self._sink.ended or self._waiting or self._sink.full or call.reorder.full)
 
     def answered(self, call: StepCall, response: InferenceResponse, *, last: bool) -> None:
-        """Go on with what a step has made. Of a step that is not decoupled, once."""
+        """Add a step's outputs to its wave; unless it is decoupled, those of the first response."""
         if response.error is not None:
             return self.fail(response.error)
         if last:
-            self._leave(call)
-        if call.turns is not None or not call.heard:
-            call.heard = True
-            self._take_in(call, response)
-        return self._over(call) if last else None
+            self._close_call(call)
+        if call.reorder is not None or not call.responded:
+            call.responded = True
+            self._add_outputs(call, response)
+        return self._after_call(call) if last else None
 
     def ended(self, call: StepCall, error: InferenceError | None) -> None:
-        """A step has no more to say."""
+        """A call has ended, perhaps with an error."""
         if self._sink.ended:
             return None
         if error is not None:
             return self.fail(error)
-        self._leave(call)
-        return self._over(call)
+        self._close_call(call)
+        return self._after_call(call)
 
-    # -- going on -----------------------------------------------------------------------------
+    # -- dataflow ------------------------------------------------------------------------------
 
-    def _take_in(self, call: StepCall, response: InferenceResponse) -> None:
+    def _add_outputs(self, call: StepCall, response: InferenceResponse) -> None:
         mark, outputs = call.mark, response.outputs
         if response.parameters:
             try:
-                mark = mark.after(response.parameters)
+                mark = mark.updated(response.parameters)
             except InvalidRequestError as error:
                 return self.fail(error)
         made = {link.tensor: outputs.get(link.name) for link in call.step.outputs}
-        strand = call.strand
-        if call.turns is not None:
-            strand = ActiveWave(Wave(self._demand), call.turns)
-        return self._advance(strand, strand.wave.arrive(made, mark))
+        active = call.active
+        if call.reorder is not None:
+            active = ActiveWave(Wave(self._subgraph), call.reorder)
+        return self._advance(active, active.wave.add(made, mark))
 
-    def _advance(self, strand: ActiveWave, ready: Sequence[int]) -> None:
-        """Answer if a wave is complete, and call the steps that are ready."""
+    def _advance(self, active: ActiveWave, ready: Sequence[int]) -> None:
+        """Answer if the wave is complete, and call the steps that are ready."""
         self._open += len(ready)
-        strand.calls += len(ready)
-        if not strand.calls or strand.wave.complete:
-            self._finish(strand)
+        active.calls += len(ready)
+        if not active.calls or active.wave.complete:
+            self._finish(active)
         for number in ready:
-            self._todo.append((strand, number))
+            self._todo.append((active, number))
         if not self._calling:
             self._calling = True
             try:
@@ -206,76 +208,75 @@ class EnsembleRun:
         while not self._sink.ended:
             if self._todo:
                 self._call_next()
-            elif self._held_back:
-                self._held_back = False
+            elif self._paused:
+                self._paused = False
                 self._resume()
             else:
                 return
 
     def _call_next(self) -> None:
-        strand, number = self._todo.popleft()
+        active, number = self._todo.popleft()
         limits = self._ensemble.limits
         if limits:
-            start = partial(self._admitted, strand, number)
-            if not limits[number].enter(start):
-                self._waiting[strand, number] = start
+            start = partial(self._admitted, active, number)
+            if not limits[number].acquire(start):
+                self._waiting[active, number] = start
                 return
-        self._call(strand, number)
+        self._call(active, number)
 
-    def _admitted(self, strand: ActiveWave, number: int) -> None:
-        """A call that has waited for its place has got it."""
-        del self._waiting[strand, number]
-        self._call(strand, number)
+    def _admitted(self, active: ActiveWave, number: int) -> None:
+        """Make a call that was queued at its concurrency limit."""
+        del self._waiting[active, number]
+        self._call(active, number)
         self._resume()
 
-    def _call(self, strand: ActiveWave, number: int) -> None:
+    def _call(self, active: ActiveWave, number: int) -> None:
         asked, ensemble = self._request, self._ensemble
         step = ensemble.plan.steps[number]
-        inputs, mark = strand.wave.take(step)
+        inputs, mark = active.wave.take_inputs(step)
         if mark is None:
             mark = self._mark
-        call = StepCall(self, number, step, strand, mark)
+        call = StepCall(self, number, step, active, mark)
         self._calls.add(call)
         places = asked.output_places
         if places:
-            places = step_places(asked, ensemble.plan, self._demand, step)
+            places = step_places(asked, ensemble.plan, self._subgraph, step)
         request = step_request(asked, step, inputs, mark, places)
         try:
             stream = ensemble.models[number].infer(request, self._answer.times)
         except InferenceError as error:
             return self.fail(error)
-        return call.listen(stream)
+        return call.read(stream)
 
-    def _leave(self, call: StepCall) -> None:
-        """A call is no longer open; its place is free."""
+    def _close_call(self, call: StepCall) -> None:
+        """Close a call, and release its permit."""
         self._calls.discard(call)
         self._open -= 1
-        call.strand.calls -= 1
+        call.active.calls -= 1
         if self._ensemble.limits:
-            self._ensemble.limits[call.number].leave()
+            self._ensemble.limits[call.number].release()
 
-    def _over(self, call: StepCall) -> None:
-        """Nothing more comes of a call."""
-        if not call.strand.calls:
-            self._finish(call.strand)
+    def _after_call(self, call: StepCall) -> None:
+        """Finish the wave and the run if this was the last call of either."""
+        if not call.active.calls:
+            self._finish(call.active)
         if not self._open:
             self._settle()
 
     # -- answering ----------------------------------------------------------------------------
 
-    def _finish(self, strand: ActiveWave) -> None:
-        """Send what a wave has come to, in its turn, or know that nothing will: it is complete, or
-        no call works on it any more."""
-        if strand.answered:
+    def _finish(self, active: ActiveWave) -> None:
+        """Send the response of a complete wave, in order, or skip one that stays incomplete."""
+        if active.answered:
             return
-        strand.answered = True
+        active.answered = True
         response = None
-        if strand.wave.complete:
+        if active.wave.complete:
             of_text = isinstance(self._mark.correlation_id, str)
-            response = strand.wave.response(of_text=of_text)
-        if strand.turns is not None:
-            was_full = strand.turns.full
-            self._send(strand.turns.put(strand.number, response))
+            response = active.wave.response(of_text=of_text)
+        if active.reorder is not None:
+            was_full = active.reorder.full
+            self._send(active.reorder.put(active.number, response))
             if was_full:
                 self._resume()
         elif response is not None:
@@ -288,7 +289,7 @@ class EnsembleRun:
         self._answer.send(responses, last=last)
 
     def _settle(self) -> None:
-        """End when no call is open."""
+        """End the run if no call is open."""
         if not self._open and not self._sink.ended:
             self._stop()
             self._answer.end(decoupled=self._ensemble.plan.decoupled)
@@ -296,26 +297,26 @@ class EnsembleRun:
     # -- the reader ---------------------------------------------------------------------------
 
     def _resume(self, _: int = 0) -> None:
-        """There may be room again for answers of decoupled steps."""
-        for call in [call for call in self._calls if call.turns is not None]:
-            call.move()
+        """Resume the paused calls of decoupled steps."""
+        for call in [call for call in self._calls if call.reorder is not None]:
+            call.relay()
 
     def _stop(self) -> None:
-        """Nobody waits for an answer: cancel every call (contract E-13)."""
+        """Cancel every open and queued call (contract E-13)."""
         limits = self._ensemble.limits
         self._ensemble.runs.discard(self)
         waiting, self._waiting = self._waiting, {}
         for (_, number), start in waiting.items():
-            limits[number].forget(start)
+            limits[number].cancel(start)
         calls, self._calls = self._calls, set()
         for call in calls:
             call.close()
             if limits:
-                limits[call.number].leave()
+                limits[call.number].release()
 
 
-def _for_many(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The inputs for several steps, none of which may write to where another one reads."""
+def _shareable(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The inputs, of which none is exclusive, so that no step overwrites what another reads."""
     return {
         name: Tensor(tensor.datatype, tensor.shape, tensor.buffer) if _exclusive(tensor) else tensor
         for name, tensor in inputs.items()

@@ -1,4 +1,4 @@
-"""Ensembles: a graph of models behind the face of one."""
+"""`EnsembleScheduler`: executes requests by calling the models of an ensemble's steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.scheduling.ensembles.run import Ensemble, EnsembleRun, StepModel
 
 
 class EnsembleScheduler:
-    """Starts each request at once; what waits are the requests to the models of the steps.
+    """Starts each request at once; queues are in front of the steps' models.
 
     `models` are those of the plan's steps. `max_inflight` bounds how many calls of one step run
     for all requests together; 0 is no bound (E-11).
@@ -30,9 +30,9 @@ class EnsembleScheduler:
         EnsembleRun(self._ensemble, inference).begin()
 
     def abandon(self, error: InferenceError) -> None:
-        """Fail every request that is on its way."""
+        """Fail every request in flight with `error`."""
         for run in list(self._ensemble.runs):
             run.fail(error)
 
     async def drain(self) -> None:
-        """Nothing executes here: executions are waited for by the models of the steps."""
+        """Executions are those of the steps' models, which wait for them."""
