@@ -1,1 +1,1 @@
-"""Loaded models: admission of requests, the instances that execute them, and the catalog."""
+"""Loaded models: admission of requests, instances that execute them, and the catalog."""

@@ -1,6 +1,6 @@
-"""What a request must be like for its model: checked once, before scheduling.
+"""Validation of requests against the model's configuration, once, before scheduling.
 
-Texts and order are those of the real server; inputs are looked at last to first, as there.
+Messages and order of checks are Triton's; inputs are checked last to first, as there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _BATCH_NOTE = (
     "in your input dims config, try setting max_batch_size to zero. See the model configuration "
     "docs for more info on max_batch_size."
 )
-_MOST = 256
-"""Forms of requests whose check is remembered."""
+_MAX_CACHED = 256
+"""Request forms whose check is cached."""
 
 
 class Admission:
-    """The checks of one model, prepared from its configuration.
+    """The request checks of one model, prepared from its configuration.
 
-    Where they do not depend on the contents of tensors, a form of requests is checked once.
+    Where no check depends on the contents of tensors, each request form is checked once.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -36,20 +36,20 @@ class Admission:
         self._required = [tensor.name for tensor in config.input if not tensor.optional]
         self._outputs = frozenset(tensor.name for tensor in config.output)
         self._reads_contents = any(t.data_type is DataType.BYTES for t in config.input)
-        self._known: dict[Hashable, int] = {}
+        self._rows_of_form: dict[Hashable, int] = {}
 
     def check(self, request: InferenceRequest) -> int:
-        """The batch rows of a request that is fit; raises `InvalidRequestError` otherwise."""
+        """The number of batch rows of a valid request; raises `InvalidRequestError` otherwise."""
         form = request.form
         if form is None:
             return self._check(request)
-        rows = self._known.get(form)
+        rows = self._rows_of_form.get(form)
         if rows is None:
             rows = self._check(request)
             if not self._reads_contents:
-                if len(self._known) >= _MOST:
-                    self._known.clear()
-                self._known[form] = rows
+                if len(self._rows_of_form) >= _MAX_CACHED:
+                    self._rows_of_form.clear()
+                self._rows_of_form[form] = rows
         return rows
 
     def _check(self, request: InferenceRequest) -> int:
@@ -84,7 +84,7 @@ class Admission:
         )
 
     def _check_batch(self, request: InferenceRequest) -> int:
-        """The batch rows, the same for all inputs; a batch of none takes the room of one."""
+        """The number of batch rows, equal for all inputs; an empty batch counts as one row."""
         rows: int | None = None
         for name, tensor in _last_first(request):
             if not tensor.shape:
@@ -126,7 +126,7 @@ class Admission:
             self._check_elements(request, name, tensor)
         else:
             self._check_size(request, name, tensor)
-        if tensor.shape and min(tensor.shape) < 0:  # of no bytes at all, else its size is wrong
+        if tensor.shape and min(tensor.shape) < 0:  # with no data; otherwise the size check failed
             raise self._unexpected_shape(request, known, tensor)
 
     def _check_shape(self, request: InferenceRequest, known: ModelInput, tensor: Tensor) -> None:
@@ -153,8 +153,7 @@ class Admission:
     def _check_size(self, request: InferenceRequest, name: str, tensor: Tensor) -> None:
         shape = tensor.shape
         if self._max_batch_size:
-            # A batch of no rows counts as no batch, so the bytes of one row are expected of it;
-            # the number of rows has 32 bits and no sign.
+            # An empty batch is checked as one row; the number of rows is unsigned, of 32 bits.
             shape = (shape[0] % (1 << 32) or 1, *shape[1:])
         expected = prod(shape) * tensor.datatype.itemsize
         if expected != tensor.nbytes:
@@ -186,7 +185,7 @@ class Admission:
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int]) -> bool:
-    """Whether a shape is one of those that the dimensions allow; -1 on either side is any size."""
+    """Whether a shape matches the dimensions; -1 on either side matches any size."""
     if len(shape) != len(dims):
         return False
     for size, dim in zip(shape, dims, strict=True):
@@ -200,7 +199,7 @@ def _last_first(request: InferenceRequest) -> Iterator[tuple[str, Tensor]]:
 
 
 def _refused(request: InferenceRequest, text: str) -> InvalidRequestError:
-    """The error with the prefix that tells which request it was (contract V-01)."""
+    """The error, prefixed with the request id (V-01)."""
     return InvalidRequestError(f"[request id: {request.id or '<id_unknown>'}] {text}")
 
 
@@ -213,5 +212,5 @@ def _dims(shape: Sequence[int]) -> str:
 
 
 def _as_int64(number: int) -> int:
-    """As a signed 64-bit integer that wraps around, which is how the real server counts."""
+    """The number wrapped to a signed 64-bit integer, as Triton computes it."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,4 +1,4 @@
-"""What a loaded model answers about itself: metadata, statistics and gauges, as frozen values."""
+"""Metadata, statistics and gauges of a loaded model, as frozen values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.inflight.statistics import Statistics
 
 @dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """A tensor as clients see it: with the batch dimension, as -1, where the model batches."""
+    """Name, datatype and shape of a tensor; the batch dimension, if any, is -1."""
 
     name: str
     datatype: str
@@ -19,7 +19,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """A served model version, and which versions are served beside it (G-06)."""
+    """Tensors and platform of a served version, and all versions served (G-06)."""
 
     name: str
     versions: tuple[str, ...]
@@ -32,8 +32,8 @@ class ModelMetadata:
 class ModelStatistics:
     """Name, version and counters of a served model version.
 
-    `tags` are the configuration's labels for its metrics (C-31), `load_seconds` what it took to
-    load (M-19).
+    `tags` are the configuration's labels for its metrics (C-31), `load_seconds` the
+    duration of the load (M-19).
     """
 
     name: str
@@ -45,7 +45,7 @@ class ModelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A number that an engine reports about itself, for the metrics page."""
+    """A gauge that a backend reports about itself, for the metrics endpoint."""
 
     name: str
     model: str

@@ -1,4 +1,4 @@
-"""Requests of instances that wait for the answer: refused where it could never come."""
+"""Deadlock check: refuses calls between model instances that would close a wait-for cycle."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock.core.request import InferenceRequest
 
 
 class CallCycleCheck:
-    """What other models' instances, and its own, ask of a model.
+    """Checks the calls that instances, of any model, make to one model.
 
-    `pool` are the instances that answer. Where something is `in_front` of their queue, such as a
-    response cache, a request may be answered without them.
+    `pool` returns the instances that can answer. Something `in_front` of their queue, such as a
+    response cache, may answer without them, so that a cycle need not be a deadlock.
     """
 
     def __init__(self, config: ModelConfig, pool: Candidates, *, in_front: bool = False) -> None:
@@ -21,7 +21,7 @@ class CallCycleCheck:
         self._certain = not (in_front or config.is_ensemble or _may_expire(config))
 
     def check(self, request: InferenceRequest) -> None:
-        """Refuse what could only be answered after those who wait for the answer."""
+        """Raise `UnsupportedError` for a request that only its own callers could answer."""
         pool = set(self._pool())
         if pool and pool <= {call.caller for call in request.call_chain}:
             names = [*(call.caller.instance for call in request.call_chain), self._name]
@@ -39,13 +39,13 @@ class CallCycleCheck:
             )
 
     def wait(self, request: InferenceRequest) -> Wait | None:
-        """That the caller waits for the request, where that is certain."""
+        """The edge of the wait-for graph from caller to instances; `None` unless it is certain."""
         last: NestedCall = request.call_chain[-1]
         return Wait(last, self._pool) if last.blocking and self._certain else None
 
 
 def _may_expire(config: ModelConfig) -> bool:
-    """Whether a request may leave the queue without an answer."""
+    """Whether a request may time out in the queue."""
     batching = config.dynamic_batching
     if batching is None:
         return config.sequence_batching is not None

@@ -1,4 +1,4 @@
-"""`ModelCatalog`: every model that was ever loaded or tried, with the state of each version."""
+"""`ModelCatalog`: every model ever loaded or attempted, with the state of each version."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.core.request import ANY_VERSION
 from penstock.models.serving.loaded_model import LoadedModel
 
 UNLOADED = "unloaded"
-"""The reason of a version that was unloaded, which is no failure."""
+"""The reason of a version that was unloaded, which is not a failure."""
 
 
 class VersionState(StrEnum):
-    """States of a model version, by the names that clients see (X-16)."""
+    """States of a model version, by the protocol's names (X-16)."""
 
     UNKNOWN = "UNKNOWN"
     LOADING = "LOADING"
@@ -35,24 +35,24 @@ _NEXT: dict[VersionState, set[VersionState]] = {
 }
 
 
-def _nobody() -> None:
-    """Nobody wants to know."""
+def _ignore() -> None:
+    """The callback of a catalog that no one observes."""
 
 
 @dataclass(slots=True)
 class VersionStatus:
-    """One version: its state, why it is in it, and the model while it serves.
+    """The state of a version, the reason for it, and the model while it serves.
 
-    `changed` is called after every move.
+    `changed` is called after every transition.
     """
 
     state: VersionState = VersionState.UNKNOWN
     reason: str = ""
     model: LoadedModel | None = None
-    changed: Callable[[], None] = _nobody
+    changed: Callable[[], None] = _ignore
 
     def move(self, to: VersionState, reason: str = "", model: LoadedModel | None = None) -> None:
-        """Go to the state `to`, serving `model` there."""
+        """Change to the state `to`, serving `model` there."""
         if to not in _NEXT[self.state]:
             raise AssertionError(f"a model version cannot go from {self.state} to {to}")
         self.state, self.reason, self.model = to, reason, model
@@ -61,11 +61,11 @@ class VersionStatus:
 
 @dataclass(slots=True)
 class Versions:
-    """The versions of one model, and the tasks that unload some of them."""
+    """The versions of one model, the tasks that unload some, and the latest one that serves."""
 
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     leaving: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    changed: Callable[[], None] = _nobody
+    changed: Callable[[], None] = _ignore
     latest: LoadedModel | None = None
 
     def status(self, version: int) -> VersionStatus:
@@ -81,21 +81,24 @@ class Versions:
         self.changed()
 
     def complete(self) -> bool:
-        """Whether all serve but those that were unloaded; a model of no version does not (W-03)."""
+        """Whether every version serves or was unloaded; false for a model without any (W-03)."""
         return bool(self.statuses) and all(
             s.model is not None or s.reason == UNLOADED for s in self.statuses.values()
         )
 
 
 class ModelCatalog:
-    """Finds models; what happens to them is the business of whoever holds their `Versions`."""
+    """Looks up models by name and version; loads and unloads change their `Versions`.
+
+    `changes` notifies of every change of state.
+    """
 
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
         self.changes = ChangeNotifier()
 
     def find(self, name: str, version: int) -> LoadedModel:
-        """The model that serves `name`; the highest ready version unless one is named (R-06)."""
+        """The model that serves a version; the highest ready one for `ANY_VERSION` (R-06)."""
         versions = self._models.get(name)
         if versions is None:
             raise _unknown(NotFoundError, f"'{name}' is not found")
@@ -111,7 +114,7 @@ class ModelCatalog:
         return status.model
 
     def served(self, name: str) -> dict[int, LoadedModel]:
-        """The ready versions of a model, lowest first; empty for a model that is not known."""
+        """The ready versions of a model, lowest first; empty for an unknown model."""
         versions = self._models.get(name)
         return versions.ready() if versions else {}
 
@@ -121,29 +124,29 @@ class ModelCatalog:
             yield from self.served(name).values()
 
     def statuses(self) -> Iterator[tuple[str, int, VersionStatus]]:
-        """Name, version and status of every version known, by name and version."""
+        """Name, version and status of every version in the catalog, in order."""
         for name, versions in sorted(self._models.items()):
             for version, status in sorted(versions.statuses.items()):
                 yield name, version, status
 
     def known(self, name: str) -> bool:
-        """Whether the model was ever loaded, or tried."""
+        """Whether the model was ever loaded or attempted."""
         return name in self._models
 
     def complete(self) -> bool:
-        """Whether every version that was loaded serves; one that was unloaded is no matter."""
+        """Whether every version that was loaded serves, except those unloaded since (W-03)."""
         return all(versions.complete() for versions in self._models.values())
 
     def add(self, name: str) -> Versions:
-        """The versions of a model, which is known from now on."""
+        """The versions of a model, which is added to the catalog."""
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
 
     def versions(self, name: str) -> Versions:
-        """The versions of a model; none for one that is not known."""
+        """The versions of a model; empty for an unknown one."""
         return self._models.get(name) or Versions()
 
     def names(self) -> list[str]:
-        """Every model known, in alphabetical order."""
+        """Every model in the catalog, in alphabetical order."""
         return sorted(self._models)
 
 

@@ -1,4 +1,4 @@
-"""The classification extension: outputs told as their highest values and what these stand for."""
+"""The classification extension: returns the top classes of an output, with their labels."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _NO_CLASSES = (DataType.BOOL, DataType.BYTES, DataType.FP16, DataType.BF16)
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """Makes classes of the outputs of one model; `labels` are by output, in order of the index."""
+    """Classifies the outputs of one model; `labels` are by output, in order of the index."""
 
     batched: bool
     labels: Mapping[str, Sequence[bytes]]
 
     def transform(self, classes: Mapping[str, int], former: Transform | None) -> Transform:
-        """What gives a request's outputs in `classes` as that many classes, after `former`."""
+        """A transform, after `former`, that reduces outputs in `classes` to so many top classes."""
 
         def classified(response: InferenceResponse) -> InferenceResponse:
             if former is not None:
                 response = former(response)
             try:
                 outputs = {
-                    name: self._told(name, t, classes) for name, t in response.outputs.items()
+                    name: self._classified(name, t, classes) for name, t in response.outputs.items()
                 }
             except InferenceError as error:
                 return InferenceResponse(final=response.final, error=error)
@@ -41,7 +41,7 @@ class Classifier:
 
         return classified
 
-    def _told(self, name: str, tensor: Tensor, classes: Mapping[str, int]) -> Tensor:
+    def _classified(self, name: str, tensor: Tensor, classes: Mapping[str, int]) -> Tensor:
         count = classes.get(name)
         if count is None:
             return tensor
@@ -71,7 +71,7 @@ def top_classes(tensor: Tensor, count: int, labels: Sequence[bytes], batched: bo
 def _elements(tensor: Tensor) -> Array:
     try:
         return tensor.numpy()
-    except ValueError as error:  # the model's data is not what its shape says
+    except ValueError as error:  # the data does not match the shape
         raise InternalError(f"output tensor has no {tensor.shape} elements") from error
 
 
@@ -84,10 +84,10 @@ def _texts(row: Array, count: int, labels: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _highest(row: Array, count: int) -> Array:
-    """Where the highest values are, best first; of equal ones the first comes first."""
+    """The indexes of the highest values, best first; equal values in order of index."""
     if not count:
         return np.empty(0, np.intp)
-    # Sorts what may be among them only: a row may have a million elements.
+    # Sort only the candidates: a row may have a million elements.
     lowest = np.partition(row, -count)[-count]
     candidates = np.flatnonzero(~(row < lowest))
     ascending = np.argsort(row[candidates][::-1], kind="stable")

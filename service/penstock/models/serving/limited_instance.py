@@ -1,4 +1,4 @@
-"""`LimitedInstance`: an instance that executes only while it holds its resources."""
+"""`LimitedInstance`: an instance behind the rate limiter, which executes with its resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.scheduling.rate_limiter import RateLimiter, Resource, ResourceClai
 
 
 class LimitedInstance:
-    """Looks unavailable to its scheduler while others hold what it needs."""
+    """Unavailable to its scheduler while other instances hold the resources that it needs."""
 
     def __init__(self, instance: ModelInstance, limiter: RateLimiter, claim: ResourceClaim) -> None:
         self.name = instance.name
@@ -60,7 +60,7 @@ class LimitedInstance:
 
     @property
     def available(self) -> bool:
-        """Whether it may execute now. Asked in vain, it waits in line for its resources."""
+        """Whether it may execute now; if not, the rate limiter queues it for its resources."""
         return self._instance.alive and self._limiter.may_run(self._claim)
 
     @property
@@ -68,17 +68,17 @@ class LimitedInstance:
         return self._instance.why_unavailable
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start answering a batch; the resources are held until it is done."""
+        """Start executing a batch; the resources are held until it is done."""
         self._limiter.acquire(self._claim)
         self._instance.execute(batch, partial(self._done, done))
 
     def _done(self, done: Callable[[], None]) -> None:
         self._limiter.release(self._claim)
-        done()  # its own queue gets in line first, or others would always go before it
+        done()  # its own scheduler queues it first, or others would always precede it
         self._loop.call_soon(self._limiter.offer)
 
     async def start(self) -> None:
-        """Take part in the limits, and load the model; raises when the limits rule it out."""
+        """Register its resources and load the model; raises if the limits can never be met."""
         self._limiter.register(self._claim)
         try:
             await self._instance.start()
@@ -96,7 +96,7 @@ class LimitedInstance:
         await self._instance.answered()
 
     async def stop(self) -> None:
-        """Release the model and its part in the limits."""
+        """Release the model and unregister its resources."""
         try:
             await self._instance.stop()
         finally:

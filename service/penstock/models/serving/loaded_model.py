@@ -1,4 +1,4 @@
-"""`LoadedModel`: a loaded version, made of configuration, scheduler, instances and statistics."""
+"""`LoadedModel`: a version that serves: configuration, scheduler, instances and statistics."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 NO_NEW_REQUESTS = (
     "Server is stopping, scheduler for model has stopped accepting new inference requests"
 )
-"""What the real server answers (W-08)."""
+"""Triton's message (W-08)."""
 
 
 class LoadedModel:
-    """One version of a model that serves.
+    """One version of a model that serves: admits requests and owns the instances.
 
-    `batcher` is who gives requests to the instances, where something is in front of it.
+    `scheduler` takes the requests. Where it is a response cache, `batcher` is the scheduler behind
+    it. `labels` are class labels by output; `max_pending` limits the queue, 0 for no limit.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class LoadedModel:
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
-        self._calls = CallCycleCheck(config, self._callers, in_front=self._batcher is not scheduler)
+        self._cycle_check = CallCycleCheck(
+            config, self._callers, in_front=self._batcher is not scheduler
+        )
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
@@ -79,28 +82,28 @@ class LoadedModel:
         self._folder = folder
         if folder is not None:
             folder.retain()
-        self._holders = 0
-        self._let_go = asyncio.Event()
-        self._let_go.set()
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         for instance in instances:
             instance.on_lost = self._abandon_if_lost
 
     def infer(
         self, request: InferenceRequest, within: ComputeTimes | None = None
     ) -> ResponseStream:
-        """Admit a request; its responses come on the stream. Raises what admission refuses.
+        """Admit a request and return the stream of its responses; raises when it is refused.
 
         Of a request that is part of another one, `within` gets the compute times.
         """
         if request.call_chain:
-            self._calls.check(request)
+            self._cycle_check.check(request)
         rows = self._admission.check(request)
         self._check_serving()
         if self._to_model is not None:
             request = self._to_model(request)
         inference = Inference(request, rows, self.statistics, self._version, within)
         if request.call_chain:
-            inference.wait = self._calls.wait(request)
+            inference.wait = self._cycle_check.wait(request)
         to_client = self._to_client
         if request.classes:
             to_client = self._classifier.transform(request.classes, to_client)
@@ -118,22 +121,22 @@ class LoadedModel:
         return inference.stream
 
     def _callers(self) -> Iterable[CallingInstance | None]:
-        """Its instances, as who may be waiting for others while it executes."""
+        """Its instances in the wait-for graph; `None` for those that execute concurrently."""
         return [one.caller if one.serial else None for one in self._active]
 
     def _check_room(self, request: InferenceRequest) -> None:
-        """Refuse to let more requests wait than the server's limit, this one included."""
+        """Refuse the request if the queue, with it, exceeds the server's limit."""
         if 0 < self._max_pending < self.statistics.pending:
             raise RejectedError(queue_full(request.id))
 
     async def ready(self) -> bool:
-        """Whether every instance says that it can serve."""
+        """Whether every instance reports that it can serve."""
         if self._stopping:
             return False
         return all(await asyncio.gather(*(i.healthy() for i in self.instances)))
 
     def gauges(self) -> Iterable[Gauge]:
-        """What the instances report about themselves; equal names are summed."""
+        """Gauges that the instances report, summed by name."""
         totals: dict[str, float] = {}
         for instance in self.instances:
             for name, value in instance.metrics().items():
@@ -151,32 +154,32 @@ class LoadedModel:
         )
 
     def retain(self) -> None:
-        """Be needed by an ensemble: until it lets go, a stop waits and requests are taken."""
-        self._holders += 1
-        self._let_go.clear()
+        """Count an ensemble that uses the model: it keeps serving until all have released it."""
+        self._users += 1
+        self._unused.clear()
 
     def release(self) -> None:
-        """One ensemble less needs the model."""
-        self._holders -= 1
-        if not self._holders:
-            self._let_go.set()
+        """Release the model, once for each `retain`."""
+        self._users -= 1
+        if not self._users:
+            self._unused.set()
 
     @property
     def resizable(self) -> bool:
-        """Whether its instances may change while it serves."""
+        """Whether its instances can be added and removed while it serves."""
         return isinstance(self._batcher, Resizable)
 
     @property
     def sequences(self) -> SequenceScheduler | None:
-        """Its sequences, where requests continue what others began."""
+        """The scheduler of its sequences; `None` without sequence batching."""
         return self._batcher if isinstance(self._batcher, SequenceScheduler) else None
 
     def resize(
         self, config: ModelConfig, origin: Origin, instances: Sequence[ModelInstance]
     ) -> None:
-        """Go on with these instances; who stops the others waits for what they were given.
+        """Replace the instances; the caller drains and stops those removed.
 
-        Requests do not wait for instances where all are passive.
+        Where all are passive, queued requests fail.
         """
         assert isinstance(self._batcher, Resizable)
         self.config, self.origin, self.instances = config, origin, instances
@@ -188,21 +191,21 @@ class LoadedModel:
             self._scheduler.abandon(self._unavailable())
 
     async def stop(self) -> None:
-        """Refuse new requests, finish those in flight, release the instances."""
-        await self._let_go.wait()
+        """Refuse new requests, complete those in flight, stop the instances."""
+        await self._unused.wait()
         self._stopping = True
         await self._quiet()
         await self._scheduler.drain()
         await self._release()
 
     async def abort(self) -> None:
-        """Release the instances now, whatever they are doing."""
+        """Fail queued requests and stop the instances now."""
         self._stopping = True
         self._scheduler.abandon(UnavailableError(f"model '{self.config.name}' is being unloaded"))
         await self._release()
 
     async def _release(self) -> None:
-        """Stop every instance, then raise what the first of them raised."""
+        """Stop every instance, then raise the first error."""
         stops = (instance.stop() for instance in self.instances)
         results = await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None
@@ -221,14 +224,14 @@ class LoadedModel:
     def _check_serving(self) -> None:
         if self._stopping:
             raise UnavailableError(NO_NEW_REQUESTS)
-        for instance in self._active:  # asked for every request; as a rule the first one is alive
+        for instance in self._active:  # per request; usually the first one is alive
             if instance.alive:
                 return
         raise self._unavailable()
 
     @property
     def snapshot(self) -> ModelStatistics:
-        """Its counters, with whose they are."""
+        """Its counters, with name and version."""
         return ModelStatistics(
             self.config.name,
             self._version,
@@ -239,17 +242,17 @@ class LoadedModel:
 
     @property
     def alive(self) -> bool:
-        """Whether every instance can work, also those that get no requests."""
+        """Whether every instance is alive, passive ones included."""
         return not self.loss and all(instance.alive for instance in self.instances)
 
     @property
     def loss(self) -> str:
-        """Why no instance will ever work again; empty while one may."""
+        """Why all instances are down for good; empty while one may recover."""
         lost = all(instance.lost for instance in self._active or self.instances)
         return self._unavailable().message if lost else ""
 
     def _abandon_if_lost(self) -> None:
-        """When no instance will ever work again, nobody shall wait for one."""
+        """Fail the queued requests once all instances are down for good."""
         if self.loss:
             self._scheduler.abandon(self._unavailable())
 

@@ -1,4 +1,4 @@
-"""Between the shapes that clients use and those that the model uses (contract V-13, C-10)."""
+"""Reshapes inputs and outputs between clients' shapes and the model's (V-13, C-10)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """From shapes like `pattern` to shapes like `target`; a batch dimension stays outside.
+    """Maps shapes that match `pattern` to `target`; the batch dimension is kept.
 
-    The variable dimensions of both correspond in order. Another shape stays as it is.
+    Variable dimensions correspond in order. Shapes that do not match are kept.
     """
 
     pattern: Shape
@@ -37,7 +37,7 @@ class Reshape:
 
 
 def request_reshape(config: ModelConfig) -> Callable[[InferenceRequest], InferenceRequest] | None:
-    """What gives inputs the shapes that the model sees; `None` where they have them."""
+    """A transform of inputs to the model's shapes; `None` if none is reshaped."""
     reshapes = {
         tensor.name: Reshape(tensor.dims, tensor.reshape.shape, config.max_batch_size > 0)
         for tensor in config.input
@@ -51,7 +51,7 @@ def request_reshape(config: ModelConfig) -> Callable[[InferenceRequest], Inferen
 def response_reshape(
     config: ModelConfig,
 ) -> Callable[[InferenceResponse], InferenceResponse] | None:
-    """What gives outputs the shapes that clients see; `None` where they have them."""
+    """A transform of outputs to clients' shapes; `None` if none is reshaped."""
     reshapes = {
         tensor.name: Reshape(tensor.reshape.shape, tensor.dims, config.max_batch_size > 0)
         for tensor in config.output

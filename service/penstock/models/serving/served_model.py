@@ -1,4 +1,4 @@
-"""Models as those see them who only send requests, also while the server exits (contract S-22)."""
+"""`ServedModel`: the interface of a model for frontends, also while the server exits (S-22)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel
 
 
 class ServedModel(Protocol):
-    """A model version, as far as those see it who only send requests."""
+    """A model version, as frontends use it."""
 
     @property
     def config(self) -> ModelConfig:
-        """What its requests have to be like."""
+        """The configuration of the version."""
 
     @property
     def decoupled(self) -> bool:
-        """Whether requests may get any number of responses."""
+        """Whether a request may have any number of responses."""
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
-        """Admit a request; its responses come on the stream, which the caller closes."""
+        """Admit a request; returns the stream of its responses, which the caller closes."""
 
 
 class FinishingModel:
-    """A model of a server that exits: requests may continue sequences only."""
+    """A model of a server that exits: it admits only requests that continue a sequence."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""`ThreadInstance`: one backend object in the server, with a thread for its blocking work."""
+"""`ThreadInstance`: a backend object in the server's process, with a thread for blocking work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ThreadInstance:
-    """Runs batches on a backend that lives here and releases the GIL while it computes."""
+    """Executes batches on a backend that releases the GIL while it computes."""
 
     def __init__(self, backend: type[Backend], context: InstanceContext) -> None:
         self.name = context.name
@@ -58,7 +58,7 @@ class ThreadInstance:
 
     @property
     def why_unavailable(self) -> str:
-        """The reason to tell clients while `available` is false."""
+        """The reason that clients read while `available` is false."""
         return "it is not loaded"
 
     async def start(self) -> None:
@@ -73,13 +73,13 @@ class ThreadInstance:
         self._ready = True
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start answering a batch; `done` is called when the next may come."""
+        """Start executing a batch; `done` is called when the instance can take the next."""
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
-        task = start_eagerly(loop, work) if self._backend.eager else _begun(work)
+        task = start_eagerly(loop, work) if self._backend.eager else _start_task(work)
         if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
@@ -101,7 +101,7 @@ class ThreadInstance:
         output_start = time.monotonic_ns()
         for inference, outcome in zip(batch, outcomes, strict=True):
             inference.compute_input_end = input_end
-            if isinstance(outcome, InferenceResponse):  # streams go on computing
+            if isinstance(outcome, InferenceResponse):  # streams are still computing
                 inference.compute_output_start = output_start
             self._answer(inference, outcome)
         output = time.monotonic_ns() - output_start
@@ -110,29 +110,29 @@ class ThreadInstance:
         statistics.executed(rows, input_end - begun, output_start - input_end, output)
 
     async def healthy(self) -> bool:
-        """Whether the backend says that it can serve."""
+        """Whether the backend reports that it can serve."""
         try:
             return self._ready and await self._backend.healthy()
         except Exception:  # a backend may raise anything
-            logger.exception("asking instance '%s' for its health failed", self.name)
+            logger.exception("the health check of instance '%s' failed", self.name)
             return False
 
     def metrics(self) -> Mapping[str, float]:
-        """Numbers that the backend reports about itself."""
+        """Gauges that the backend reports about itself, by name."""
         try:
             return self._backend.metrics()
         except Exception:  # a backend may raise anything
-            logger.exception("asking instance '%s' for its numbers failed", self.name)
+            logger.exception("reading the metrics of instance '%s' failed", self.name)
             return {}
 
     async def answered(self) -> None:
-        """Wait until every request that it was given has been answered."""
+        """Wait until every request given to it is answered."""
         while self._executing:
             await asyncio.wait(list(self._executing))
         await wait_until_answered(self._streaming)
 
     async def stop(self) -> None:
-        """Release the model. Streams that have not ended are cancelled."""
+        """Release the model; cancels open streams."""
         self._ready = False
         for stream in list(self._streams.values()):
             if not stream.ended:
@@ -159,8 +159,8 @@ class ThreadInstance:
         return await loop.run_in_executor(self._executor, partial(function, *args))
 
 
-def _begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """A task for the work; where Python can, it has begun, and may be done."""
+def _start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """A task for the work, started eagerly where Python can, so that it may be done already."""
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)

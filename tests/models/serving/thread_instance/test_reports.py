@@ -46,7 +46,7 @@ async def test_a_backend_that_cannot_say_how_it_is_is_not_healthy(
 ) -> None:
     instance = await _talking(lambda: 1 / 0)
     assert not await instance.healthy()
-    assert caplog.messages == ["asking instance 'm_0' for its health failed"]
+    assert caplog.messages == ["the health check of instance 'm_0' failed"]
     await instance.stop()
 
 
@@ -55,7 +55,7 @@ async def test_a_backend_that_cannot_say_its_numbers_has_none(
 ) -> None:
     instance = await _talking(lambda: 1 / 0)
     assert instance.metrics() == {}
-    assert caplog.messages == ["asking instance 'm_0' for its numbers failed"]
+    assert caplog.messages == ["reading the metrics of instance 'm_0' failed"]
     await instance.stop()
 
 
