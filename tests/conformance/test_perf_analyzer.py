@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -58,20 +59,61 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("mode", _MODES)
 def test_perf_analyzer_measures_both_sides(server: Served, mode: str, tmp_path: Path) -> None:
     """It exits well only with statistics that grow, and reports what they say."""
-    table, load = tmp_path / "table.csv", [] if "rate" in mode else ["--concurrency-range=2"]
-    target = server.http if "http" in _MODES[mode] else server.grpc
-    window = ["--measurement-interval=300", "--max-trials=3", "--stability-percentage=999"]
-    command = ["-m", "identity", "-u", target, *_MODES[mode], *load, *window, "-f", str(table)]
-    ran = _run(command)
-    print(ran.stdout)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    (row,) = csv.DictReader(table.read_text().splitlines())
+    load = [] if "rate" in mode else ["--concurrency-range=2"]
+    row = _measured(server, [*_MODES[mode], *load], tmp_path)
     assert float(row["Inferences/Second"]) > 0
     assert float(row["Server Queue"]) > 0
     compute = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
     assert sum(float(row[column]) for column in compute) > 0
     with grpcclient.InferenceServerClient(server.grpc) as client:
         assert not client.get_system_shared_memory_status().regions
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(
+            ["-i", "http", "--input-tensor-format=json", "--output-tensor-format=json"],
+            id="json",
+            marks=pytest.mark.contract("PA-14"),
+        ),
+        pytest.param(
+            ["-i", "grpc", "--request-parameter=color:red:string"],
+            id="parameter",
+            marks=pytest.mark.contract("PA-15"),
+        ),
+        pytest.param(
+            ["-i", "grpc", "--grpc-compression-algorithm=gzip"],
+            id="compressed",
+            marks=pytest.mark.contract("PA-16"),
+        ),
+    ],
+)
+def test_perf_analyzer_measures_requests_of_other_forms(
+    server: Served, arguments: list[str], tmp_path: Path
+) -> None:
+    row = _measured(server, arguments, tmp_path)
+    assert float(row["Inferences/Second"]) > 0
+
+
+@pytest.mark.contract("PA-21")
+def test_perf_analyzer_exports_the_times_of_each_request(server: Served, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    _measured(server, ["-i", "grpc", f"--profile-export-file={profile}"], tmp_path)
+    (experiment,) = json.loads(profile.read_text())["experiments"]
+    assert {len(request["response_timestamps"]) for request in experiment["requests"]} == {1}
+
+
+def _measured(server: Served, arguments: list[str], folder: Path) -> dict[str, str]:
+    """What perf_analyzer writes in its table after a short measurement."""
+    table = folder / "table.csv"
+    target = server.http if "http" in arguments else server.grpc
+    window = ["--measurement-interval=300", "--max-trials=3", "--stability-percentage=999"]
+    ran = _run(["-m", "identity", "-u", target, *arguments, *window, "-f", str(table)])
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (row,) = csv.DictReader(table.read_text().splitlines())
+    return row
 
 
 def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,8 @@ import pytest
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Skip a test with the reason that its mark gives, if it gives one."""
-    for needed in item.iter_markers("needs"):
+    for needed in list(item.iter_markers("needs")):
         _, missing = needed.args
         if missing:
-            item.add_marker(pytest.mark.skip(reason=missing))
+            # In front of other reasons, such as that there are no recordings to ask about.
+            item.add_marker(pytest.mark.skip(reason=missing), append=False)

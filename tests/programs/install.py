@@ -37,9 +37,9 @@ class Program:
     version: str
     install: Callable[[Path], None]
 
-    def refresh(self) -> str:
+    def refresh(self, folder: Path) -> str:
         """Install it unless this version is there already, and say in a line what was done."""
-        program, stamp = TOOLS / self.name, TOOLS / f"{self.name}.version"
+        program, stamp = folder / self.name, folder / f"{self.name}.version"
         if program.exists() and stamp.exists() and stamp.read_text() == self.version:
             return f"{self.name}: installed"
         stamp.unlink(missing_ok=True)
@@ -147,7 +147,7 @@ def main() -> None:
         Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     )
     for program in programs:
-        print(f"    {program.refresh()}", flush=True)
+        print(f"    {program.refresh(TOOLS)}", flush=True)
 
 
 if __name__ == "__main__":
