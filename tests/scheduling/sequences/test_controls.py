@@ -22,7 +22,7 @@ def controls(kind: ControlKind, *, batched: bool = True, **encoding: Any) -> Con
 
 
 def told(made: Controls, **fields: Any) -> Tensor:
-    return made.of(InferenceRequest("m", **fields))["C"]
+    return made.tensors(InferenceRequest("m", **fields))["C"]
 
 
 @pytest.mark.contract("S-11")
@@ -82,4 +82,4 @@ def test_an_id_as_text(id: int | str, text: str) -> None:
 
 
 def test_one_tensor_for_each_control_that_is_named() -> None:
-    assert Controls(SequenceBatching(), batched=True).of(InferenceRequest("m")) == {}
+    assert Controls(SequenceBatching(), batched=True).tensors(InferenceRequest("m")) == {}

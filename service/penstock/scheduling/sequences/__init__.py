@@ -1,4 +1,4 @@
-"""Sequences: requests with one correlation id reach one instance, in order."""
+"""Sequence batching: requests with one correlation id execute on one instance, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission of sequence requests: checks, lost sequences, control tensors and states."""
+"""Admission of sequence requests: validation, lost sequences, control tensors and states."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ logger = logging.getLogger(__name__)
 
 
 class SequenceAdmission:
-    """Refuses what is in no sequence, and begins those that start (S-02 to S-05).
+    """Validates requests, and finds or opens their sequences (S-02 to S-05).
 
-    An `iterative` model need not be told of sequences: each request gets one made up.
+    A request to an `iterative` model may lack a correlation id: it gets a sequence of its own.
     """
 
     def __init__(
         self,
         model: str,
         table: SequenceTable[SequenceStep],
-        losses: LostSequences,
+        lost: LostSequences,
         *,
         iterative: bool,
     ) -> None:
         self._model = model
         self._table = table
-        self._losses = losses
+        self._lost_sequences = lost
         self._iterative = iterative
         self._latest_id = 0
 
     def check(self, inference: Inference) -> None:
-        """Raise for a request of several rows or without an id."""
+        """Raise `InvalidRequestError` for a request of several rows or without a correlation id."""
         request = inference.request
         if inference.rows > 1:
             raise InvalidRequestError(
@@ -53,17 +53,17 @@ class SequenceAdmission:
                 " correlation ID"
             )
         inference.request = replace(
-            request, correlation_id=self._own_id(), sequence_start=True, sequence_end=False
+            request, correlation_id=self._generate_id(), sequence_start=True, sequence_end=False
         )
 
     def sequence(self, request: InferenceRequest, now: float) -> LiveSequence[SequenceStep]:
-        """The sequence that the request belongs to; raises if it was not started."""
+        """Find or open the request's sequence; raises if it was not started, or was lost."""
         id = request.correlation_id
         sequence = self._table.find(id)
         if sequence is None:
             if not request.sequence_start:
-                raise self._losses.of(id) or self._not_started(id)
-            self._losses.forget(id)
+                raise self._lost_sequences.find_error(id) or self._not_started(id)
+            self._lost_sequences.forget(id)
             return self._table.open(id, now)
         if request.sequence_start:
             logger.warning(
@@ -74,8 +74,8 @@ class SequenceAdmission:
             )
         return sequence
 
-    def _own_id(self) -> int:
-        """An id that no live sequence has."""
+    def _generate_id(self) -> int:
+        """Generate an id that no live sequence has."""
         self._latest_id += 1
         while self._table.find(self._latest_id) is not None:
             self._latest_id += 1
@@ -89,39 +89,39 @@ class SequenceAdmission:
 
 
 class LostSequences:
-    """Which sequences went, and with which instance."""
+    """Sequences that ended because their instance went down, with the errors for later requests."""
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._lost: dict[Hashable, tuple[float, str]] = {}
 
     def add(self, id: Hashable, instance: str, now: float) -> UnavailableError:
-        """The sequence was lost; what to answer its requests."""
+        """Record a lost sequence; returns the error for its requests."""
         text = (
             f"sequence {id} of model '{self._model}' was lost when instance '{instance}' went"
             " down; it has to be started again"
         )
-        self._lost.pop(id, None)  # in order of time
+        self._lost.pop(id, None)  # to keep the order of time
         self._lost[id] = now, text
         return UnavailableError(text)
 
-    def of(self, id: Hashable) -> UnavailableError | None:
-        """Why a sequence is not known any more, if it was lost."""
+    def find_error(self, id: Hashable) -> UnavailableError | None:
+        """The error for requests of a lost sequence; `None` if it was not lost."""
         found = self._lost.get(id)
         return None if found is None else UnavailableError(found[1])
 
     def forget(self, id: Hashable) -> None:
-        """The sequence was started again."""
+        """Forget a sequence that was started again."""
         self._lost.pop(id, None)
 
     def expire(self, before: float) -> None:
-        """Forget what was lost before that time."""
+        """Forget sequences that were lost before that time."""
         while self._lost and (oldest := next(iter(self._lost.items())))[1][0] <= before:
             del self._lost[oldest[0]]
 
 
 class RequestPreparation:
-    """Adds what the server knows of a sequence, and takes back what it keeps for it."""
+    """Adds control tensors and implicit states to requests, and keeps the states of responses."""
 
     def __init__(self, controls: Controls, states: ImplicitStates) -> None:
         self._controls = controls
@@ -132,17 +132,17 @@ class RequestPreparation:
         return bool(self._states)
 
     def admit(self, inference: Inference, sequence: LiveSequence[SequenceStep]) -> None:
-        """Ask for the states, and keep those that come with responses."""
+        """Request the states as outputs, and keep those of responses in the sequence."""
         if self._states:
             request, stream = inference.request, inference.stream
             keep = sequence.state.__setitem__
-            stream.transform = self._states.taking(request, keep, stream.transform)
-            inference.request = self._states.asking(request)
+            stream.transform = self._states.keeping(request, keep, stream.transform)
+            inference.request = self._states.requesting(request)
 
     def prepare(self, inference: Inference, sequence: LiveSequence[SequenceStep]) -> None:
-        """Add the tensors of this moment, which is when the request can be taken."""
+        """Add the control tensors and current states, just before the request is executed."""
         request = inference.request
         if self._states and (request.sequence_start or not sequence.state):
             sequence.state.update(self._states.initial())
-        inputs = {**request.inputs, **self._controls.of(request), **sequence.state}
+        inputs = {**request.inputs, **self._controls.tensors(request), **sequence.state}
         inference.request = replace(request, inputs=inputs)

@@ -1,4 +1,4 @@
-"""Sequence batching: the waiting around `SequenceTable`, for both strategies."""
+"""The sequence batcher: timers and instances around a `SequenceTable`, for both strategies."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from penstock.scheduling.timing import TICK
 
 @dataclass(frozen=True, slots=True)
 class SequencePolicy:
-    """How sequences of a model are treated; `max_idle` is in seconds, `slots` per instance.
+    """Sequence settings of a model; `max_idle` is in seconds, `slots` are per instance.
 
-    `iterative` models are given a request again and again until they have done with it, so each
-    request may be a sequence of its own. `decoupled` ones may go on answering a request while
-    they take the next.
+    An `iterative` model reschedules a request until it has finished it, so each request may be a
+    sequence of its own. A `decoupled` one may go on answering a request while it executes the
+    next.
     """
 
     model: str
@@ -49,11 +49,11 @@ class SequencePolicy:
 
 
 class SequenceBatcher:
-    """Gives each sequence a slot of one instance, and its requests to that one in order.
+    """Assigns each sequence to a slot of one instance, and gives it the requests in order.
 
     A request is done when it was executed and, unless the model is decoupled, answered; then the
-    next of its sequence may follow. Whoever leaves before that takes the rest of the sequence
-    along (S-10): what a model has missed once cannot be made good.
+    next of its sequence may follow. Cancelling it before that cancels the rest of the sequence
+    (S-10), since the model has missed a part.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class SequenceBatcher:
         self._loop = asyncio.get_running_loop()
         self._table: SequenceTable[SequenceStep] = SequenceTable()
         self._steps: dict[Inference, SequenceStep] = {}
-        self._losses = LostSequences(policy.model)
-        self._entrance = SequenceAdmission(
-            policy.model, self._table, self._losses, iterative=policy.iterative
+        self._lost_sequences = LostSequences(policy.model)
+        self._admission = SequenceAdmission(
+            policy.model, self._table, self._lost_sequences, iterative=policy.iterative
         )
         self._freed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -83,34 +83,34 @@ class SequenceBatcher:
                 StrategyContext(instance, slots, self._table, self, self._executed)
             )
 
-        self._seats = InstanceTable(policy.slots, self._table, make, self._notice_losses)
-        self._seats.replace(instances)
+        self._instances = InstanceTable(policy.slots, self._table, make, self._check_instances)
+        self._instances.replace(instances)
 
     # -- Scheduler ----------------------------------------------------------------------------
 
     def schedule(self, inference: Inference) -> None:
-        self._entrance.check(inference)
-        self._notice_losses()
+        self._admission.check(inference)
+        self._check_instances()
         request, now = inference.request, self._loop.time()
-        sequence = self._entrance.sequence(request, now)
+        sequence = self._admission.sequence(request, now)
         step = SequenceStep(inference, sequence, now)
         self._preparation.admit(inference, sequence)
-        inference.on_left = partial(self._left, step)
+        inference.on_left = partial(self._stream_ended, step)
         expires = now + request.timeout / 1e6 if request.timeout else inf
         self._table.push(sequence, step, now, end=request.sequence_end, expires=expires)
         self._offer([sequence])
-        self._watch()
+        self._arm_timer()
 
     def abandon(self, error: InferenceError) -> None:
         for sequence in list(self._table.sequences):
-            self._drop(self._table.cut(sequence)[0], error)
-        for seat in self._seats:
-            seat.strategy.abandon(error)
+            self._fail_steps(self._table.cut(sequence)[0], error)
+        for entry in self._instances:
+            entry.strategy.abandon(error)
         self._freed.set()
 
     async def drain(self) -> None:
-        for seat in self._seats:
-            await seat.strategy.drain()
+        for entry in self._instances:
+            await entry.strategy.drain()
         for sequence in list(self._table.sequences):
             self._table.cut(sequence)
         self._freed.set()
@@ -120,35 +120,35 @@ class SequenceBatcher:
     # -- Resizable ----------------------------------------------------------------------------
 
     def resize(self, instances: Sequence[StatefulInstance]) -> None:
-        """Begin sequences on these from now on; others end those that they have (S-23)."""
-        self._seats.replace(instances)
-        self._notice_losses()
+        """Open sequences on these instances from now on; removed ones finish theirs (S-23)."""
+        self._instances.replace(instances)
+        self._check_instances()
 
     # -- SequenceScheduler --------------------------------------------------------------------
 
     @property
     def has_sequences(self) -> bool:
-        """Whether any sequence is under way."""
+        """Whether any sequence is live."""
         return not self._table.empty
 
     async def finished(self) -> None:
-        """Wait until no sequence is under way."""
-        await self._until(lambda: self._table.empty)
+        """Wait until no sequence is live."""
+        await self._wait_until(lambda: self._table.empty)
 
     async def vacated(self, instance: Instance) -> None:
-        """Wait until an instance that was left out has no sequence any more."""
-        seat = self._seats.of(instance)
-        if seat is not None:
-            await self._until(partial(self._table.vacant, seat.number))
-            await seat.strategy.drain()
-            self._seats.remove(seat)
+        """Wait until a removed instance has no sequence any more."""
+        entry = self._instances.find(instance)
+        if entry is not None:
+            await self._wait_until(partial(self._table.vacant, entry.number))
+            await entry.strategy.drain()
+            self._instances.remove(entry)
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._freed.clear()
             await self._freed.wait()
 
-    # -- Source -------------------------------------------------------------------------------
+    # -- RequestSource --------------------------------------------------------------------------
 
     def prepare(self, sequence: LiveSequence[SequenceStep]) -> Inference:
         inference = sequence.waiting[0].inference
@@ -163,54 +163,54 @@ class SequenceBatcher:
     # -- steps --------------------------------------------------------------------------------
 
     def _offer(self, sequences: Iterable[LiveSequence[SequenceStep]]) -> None:
-        """Sequences may be ready, and perhaps others have ended."""
+        """Offer ready sequences to their strategies; others may have ended."""
         self._freed.set()
         for sequence in sequences:
             if sequence.ready:
                 assert sequence.slot is not None
-                self._seats[sequence.slot.instance].strategy.offer(sequence)
+                self._instances[sequence.slot.instance].strategy.offer(sequence)
 
     def _executed(self, batch: Sequence[Inference]) -> None:
-        """An instance has executed these, and may have died of it."""
-        self._notice_losses()
+        """Handle an executed batch, of which the instance may have died."""
+        self._check_instances()
         for inference in batch:
             step = self._steps.get(inference)
-            if step is None:  # an empty row
+            if step is None:  # padding
                 continue
             step.executed = True
             if self._policy.decoupled or inference.abandoned or inference.rescheduled:
                 self._finish(step)
 
-    def _left(self, step: SequenceStep) -> None:
-        """The request has its answer, or nobody waits for one any more."""
+    def _stream_ended(self, step: SequenceStep) -> None:
+        """Handle the end of a request's stream: answered, or cancelled."""
         if step.sequence.taken is not step:
-            dropped, given = self._table.cut(step.sequence, step)
-            self._drop(dropped, _cancelled(step.sequence))
-            self._offer(given)
+            dropped, assigned = self._table.cut(step.sequence, step)
+            self._fail_steps(dropped, _cancelled(step.sequence))
+            self._offer(assigned)
         elif step.executed or not step.inference.compute_start:
             self._finish(step)
 
     def _finish(self, step: SequenceStep) -> None:
-        """The request that was taken is done, or no instance will ever see it."""
+        """Finish the taken request, and offer the sequence's next one."""
         sequence, inference = step.sequence, step.inference
         del self._steps[inference]
         if inference.rescheduled and not inference.abandoned:
-            self._take_again(step)
+            self._reschedule(step)
             return
         inference.on_left = None
         if self._policy.iterative:
             self._table.end(sequence)
-        if self._breaks(step):
-            self._drop(self._table.cut(sequence)[0], _cancelled(sequence))
+        if self._is_broken(step):
+            self._fail_steps(self._table.cut(sequence)[0], _cancelled(sequence))
         self._offer([sequence, *self._table.done(sequence, self._loop.time())])
 
-    def _breaks(self, step: SequenceStep) -> bool:
-        """Whether the sequence has lost its thread: not executed, or its states not taken."""
+    def _is_broken(self, step: SequenceStep) -> bool:
+        """Whether the sequence cannot go on: a request was not executed, or its states are lost."""
         cancelled = isinstance(step.inference.stream.error, RequestCancelledError)
         return not step.executed or (cancelled and self._preparation.keeps_state)
 
-    def _take_again(self, step: SequenceStep) -> None:
-        """The model wants to go on with the request in a later batch (S-20)."""
+    def _reschedule(self, step: SequenceStep) -> None:
+        """Queue the request again, for a later batch, as its model has asked (S-20)."""
         inference = step.inference
         inference.restarted()
         inference.request = replace(inference.request, sequence_start=False, sequence_end=False)
@@ -218,28 +218,28 @@ class SequenceBatcher:
         self._table.put_back(step.sequence, step.since)
         self._offer([step.sequence])
 
-    def _drop(self, steps: Iterable[SequenceStep], error: InferenceError) -> None:
-        """Fail requests that are no longer in the table."""
+    def _fail_steps(self, steps: Iterable[SequenceStep], error: InferenceError) -> None:
+        """Fail requests that were removed from the table."""
         for step in steps:
             step.inference.on_left = None
             step.inference.fail(error)
 
     # -- instances that go down ---------------------------------------------------------------
 
-    def _notice_losses(self) -> None:
-        """Look who is down, who is back, and who was both since the last time."""
-        for seat, before in self._seats.changed():
+    def _check_instances(self) -> None:
+        """Detect instances that went down, came back or restarted since the last check."""
+        for entry, before in self._instances.changed():
             if before is not None:
-                self._lose(seat)
-            if seat.memory is not None and not seat.leaving:
-                self._offer(self._table.restore(seat.number))
+                self._lose(entry)
+            if entry.memory is not None and not entry.leaving:
+                self._offer(self._table.restore(entry.number))
 
-    def _lose(self, seat: InstanceEntry) -> None:
-        """The instance has forgotten what it knew of its sequences."""
+    def _lose(self, entry: InstanceEntry) -> None:
+        """End the sequences of an instance, whose state is lost."""
         now = self._loop.time()
-        for sequence, dropped in self._table.lose(seat.number):
-            error = self._losses.add(sequence.id, seat.name, now)
-            self._drop(dropped, error)
+        for sequence, dropped in self._table.lose(entry.number):
+            error = self._lost_sequences.add(sequence.id, entry.name, now)
+            self._fail_steps(dropped, error)
             taken = sequence.taken
             if taken is not None and not taken.inference.compute_start:
                 taken.inference.fail(error)
@@ -247,8 +247,8 @@ class SequenceBatcher:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _watch(self) -> None:
-        """Look again when the next sequence has been idle, or waiting, for too long."""
+    def _arm_timer(self) -> None:
+        """Arm the timer for the next idle timeout, or timeout of the backlog."""
         idle = self._table.untouched_since() + self._policy.max_idle
         when = min(idle, self._table.next_expiry())
         if when >= self._reap_at:
@@ -259,16 +259,16 @@ class SequenceBatcher:
         self._timer = self._loop.call_at(max(when, self._loop.time() + TICK), self._reap)
 
     def _reap(self) -> None:
-        """End idle sequences (S-09), and those that waited too long for a slot (S-08)."""
+        """End idle sequences (S-09), and those that timed out in the backlog (S-08)."""
         self._timer, self._reap_at = None, inf
-        self._notice_losses()
+        self._check_instances()
         now = self._loop.time()
         expired = RejectedError("timeout of the corresponding sequence has been expired")
-        self._drop(self._table.expired(now), expired)
+        self._fail_steps(self._table.expired(now), expired)
         before = now - self._policy.max_idle
-        self._losses.expire(before)
+        self._lost_sequences.expire(before)
         self._offer(self._table.reap(before, now))
-        self._watch()
+        self._arm_timer()
 
 
 def _cancelled(sequence: LiveSequence[SequenceStep]) -> RequestCancelledError:

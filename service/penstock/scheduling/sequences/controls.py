@@ -1,4 +1,4 @@
-"""Control tensors: what a model is told about the sequence of a request (S-11, S-12)."""
+"""Control tensors: signals to a model about the sequence of a request (S-11, S-12)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PAIRS = (
 
 
 class Controls:
-    """Makes the control tensors of one model, of one element each.
+    """Makes the control tensors of one model, each of one element.
 
-    `batched` models see them with a batch dimension of one row.
+    For `batched` models they have a batch dimension of one row.
     """
 
     def __init__(self, batching: SequenceBatching, *, batched: bool) -> None:
@@ -47,15 +47,15 @@ class Controls:
             **self._id_tensors(0),
         }
 
-    def of(self, request: InferenceRequest) -> Mapping[str, Tensor]:
-        """The tensors that come with a request."""
+    def tensors(self, request: InferenceRequest) -> Mapping[str, Tensor]:
+        """The control tensors of a request."""
         signals = self._signals[request.sequence_start, request.sequence_end]
         if not self._ids:
             return signals
         return {**signals, **self._id_tensors(request.correlation_id)}
 
     def not_ready(self) -> Mapping[str, Tensor]:
-        """The tensors of a row whose sequence has no request in this batch."""
+        """The control tensors of a row whose sequence has no request in this batch."""
         return self._not_ready
 
     def _id_tensors(self, id: int | str) -> dict[str, Tensor]:
@@ -70,19 +70,19 @@ class Controls:
         return Tensor(datatype, self._shape, truncated)
 
     def _signal_tensors(
-        self, signals: list[tuple[str, Control]], **raised: bool
+        self, signals: list[tuple[str, Control]], **signals_on: bool
     ) -> dict[str, Tensor]:
-        return {name: self._signal(control, raised) for name, control in signals}
+        return {name: self._signal(control, signals_on) for name, control in signals}
 
-    def _signal(self, control: Control, raised: Mapping[str, bool]) -> Tensor:
-        word = control.kind.removeprefix("CONTROL_SEQUENCE_").lower()
+    def _signal(self, control: Control, signals_on: Mapping[str, bool]) -> Tensor:
+        signal = control.kind.removeprefix("CONTROL_SEQUENCE_").lower()
         field, datatype = next((f, t) for f, t in _PAIRS if getattr(control, f))
-        value = getattr(control, field)[raised[word]]
+        value = getattr(control, field)[signals_on[signal]]
         return Tensor.from_numpy(np.full(self._shape, value, datatype.numpy))
 
 
 def number_of(id: str) -> int:
-    """The number that stands for a text id where the model takes numbers: the same every time."""
+    """A stable hash of a text id, for models that take numbers."""
     return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "little")
 
 

@@ -1,4 +1,4 @@
-"""The direct strategy: each sequence has a row of the batches of one instance (S-13, S-14)."""
+"""The direct strategy: each sequence has a fixed row of one instance's batches (S-13, S-14)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.scheduling.timing import TICK
 
 @dataclass(frozen=True, slots=True)
 class DirectPolicy:
-    """How long requests wait for those of other slots, in seconds, and how many are enough.
+    """The queue delay of requests, in seconds, and how many slots with requests make it pointless.
 
     `enough` is a share of the slots, from 0 to 1; without it, or without a delay, none waits.
     Requests of one batch have the same `signature`.
@@ -30,7 +30,7 @@ class DirectPolicy:
     enough: float = 0.0
 
     def due(self, ready: int, since: float) -> float:
-        """When a batch of `ready` requests must leave, of which the oldest came at `since`."""
+        """The latest time for a batch of `ready` requests, of which the oldest arrived at `since`."""
         waits = self.max_queue_delay and self.enough
         return -inf if not waits or ready / self.slots >= self.enough else self.delayed(since)
 
@@ -60,24 +60,24 @@ class DirectStrategy:
         self._soon = False
 
     def offer(self, _: LiveSequence[SequenceStep]) -> None:
-        # Once per loop turn, so that requests that came together execute together.
+        # Once per turn of the event loop, so that requests of one read execute together.
         if not self._soon:
-            self._stop_waiting()
+            self._cancel_wake()
             self._soon = True
             self._wake = self._loop.call_soon(self._woken)
 
     def abandon(self, error: InferenceError) -> None:
-        """Nothing that was issued waits here."""
+        """No issued request is queued here."""
 
     async def drain(self) -> None:
         await self._pool.drain()
-        self._stop_waiting()
+        self._cancel_wake()
 
     def _woken(self) -> None:
         self._wake, self._soon = None, False
         self._dispatch()
 
-    def _stop_waiting(self) -> None:
+    def _cancel_wake(self) -> None:
         if self._wake is not None:
             self._wake.cancel()
         self._wake, self._soon = None, False
@@ -89,11 +89,11 @@ class DirectStrategy:
         now = self._loop.time()
         due = self._policy.due(len(ready), min(s.waiting[0].since for s in ready))
         if due > now:
-            self._stop_waiting()
+            self._cancel_wake()
             self._wake = self._loop.call_at(max(due, now + TICK), self._woken)
             return
         self._instance.rows = {}
-        for sequence in self._alike(ready):
+        for sequence in self._compatible(ready):
             assert sequence.slot is not None
             self._instance.rows[self._source.issue(sequence)] = sequence.slot.number
         self._pool.run(instance, list(self._instance.rows))
@@ -102,8 +102,10 @@ class DirectStrategy:
         holders = (self._table.holder(slot) for slot in self._slots)
         return [sequence for sequence in holders if sequence is not None and sequence.ready]
 
-    def _alike(self, ready: list[LiveSequence[SequenceStep]]) -> list[LiveSequence[SequenceStep]]:
-        """Those whose requests have the shapes of the first one's."""
+    def _compatible(
+        self, ready: list[LiveSequence[SequenceStep]]
+    ) -> list[LiveSequence[SequenceStep]]:
+        """The sequences whose requests have the signature of the first one's."""
         signature = self._policy.signature
         shapes = [signature(self._source.prepare(sequence).request) for sequence in ready]
         return [q for q, shape in zip(ready, shapes, strict=True) if shape == shapes[0]]

@@ -1,4 +1,4 @@
-"""Implicit state: tensors that the server keeps between the requests of a sequence (S-16 to S-19).
+"""Implicit state: tensors kept by the server between requests of a sequence (S-16 to S-19).
 
 A state's output of one request is its input of the next. It is the same tensor, never copied
 here, so `use_same_buffer_for_input_output` and `use_growable_memory` have nothing to save.
@@ -17,7 +17,7 @@ Transform = Callable[[InferenceResponse], InferenceResponse]
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One state: the input and output that carry it, and its value when a sequence starts."""
+    """One state: the input and output that carry it, and its initial value."""
 
     input_name: str
     output_name: str
@@ -25,7 +25,7 @@ class StateTensor:
 
 
 class ImplicitStates:
-    """Feeds the states of one model, and takes them back; `outputs` are those clients may see."""
+    """The implicit states of one model; `outputs` are the names of its ordinary outputs."""
 
     def __init__(self, tensors: Sequence[StateTensor], outputs: Sequence[str]) -> None:
         self._tensors = tensors
@@ -37,18 +37,18 @@ class ImplicitStates:
         return bool(self._tensors)
 
     def initial(self) -> dict[str, Tensor]:
-        """The states, by input, of a sequence that starts."""
+        """The initial states by input name."""
         return dict(self._initial)
 
-    def asking(self, request: InferenceRequest) -> InferenceRequest:
-        """The request that also asks for the states."""
+    def requesting(self, request: InferenceRequest) -> InferenceRequest:
+        """The request, with the states among its requested outputs."""
         asked = request.requested_outputs or self._outputs
         return replace(request, requested_outputs=tuple(dict.fromkeys((*asked, *self._names))))
 
-    def taking(
+    def keeping(
         self, request: InferenceRequest, keep: Callable[[str, Tensor], None], then: Transform | None
     ) -> Transform:
-        """What gives the states of a response to `keep`, and only shows what was asked for."""
+        """A transform that passes states to `keep`, and drops outputs that were not requested."""
         asked = frozenset(request.requested_outputs or self._outputs)
 
         def take(response: InferenceResponse) -> InferenceResponse:

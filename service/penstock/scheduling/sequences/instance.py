@@ -1,4 +1,4 @@
-"""Instances as the batcher of sequences sees them: they tell what they have executed."""
+"""Wrappers of instances that notify the sequence batcher of executed batches."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ OnExecuted = Callable[[Sequence[Inference]], None]
 
 
 class StatefulInstance(Instance, Protocol):
-    """An instance that may forget its sequences: `memory` is another object then.
+    """An instance that keeps state of sequences: `memory` identifies it, `None` while it is down.
 
-    It is `None` while the instance cannot work.
+    It is another object after a restart, which has lost that state.
     """
 
     @property
@@ -30,7 +30,7 @@ class StatefulInstance(Instance, Protocol):
 
 
 class ObservedInstance:
-    """An instance; calls `executed` with every batch that it has executed."""
+    """Wraps an instance; calls `executed` with every batch that was executed."""
 
     def __init__(self, instance: StatefulInstance, executed: OnExecuted) -> None:
         self.name = instance.name
@@ -56,8 +56,8 @@ class ObservedInstance:
 
 
 @dataclass(slots=True)
-class _Bystander(Statistics):
-    """Counters of what nobody asked for; executions are those of the other rows as well."""
+class _PaddingStatistics(Statistics):
+    """Statistics of padding rows, discarded but for executions, which are their neighbour's too."""
 
     neighbour: Statistics = field(default_factory=Statistics)
 
@@ -66,10 +66,10 @@ class _Bystander(Statistics):
 
 
 class RowInstance(ObservedInstance):
-    """An instance whose batches have a sequence's request in the row of its slot (S-13).
+    """Wraps an instance so that each request is in the row of its sequence's slot (S-13).
 
-    Rows of sequences without a request are filled with zeros and marked as not ready. Batches
-    come one at a time, since each may hold any of the slots.
+    Rows of sequences without a request are padded with zeros and marked as not ready. Batches are
+    executed one at a time, since each may hold any of the slots.
     """
 
     def __init__(
@@ -82,33 +82,34 @@ class RowInstance(ObservedInstance):
         self._controls = controls
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        empty = self._empty_rows(batch)
+        empty = self._padding_rows(batch)
         rows = sorted((*batch, *empty), key=self.rows.__getitem__) if empty else batch
 
         def settle() -> None:
-            for inference in empty:  # which a model may have left without an answer
+            for inference in empty:  # a model may leave them unanswered
                 inference.stream.close()
             done()
 
         def soon() -> None:
-            # The answers come in the same turn of the loop: who waits for them can be in the next.
+            # The responses arrive in this turn of the loop: requests that follow can join the next.
             asyncio.get_running_loop().call_soon(settle)
 
         super().execute(rows, soon)
 
-    def _empty_rows(self, batch: Sequence[Inference]) -> list[Inference]:
-        """Requests for the rows below the highest that have none."""
+    def _padding_rows(self, batch: Sequence[Inference]) -> list[Inference]:
+        """Padding for the rows without a request below the highest row."""
         taken = {self.rows[inference] for inference in batch}
         missing = [row for row in range(max(taken)) if row not in taken]
         if not missing:
             return []
-        request, nobody = self._empty(batch[0].request), _Bystander(neighbour=batch[0].statistics)
-        empty = {Inference(request, 1, nobody): row for row in missing}
+        request = self._padding_request(batch[0].request)
+        statistics = _PaddingStatistics(neighbour=batch[0].statistics)
+        empty = {Inference(request, 1, statistics): row for row in missing}
         self.rows.update(empty)
         return list(empty)
 
-    def _empty(self, like: InferenceRequest) -> InferenceRequest:
-        """A request that means nothing, shaped like one of the same batch."""
+    def _padding_request(self, like: InferenceRequest) -> InferenceRequest:
+        """A request of zeros, in the shapes of one of the same batch."""
         inputs = {name: _zeros(tensor) for name, tensor in like.inputs.items()}
         inputs |= self._controls.not_ready()
         return replace(

@@ -1,4 +1,4 @@
-"""The instances that share the sequences of a model, with the slots and strategy of each."""
+"""`InstanceTable`: the instances of a sequence batcher, with the slots and strategy of each."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ MakeObserved = Callable[[StatefulInstance, Sequence[Slot]], tuple[ObservedInstan
 
 
 class InstanceEntry:
-    """One instance; `memory` is what it remembered when it was last looked at.
+    """One instance; `memory` is that of the last check.
 
-    A `leaving` one keeps the sequences that it has and gets no others.
+    A `leaving` one keeps its sequences and gets no others.
     """
 
-    __slots__ = ("_watched", "leaving", "memory", "name", "number", "origin", "strategy")
+    __slots__ = ("_observed", "instance", "leaving", "memory", "name", "number", "strategy")
 
     def __init__(
-        self, number: int, origin: StatefulInstance, watched: ObservedInstance, strategy: Strategy
+        self,
+        number: int,
+        instance: StatefulInstance,
+        observed: ObservedInstance,
+        strategy: Strategy,
     ) -> None:
         self.number = number
-        self.name = origin.name
-        self.origin = origin
+        self.name = instance.name
+        self.instance = instance
         self.strategy = strategy
         self.memory: object | None = None
         self.leaving = False
-        self._watched = watched
+        self._observed = observed
 
     def available(self) -> None:
-        """The instance may have another batch."""
-        if (on_available := self._watched.on_available) is not None:
+        """Notify the strategy that the instance may execute another batch."""
+        if (on_available := self._observed.on_available) is not None:
             on_available()
 
 
 class InstanceTable:
-    """One seat per instance, each with a number of its own that is never used again.
+    """Instances by number; a number is never reused.
 
-    Calls `on_available` before the strategy of an instance that may have another batch.
+    Calls `on_available` before the strategy of an instance is notified that it is available.
     """
 
     def __init__(
@@ -54,53 +58,53 @@ class InstanceTable:
         self._table = table
         self._make = make
         self._on_available = on_available
-        self._seats: dict[int, InstanceEntry] = {}
+        self._entries: dict[int, InstanceEntry] = {}
         self._latest = -1
 
     def __getitem__(self, number: int) -> InstanceEntry:
-        return self._seats[number]
+        return self._entries[number]
 
     def __iter__(self) -> Iterator[InstanceEntry]:
-        return iter(list(self._seats.values()))
+        return iter(list(self._entries.values()))
 
-    def of(self, instance: Instance) -> InstanceEntry | None:
-        """The seat that an instance has."""
-        return next((seat for seat in self if seat.origin is instance), None)
+    def find(self, instance: Instance) -> InstanceEntry | None:
+        """The entry of an instance; `None` without one."""
+        return next((entry for entry in self if entry.instance is instance), None)
 
     def replace(self, instances: Sequence[StatefulInstance]) -> None:
-        """Give seats to these; others keep theirs until they are removed."""
-        for seat in self:
-            seat.leaving = all(seat.origin is not instance for instance in instances)
-            if seat.leaving:
-                self._table.close(seat.number)
+        """Add entries for new instances; those of others are leaving until they are removed."""
+        for entry in self:
+            entry.leaving = all(entry.instance is not instance for instance in instances)
+            if entry.leaving:
+                self._table.close(entry.number)
         for instance in instances:
-            if self.of(instance) is None:
+            if self.find(instance) is None:
                 self._add(instance)
 
-    def remove(self, seat: InstanceEntry) -> None:
-        """Forget an instance that is leaving and has no sequence any more."""
-        del self._seats[seat.number]
-        self._table.remove(seat.number)
-        seat.origin.on_available = None
+    def remove(self, entry: InstanceEntry) -> None:
+        """Remove a leaving instance that has no sequence any more."""
+        del self._entries[entry.number]
+        self._table.remove(entry.number)
+        entry.instance.on_available = None
 
     def changed(self) -> Iterator[tuple[InstanceEntry, object | None]]:
         """Entries whose instance went down, came up or restarted, each with its old `memory`."""
-        for seat in self:
-            memory = seat.origin.memory
-            if memory is not seat.memory:
-                before, seat.memory = seat.memory, memory
-                yield seat, before
+        for entry in self:
+            memory = entry.instance.memory
+            if memory is not entry.memory:
+                before, entry.memory = entry.memory, memory
+                yield entry, before
 
     def _add(self, instance: StatefulInstance) -> None:
         """Add an instance, as down: `changed` reports it once it is up."""
         self._latest += 1
         slots = [Slot(number, self._latest) for number in range(self._slots)]
         self._table.add(slots)
-        seat = InstanceEntry(self._latest, instance, *self._make(instance, slots))
-        self._seats[seat.number] = seat
+        entry = InstanceEntry(self._latest, instance, *self._make(instance, slots))
+        self._entries[entry.number] = entry
 
         def available() -> None:
             self._on_available()
-            seat.available()
+            entry.available()
 
         instance.on_available = available

@@ -1,4 +1,4 @@
-"""Strategies of sequence batching: the interface of both, and the oldest strategy (S-15)."""
+"""Strategies of sequence batching: the interface, and the oldest strategy (S-15)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.scheduling.sequences.table import LiveSequence, SequenceTable, Slo
 
 
 class SequenceStep:
-    """One request of a sequence, since `since` on the loop's clock."""
+    """One request of a sequence, queued at `since` on the loop's clock."""
 
     __slots__ = ("executed", "inference", "sequence", "since")
 
@@ -29,31 +29,31 @@ class SequenceStep:
 
 
 class RequestSource(Protocol):
-    """Where a strategy gets the requests of sequences that are ready."""
+    """Provides a strategy with the requests of ready sequences."""
 
     def prepare(self, sequence: LiveSequence[SequenceStep]) -> Inference:
-        """The next request as the model shall see it; it stays where it is."""
+        """Complete the next request with control tensors and states; it stays queued."""
 
     def issue(self, sequence: LiveSequence[SequenceStep]) -> Inference:
-        """Take the request that was prepared; the instance will tell when it was executed."""
+        """Take the prepared request off the queue; the instance notifies of its execution."""
 
 
 class Strategy(Protocol):
-    """Batches the requests of the sequences that have a slot of one instance."""
+    """Forms the batches of one instance from the sequences that have its slots."""
 
     def offer(self, sequence: LiveSequence[SequenceStep]) -> None:
-        """The sequence, which has a slot of this instance, is ready."""
+        """Notify that a sequence, which has a slot of this instance, is ready."""
 
     def abandon(self, error: InferenceError) -> None:
-        """Fail the requests that were issued and wait for the instance."""
+        """Fail the issued requests that wait for the instance."""
 
     async def drain(self) -> None:
-        """Wait until the instance executes nothing any more."""
+        """Wait until no execution runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyContext:
-    """An instance, its slots, and how its strategy gets at their requests."""
+    """The arguments of a strategy: an instance, its slots, and the source of requests."""
 
     instance: StatefulInstance
     slots: Sequence[Slot]
@@ -66,7 +66,7 @@ MakeStrategy = Callable[[StrategyContext], tuple[ObservedInstance, Strategy]]
 
 
 class OldestStrategy:
-    """A dynamic batcher in front of one instance; a sequence has one request in it at most."""
+    """A dynamic batcher in front of one instance, with at most one request of each sequence."""
 
     def __init__(
         self, settings: BatcherSettings, instance: ObservedInstance, source: RequestSource

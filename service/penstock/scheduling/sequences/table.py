@@ -1,4 +1,4 @@
-"""Which sequence has which slot, and its queue: decided without a clock, task or lock."""
+"""`SequenceTable`: live sequences, their slots and queues, without a clock, task or lock."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """Room for one sequence: `number` is the row in batches of that instance.
+    """A slot for one sequence: `number` is the row in batches of that instance.
 
-    In order of their numbers, so that sequences spread over the instances.
+    Ordered by number first, so that sequences spread over the instances.
     """
 
     number: int
@@ -27,10 +27,10 @@ class Slot:
 
 
 class LiveSequence(Generic[T]):
-    """One sequence: its slot once it has one, what waits, and the one request that is under way.
+    """One sequence: its slot, if it has one, its queue, and `taken`, the request in execution.
 
-    `ended` once no more requests belong to it. `state` are the tensors that the server keeps
-    for it. `expires` is when those that wait for a slot give up.
+    It is `ended` when no more requests belong to it. `state` holds its implicit states. `expires`
+    is when its requests time out if it has no slot by then.
     """
 
     __slots__ = ("ended", "expires", "id", "slot", "state", "taken", "touched", "waiting")
@@ -47,7 +47,7 @@ class LiveSequence(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether its next request can be taken."""
+        """Whether its next request can be executed."""
         return self.slot is not None and self.taken is None and bool(self.waiting)
 
 
@@ -55,7 +55,7 @@ class SequenceTable(Generic[T]):
     """Live sequences by id, the slots that they hold, and the backlog of those without one.
 
     A sequence keeps its slot until it has ended and all its requests are done; then the oldest
-    of the backlog gets it. What returns sequences names those that have got a slot just now.
+    of the backlog gets it. Methods that return sequences return those that have just got a slot.
     """
 
     def __init__(self, slots: Iterable[Slot] = ()) -> None:
@@ -70,11 +70,11 @@ class SequenceTable(Generic[T]):
     # -- looking up ---------------------------------------------------------------------------
 
     def find(self, id: Hashable) -> LiveSequence[T] | None:
-        """The sequence that a request with this id belongs to."""
+        """The live sequence with this id."""
         return self._live.get(id)
 
     def holder(self, slot: Slot) -> LiveSequence[T] | None:
-        """Who has the slot."""
+        """The sequence that holds the slot."""
         return self._holders.get(slot)
 
     @property
@@ -84,7 +84,7 @@ class SequenceTable(Generic[T]):
 
     @property
     def empty(self) -> bool:
-        """Whether no sequence is under way."""
+        """Whether no sequence is live."""
         return not self._holders and not self._backlog
 
     def vacant(self, instance: int) -> bool:
@@ -94,21 +94,21 @@ class SequenceTable(Generic[T]):
     # -- requests -----------------------------------------------------------------------------
 
     def open(self, id: Hashable, now: float) -> LiveSequence[T]:
-        """Begin a sequence, in a free slot or else in the backlog."""
+        """Open a sequence, in a free slot or else in the backlog."""
         sequence = self._live[id] = LiveSequence(id, now)
         slot = self._free_slot()
         if slot is None:
             self._backlog[sequence] = None
         else:
-            self._give(slot, sequence)
+            self._assign(slot, sequence)
         return sequence
 
     def push(
         self, sequence: LiveSequence[T], item: T, now: float, *, end: bool, expires: float = inf
     ) -> None:
-        """Add a request; after the last one the id is free for another sequence.
+        """Queue a request; after the last one, `end`, the id is free for another sequence.
 
-        `expires` counts while the sequence waits for a slot; the earliest of its requests does.
+        `expires` counts while the sequence waits for a slot, the earliest of its requests.
         """
         sequence.waiting.append(item)
         self._touch(sequence, now)
@@ -119,20 +119,20 @@ class SequenceTable(Generic[T]):
             self._end(sequence)
 
     def take(self, sequence: LiveSequence[T]) -> T:
-        """The next request of a sequence that is ready."""
+        """Take the next request of a ready sequence off its queue."""
         assert sequence.ready
         item = sequence.taken = sequence.waiting.popleft()
         return item
 
     def put_back(self, sequence: LiveSequence[T], now: float) -> None:
-        """The request that was taken is to be taken again."""
+        """Put the taken request back to the head of the queue, to be executed again."""
         assert sequence.taken is not None
         sequence.waiting.appendleft(sequence.taken)
         sequence.taken = None
         self._touch(sequence, now)
 
     def done(self, sequence: LiveSequence[T], now: float) -> list[LiveSequence[T]]:
-        """The request that was taken is done."""
+        """Finish the taken request."""
         sequence.taken = None
         self._touch(sequence, now)
         return self._settle(sequence)
@@ -140,14 +140,14 @@ class SequenceTable(Generic[T]):
     # -- ends ---------------------------------------------------------------------------------
 
     def end(self, sequence: LiveSequence[T]) -> list[LiveSequence[T]]:
-        """No more requests belong to the sequence; those that wait are still served."""
+        """End the sequence after its queued requests."""
         self._end(sequence)
         return self._settle(sequence)
 
     def cut(
         self, sequence: LiveSequence[T], item: T | None = None
     ) -> tuple[list[T], list[LiveSequence[T]]]:
-        """End the sequence before `item`, or before all that waits; also what has to leave."""
+        """End the sequence before `item`, or before its queue; also returns what was removed."""
         kept = len(sequence.waiting) if item is not None else 0
         if item is not None:
             kept = sequence.waiting.index(item)
@@ -155,21 +155,21 @@ class SequenceTable(Generic[T]):
         return dropped[::-1], self.end(sequence)
 
     def reap(self, before: float, now: float) -> list[LiveSequence[T]]:
-        """End the sequences that nobody has touched since `before`, unless requests are open."""
-        given: list[LiveSequence[T]] = []
+        """End the sequences that were idle since `before`; one with open requests is touched."""
+        assigned: list[LiveSequence[T]] = []
         while self._live and (oldest := next(iter(self._live.values()))).touched <= before:
             if oldest.waiting or oldest.taken is not None:
                 self._touch(oldest, now)
             else:
-                given += self.end(oldest)
-        return given
+                assigned += self.end(oldest)
+        return assigned
 
     def untouched_since(self) -> float:
-        """When the sequence that has been idle for longest was touched; `inf` without any."""
+        """When the longest idle sequence was last touched; `inf` without any."""
         return next(iter(self._live.values())).touched if self._live else inf
 
     def expired(self, now: float) -> list[T]:
-        """Requests that have waited too long for a slot; their sequences are gone."""
+        """End the sequences that have timed out in the backlog; returns their requests."""
         dropped: list[T] = []
         while self.next_expiry() <= now:
             sequence = heapq.heappop(self._expiries)[2]
@@ -177,7 +177,7 @@ class SequenceTable(Generic[T]):
         return dropped
 
     def next_expiry(self) -> float:
-        """When the next sequence gives up waiting for a slot; `inf` when none will."""
+        """When the next sequence of the backlog times out; `inf` for never."""
         while self._expiries and self._is_stale(self._expiries[0]):
             heapq.heappop(self._expiries)
         return self._expiries[0][0] if self._expiries else inf
@@ -185,30 +185,30 @@ class SequenceTable(Generic[T]):
     # -- instances ----------------------------------------------------------------------------
 
     def add(self, slots: Iterable[Slot]) -> None:
-        """More slots, of instances that are not there before they are restored."""
+        """Add slots of an instance that counts as down until it is restored."""
         for slot in slots:
             self._parked.setdefault(slot.instance, []).append(slot)
 
     def close(self, instance: int) -> None:
-        """Give no slot of the instance any more; the sequences that hold one keep it."""
+        """Assign no slot of the instance any more; sequences that hold one keep it."""
         self._parked.setdefault(instance, [])
 
     def remove(self, instance: int) -> None:
-        """Forget an instance that is closed and vacant."""
+        """Remove the slots of an instance that is closed and vacant."""
         self._parked.pop(instance, None)
         self._free = sorted(slot for slot in self._free if slot.instance != instance)
 
     def lose(self, instance: int) -> list[tuple[LiveSequence[T], list[T]]]:
-        """The instance is down: its sequences end, and its slots are not given until `restore`.
+        """End the sequences of an instance that is down, and close its slots until `restore`.
 
-        Each sequence comes with what had waited.
+        Returns each sequence with its queued requests.
         """
         self.close(instance)
         held = [(s, q) for s, q in self._holders.items() if s.instance == instance]
         return [(sequence, self.cut(sequence)[0]) for _, sequence in held]
 
     def restore(self, instance: int) -> list[LiveSequence[T]]:
-        """The instance is back: its slots can be had again."""
+        """Open the slots of an instance that is up."""
         for slot in self._parked.pop(instance, ()):
             heapq.heappush(self._free, slot)
         return self._refill()
@@ -226,7 +226,7 @@ class SequenceTable(Generic[T]):
             del self._live[sequence.id]
 
     def _settle(self, sequence: LiveSequence[T]) -> list[LiveSequence[T]]:
-        """Release what an ended sequence no longer needs."""
+        """Release the slot of an ended sequence without open requests."""
         if not sequence.ended or sequence.waiting or sequence.taken is not None:
             return []
         self._backlog.pop(sequence, None)
@@ -238,16 +238,16 @@ class SequenceTable(Generic[T]):
         return self._refill()
 
     def _refill(self) -> list[LiveSequence[T]]:
-        """Give free slots to the backlog, oldest first."""
-        given: list[LiveSequence[T]] = []
+        """Assign free slots to the backlog, oldest first."""
+        assigned: list[LiveSequence[T]] = []
         while self._backlog and (slot := self._free_slot()) is not None:
             sequence = next(iter(self._backlog))
             del self._backlog[sequence]
-            self._give(slot, sequence)
-            given.append(sequence)
-        return given
+            self._assign(slot, sequence)
+            assigned.append(sequence)
+        return assigned
 
-    def _give(self, slot: Slot, sequence: LiveSequence[T]) -> None:
+    def _assign(self, slot: Slot, sequence: LiveSequence[T]) -> None:
         sequence.slot = slot
         self._holders[slot] = sequence
 
@@ -260,6 +260,6 @@ class SequenceTable(Generic[T]):
         return None
 
     def _is_stale(self, expiry: tuple[float, int, LiveSequence[T]]) -> bool:
-        """Whether the sequence has got a slot since, gave up, or expires earlier."""
+        """Whether the sequence has a slot by now, has ended, or times out earlier."""
         when, _, sequence = expiry
         return sequence not in self._backlog or sequence.expires != when
