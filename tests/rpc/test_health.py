@@ -120,6 +120,6 @@ async def test_watch_tells_a_status_once(client: Client, server: InferenceServer
 async def test_watch_ends_with_the_server(client: Client, server: InferenceServer) -> None:
     call = watch(client, "")
     assert await next_status(call) == SERVING
-    server.refuse()
+    server.refuse_new_work()
     assert await next_status(call) == NOT_SERVING
     assert await asyncio.wait_for(call.code(), PATIENCE) is grpc.StatusCode.UNAVAILABLE

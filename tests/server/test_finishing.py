@@ -52,7 +52,7 @@ class House:
         repository = ModelRepository([path])
         lifecycle = ModelLifecycle(repository, VersionBuilder(lambda _: {}, Reaper()))
         self.server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
-        self.stopping = asyncio.ensure_future(self.server.stopping())
+        self.stopping = asyncio.ensure_future(self.server.wait_stopping())
 
     async def ask(self, model: str, sequence: int = 0, **flags: bool) -> None:
         """A request that is answered, or raises."""
@@ -63,7 +63,7 @@ class House:
 
     def exiting(self, seconds: float = 30.0) -> asyncio.Future[None]:
         """What waits for the sequences of a server that is told to stop."""
-        self.server.refuse()
+        self.server.refuse_new_work()
         return asyncio.ensure_future(self.server.finish_sequences(ExitDeadline(seconds)))
 
 

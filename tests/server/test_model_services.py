@@ -51,7 +51,7 @@ async def test_rules_of_the_server_hold_for_models_too(tmp_path: Path, verb: lis
 async def test_an_exiting_server_loads_nothing_but_answers_its_models(tmp_path: Path) -> None:
     house = House(tmp_path, explicit_control=True)
     await house.server.start(["m"])
-    house.server.refuse()
+    house.server.refuse_new_work()
     with pytest.raises(UnavailableError, match=r"^Server exiting$"):
         await house.services.control("load", ["m", "", {}])
     assert await marks(house.services.infer(make_request("a"))) == ["a"]

@@ -38,7 +38,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
 @pytest.mark.contract("G-01", "G-02")
 async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> None:
     server = await house.started("m")
-    server.refuse()
+    server.refuse_new_work()
     for work in (
         server.live(),
         server.ready(),

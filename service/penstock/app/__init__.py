@@ -89,7 +89,7 @@ async def serve(settings: Settings) -> None:
         async with frontends, _following(poller, settings.repository):
             await stop.wait()
             deadline.start()
-            server.refuse()
+            server.refuse_new_work()
             await server.finish_sequences(deadline)
 
 
@@ -98,7 +98,7 @@ async def _poller(server: InferenceServer, settings: RepositorySettings) -> Repo
     if settings.control_mode is not ModelControlMode.POLL:
         return None
     poller = RepositoryPoller(open_repository(settings), server)
-    await poller.look()
+    await poller.changes()
     return poller
 
 

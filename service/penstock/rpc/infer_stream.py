@@ -58,7 +58,7 @@ class InferStream:
     async def _read(self, requests: AsyncIterator[InferMessage]) -> bool:
         """Take requests until the client has no more; whether the server stopped before that."""
         writer = self._writer
-        stopping = asyncio.ensure_future(self._server.stopping())
+        stopping = asyncio.ensure_future(self._server.wait_stopping())
         try:
             async with asyncio.timeout(None) as reading:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))

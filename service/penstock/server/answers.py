@@ -1,4 +1,4 @@
-"""What the facade answers about the server and its model repository, as frozen values."""
+"""Views of the server and its model repository, as frozen values: metadata and index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXTENSIONS = (
     "trace",
     "logging",
 )
-"""What clients and tools detect features by, in the order they expect (contract G-05)."""
+"""Protocol extensions, from which clients detect features, in their order (G-05)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ServerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelIndexEntry:
-    """One line of the repository index (X-16); empty version and state: never loaded."""
+    """An entry of the repository index (X-16); version and state are empty if never loaded."""
 
     name: str
     version: str = ""
@@ -49,18 +49,18 @@ class ModelIndexEntry:
 def model_index(
     names: Set[str], twice: Set[str], statuses: Iterable[tuple[str, int, VersionStatus]]
 ) -> list[ModelIndexEntry]:
-    """The lines of every version that was loaded or tried, sorted by the names of models.
+    """The entries of every version ever loaded or attempted, sorted by model.
 
-    `names` are the models of the repositories, `twice` those of them that are there twice. As the
-    real server has it, what is served from other files is not in the index.
+    `names` are the models of the repositories, `twice` those in more than one. As in Triton, models
+    that are not in a repository have no entry.
     """
-    entries = [_entry(*known) for known in statuses if known[0] in names - twice]
+    entries = [_entry(*version) for version in statuses if version[0] in names - twice]
     entries += [ModelIndexEntry(n, "", VersionState.UNAVAILABLE.value, _TWICE) for n in twice]
     return sorted(entries, key=lambda entry: entry.name)
 
 
 def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
-    """The line of a version: one whose processes stay down is not ready, whatever was loaded."""
+    """The entry of a version; one whose processes are down for good is unavailable."""
     if status.model is not None and (loss := status.model.loss):
         return ModelIndexEntry(name, str(version), VersionState.UNAVAILABLE.value, loss)
     return ModelIndexEntry(name, str(version), status.state.value, status.reason)

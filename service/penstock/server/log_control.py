@@ -1,4 +1,4 @@
-"""What the facade needs of the log: its settings, and how to change them (X-15)."""
+"""`LogControl`: the log settings of the server, which clients read and change (X-15)."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Protocol
 from penstock.core.errors import InvalidRequestError, UnsupportedError
 
 LogValues = Mapping[str, bool | int | str]
-"""Settings by the names of the protocol: `log_info`, `log_verbose_level` and so on."""
+"""Log settings by the protocol's names: `log_info`, `log_verbose_level` and so on."""
 
 FORMATS = ("default", "ISO8601")
 
 
 class LogControl(Protocol):
-    """The log of this server; handed down by whoever owns it."""
+    """The log settings of this server; implemented by its owner."""
 
     def current(self) -> LogValues:
-        """All settings."""
+        """All settings in force."""
 
     def change(self, values: LogValues) -> None:
-        """Log as these say from now on; names that are not there stay as they are."""
+        """Change the settings in `values`; others stay as they are."""
 
 
 def checked(values: LogValues) -> LogValues:
-    """`values` if they can be set; types are the frontend's to check.
+    """`values`, validated; the frontend has checked the types.
 
-    A level of detail too high for a signed integer is one below zero, which is none.
+    A verbose level beyond a signed 32-bit integer turns verbose logging off, as in Triton.
     """
     if "log_file" in values:
         raise UnsupportedError("log file location can not be updated through network protocol")

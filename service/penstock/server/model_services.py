@@ -1,4 +1,4 @@
-"""What the server does for models that live in processes: other models, and control of them."""
+"""`LocalServices`: handles the calls of model processes to the server (BLS, metrics, control)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from penstock.server.server import InferenceServer
 
 
 class LocalServices:
-    """`ModelServices` of the server that the model process belongs to.
+    """`ModelServices` of the server that started the model process.
 
-    Requests go on while the server exits, since those that it finishes may need them; loading and
-    unloading is subject to the server's rules.
+    Requests are admitted while the server exits, since requests in flight may depend on them;
+    loading and unloading follow the server's rules.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class LocalServices:
             return await self._server.unload(name, unload_dependents=dependents)
         if verb == "ready":
             return await self._server.model_ready(*arguments)
-        raise UnsupportedError(f"a model process asked for '{verb}', which is unknown")
+        raise UnsupportedError(
+            f"a model process asked for '{verb}', which is not a control operation"
+        )
 
     def _model(self, name: str, version: str) -> LoadedModel:
         return self._lifecycle.catalog.find(name, parse_version(version))

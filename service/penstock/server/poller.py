@@ -1,4 +1,4 @@
-"""Following the repository: models come and go as their files do (contract M-03)."""
+"""`RepositoryPoller`: loads and unloads models as the files of the repository change (M-03)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Snapshot = Mapping[str, Fingerprint]
 
 
 class Difference(NamedTuple):
-    """Models that are new or not what they were, and models that are gone."""
+    """Models that are new or changed, and models that were removed."""
 
     changed: frozenset[str]
     gone: frozenset[str]
 
 
 def difference(before: Snapshot, after: Snapshot) -> Difference:
-    """What happened to a repository between two looks at it."""
+    """The difference between two snapshots of a repository."""
     changed = (name for name, files in after.items() if before.get(name) != files)
     return Difference(frozenset(changed), frozenset(before.keys() - after.keys()))
 
 
 class RepositoryPoller:
-    """Looks at a repository now and then, and has the server follow it.
+    """Polls a repository and has the server load and unload what has changed.
 
-    A model whose files do not change is left alone, whatever became of it; one that two
-    repositories have counts as gone.
+    A model is reloaded only when its files change, even if it failed to load; one that is in two
+    repositories counts as removed.
     """
 
     def __init__(self, repository: ModelRepository, server: InferenceServer) -> None:
@@ -42,15 +42,15 @@ class RepositoryPoller:
         self._server = server
         self._seen: Snapshot = {}
 
-    async def look(self) -> Difference:
-        """What has changed since the last look. Raises `OSError` for what cannot be read."""
+    async def changes(self) -> Difference:
+        """What has changed since the last call; raises `OSError` if a folder cannot be read."""
         before, self._seen = self._seen, await asyncio.to_thread(self._snapshot)
         return difference(before, self._seen)
 
     async def poll(self) -> None:
-        """Look, and load and unload what has changed; what goes wrong is in the log."""
+        """Load and unload what has changed; errors go to the log."""
         try:
-            changed, gone = await self.look()
+            changed, gone = await self.changes()
         except OSError as error:
             logger.error("failed to poll the model repository: %s", error)
             return
@@ -58,7 +58,7 @@ class RepositoryPoller:
 
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncIterator[None]:
-        """Poll every so many seconds meanwhile; never when there are none."""
+        """Poll every `seconds` while the context is open; never if 0."""
         task = asyncio.create_task(self._run(seconds))
         try:
             yield
@@ -71,8 +71,8 @@ class RepositoryPoller:
             await asyncio.sleep(seconds)
             try:
                 await self.poll()
-            except Exception:  # a fault of ours must be seen in the log, and end nothing
-                logger.exception("following the model repository failed")
+            except Exception:  # a bug must be logged, and must not end the polling
+                logger.exception("polling the model repository failed")
 
     def _snapshot(self) -> Snapshot:
         return {path.name: fingerprint(path) for path in self._repository.models()}

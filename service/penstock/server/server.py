@@ -1,4 +1,4 @@
-"""`InferenceServer`: the one facade that every frontend talks to."""
+"""`InferenceServer`: the facade that every frontend calls."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """What the server calls itself."""
+    """Name and version of the server, as clients see them."""
 
     name: str
     version: str
 
 
 class InferenceServer:
-    """Everything that a frontend may ask: plain frozen values in and out; raises core errors.
+    """All operations of a frontend, on frozen values; raises the core's errors.
 
-    `regions` are the memory that clients share, for the frontends that find tensors in it.
+    `regions` is the registry of clients' shared memory, from which frontends read tensors.
     """
 
     regions: Regions = NO_REGIONS
@@ -80,9 +80,9 @@ class InferenceServer:
     # -- inference ----------------------------------------------------------------------------
 
     def find(self, name: str, version: str) -> ServedModel:
-        """The model version that requests for this name and version go to now.
+        """The model version that serves requests for this name and version.
 
-        While the server exits, that is one whose sequences may end, and none begin (S-22).
+        While the server exits, only requests that continue a sequence are admitted (S-22).
         """
         if self._started and not self._exiting:
             return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
@@ -91,18 +91,18 @@ class InferenceServer:
         raise self._refusal()
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
-        """Admit a request; its responses come on the stream, which the caller closes."""
+        """Admit a request; returns the stream of its responses, which the caller closes."""
         return self.find(request.model_name, request.model_version).infer(request)
 
     # -- health -------------------------------------------------------------------------------
 
     async def live(self) -> bool:
-        """Whether the server runs (G-01)."""
+        """Liveness (G-01); raises while the server exits."""
         self._refuse_when_exiting()
         return True
 
     async def ready(self) -> bool:
-        """Whether it serves: with strict readiness, all its models do (W-03)."""
+        """Readiness; with strict readiness, all models must be ready too (W-03)."""
         self._refuse_when_exiting()
         if not self._started:
             return False
@@ -112,24 +112,24 @@ class InferenceServer:
 
     @property
     def exiting(self) -> bool:
-        """Whether the server takes no new work any more."""
+        """Whether the server refuses new work."""
         return self._exiting
 
     @property
     def changes(self) -> ChangeNotifier:
-        """Whatever may change an answer about readiness, as far as it is announced."""
+        """Notifies of changes that may affect readiness."""
         return self._catalog.changes
 
     def backends(self) -> Mapping[str, str]:
-        """The backends that models have asked for so far, by name, with their files."""
+        """The backends that models have used so far: name to file."""
         return self._lifecycle.backends()
 
     def model_names(self) -> Sequence[str]:
-        """Every model that was ever loaded, or tried."""
+        """Every model ever loaded or attempted."""
         return self._catalog.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
-        """Whether the model version serves; false for one that is not known."""
+        """Whether the model version is ready; false for an unknown one."""
         number = parse_version(version)
         try:
             model = self._catalog.find(name, number)
@@ -145,11 +145,11 @@ class InferenceServer:
     # -- metadata -----------------------------------------------------------------------------
 
     async def metadata(self) -> ServerMetadata:
-        """Who this server is and what it can do."""
+        """Name, version and protocol extensions of the server."""
         return ServerMetadata(self._identity.name, self._identity.version)
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
-        """The tensors of a model version, and the versions served (of one, if it was named)."""
+        """Metadata of a model version, with all versions served unless one is named."""
         model = self._find(name, version)
         versions = [model.version] if version else self._catalog.served(name)
         config = model.config
@@ -166,7 +166,7 @@ class InferenceServer:
         return self._find(name, version).config
 
     async def statistics(self, name: str, version: str) -> tuple[ModelStatistics, ...]:
-        """Counters of one version, of one model, or of all: without a name no version counts."""
+        """Counters of a version, of a model, or of all; without a name, `version` is ignored."""
         number = parse_version(version)
         if not name:
             return tuple(self.snapshot())
@@ -186,14 +186,14 @@ class InferenceServer:
             yield model.snapshot
 
     def gauges(self) -> Iterable[Gauge]:
-        """Numbers that engines report about themselves."""
+        """Gauges that backends report about themselves."""
         for model in self._catalog.models():
             yield from model.gauges()
 
     # -- model repository ---------------------------------------------------------------------
 
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
-        """Every model of the repository and its versions; models never loaded by name alone."""
+        """Every model of the repositories with its versions; by name only if never loaded."""
         names, twice = await asyncio.to_thread(self._listed)
         entries = model_index(names, twice, self._catalog.statuses())
         if ready_only:
@@ -203,11 +203,11 @@ class InferenceServer:
         return tuple(sorted(entries, key=lambda entry: entry.name))
 
     def _listed(self) -> tuple[set[str], set[str]]:
-        """The models of the repositories, and which of them are there twice."""
+        """The models of the repositories, and those in more than one."""
         return set(self._repository.names()), self._repository.duplicates()
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model, or load it anew (explicit control only).
+        """Load or reload a model (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12).
         """
@@ -222,7 +222,7 @@ class InferenceServer:
         await self._lifecycle.unload(name, unload_dependents=unload_dependents)
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
-        """Load and unload models as the repository has changed; failures are in the log (M-03)."""
+        """Load changed models and unload removed ones; errors go to the log (M-03)."""
         await self._lifecycle.load_all(changed)
         for name in gone:
             await self._lifecycle.unload(name)
@@ -230,7 +230,7 @@ class InferenceServer:
     # -- settings -----------------------------------------------------------------------------
 
     async def trace_settings(self, model: str = "", changes: Texts | None = None) -> Texts:
-        """What is traced of a model, or of all; after `changes`, where there are any (G-20)."""
+        """The trace settings of a model or of all, after `changes`, if any (G-20)."""
         if model and not await self.model_ready(model, ""):
             raise InvalidRequestError(f"Request for unknown model : {model}")
         if changes:
@@ -239,9 +239,9 @@ class InferenceServer:
         return trace_texts(self._trace.current(model))
 
     async def log_settings(self, changes: LogValues | None = None) -> LogValues:
-        """How the server logs; after `changes`, where there are any (G-21)."""
+        """The log settings, after `changes`, if any (G-21)."""
         if self._log is None:
-            raise UnsupportedError("this server's log has no settings")
+            raise UnsupportedError("log settings are not available on this server")
         if changes:
             self._log.change(checked(changes))
         return self._log.current()
@@ -249,18 +249,18 @@ class InferenceServer:
     # -- start and end ------------------------------------------------------------------------
 
     async def start(self, names: Iterable[str]) -> list[InferenceError]:
-        """Load models; the server serves afterwards. Answers with what went wrong."""
+        """Load models, then serve; returns the errors of models that failed."""
         failures = await self._lifecycle.load_all(names)
         self._started = True
         self.changes.notify()
         return list(failures.values())
 
-    async def stopping(self) -> None:
-        """Wait until the server takes no new work."""
+    async def wait_stopping(self) -> None:
+        """Wait until the server refuses all new work."""
         await self._stopping.wait()
 
-    def refuse(self) -> None:
-        """Take no new work but what sequences under way bring: the server is about to stop."""
+    def refuse_new_work(self) -> None:
+        """Refuse new work before the stop, except requests that continue a sequence."""
         self._exiting = True
         self._unfinished = self._lifecycle.with_sequences()
         if self._unfinished:
@@ -268,39 +268,39 @@ class InferenceServer:
         self.changes.notify()
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
-        """Let the sequences that are under way come to their ends while there is time (S-22)."""
+        """Wait for sequences in progress to end, until the deadline (S-22)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline.left()):
                 await self._lifecycle.wait_for_sequences()
         self._end_work()
 
     def _end_work(self) -> None:
-        """Take no work at all any more."""
+        """Refuse all work."""
         self._exiting = True
         self._unfinished = set()
         self._stopping.set()
         self.changes.notify()
 
     async def stop(self, deadline: ExitDeadline) -> bool:
-        """Refuse new work, finish what is in flight while there is time, unload everything.
+        """Refuse new work, complete what is in flight until the deadline, unload all models.
 
-        Answers whether that was done in time; what was not may go on in threads.
+        Returns false if the deadline expired; threads may then still be running.
         """
         self._end_work()
         log = ShutdownLog(self._lifecycle, deadline)
-        telling = asyncio.ensure_future(log.run())
-        await asyncio.sleep(0)  # so that the log begins with what was there to be done
+        reports = asyncio.ensure_future(log.run())
+        await asyncio.sleep(0)  # the first report precedes the unloads
         try:
             async with asyncio.timeout(deadline.left()):
                 await self._lifecycle.close()
-            log.tell()
+            log.report()
         except TimeoutError:
-            telling.cancel()  # this is the last word
+            reports.cancel()  # no report after the next line
             logger.error("Exit timeout expired. Exiting immediately.")
             await self._lifecycle.abort()
             return False
         finally:
-            telling.cancel()
+            reports.cancel()
         return True
 
     def _find(self, name: str, version: str) -> LoadedModel:

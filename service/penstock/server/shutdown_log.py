@@ -1,4 +1,4 @@
-"""What the log tells while a server stops (contract W-06 and W-07)."""
+"""`ShutdownLog`: logs the progress of a graceful shutdown (W-06, W-07)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShutdownLog:
-    """Tells what is waited for: first running inferences, then the models themselves."""
+    """Logs what the shutdown waits for: first requests in flight, then models to unload."""
 
     def __init__(self, lifecycle: ModelLifecycle, deadline: ExitDeadline) -> None:
         self._lifecycle = lifecycle
@@ -20,14 +20,14 @@ class ShutdownLog:
         self._unloading = False
 
     async def run(self) -> None:
-        """Tell every second, until cancelled."""
+        """Log every second, until cancelled."""
         logger.info("Waiting for in-flight requests to complete.")
         while True:
-            self.tell()
+            self.report()
             await asyncio.sleep(1)
 
-    def tell(self) -> None:
-        """Tell what is waited for now."""
+    def report(self) -> None:
+        """Log what the shutdown waits for now."""
         seconds = round(self._deadline.left())
         if not self._unloading:
             busy = self._lifecycle.busy()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
-    "this server's log has no settings",
+    "log settings are not available on this server",
 )
 
 METHODS = [

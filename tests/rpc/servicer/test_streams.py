@@ -146,7 +146,7 @@ async def test_server_that_stops_takes_no_more_requests(
         open_models(write_models(tmp_path), explicit=True) as server,
         connected(server, local) as client,
     ):
-        server.refuse()
+        server.refuse_new_work()
         for name in ("ServerLive", "ServerReady", "ModelInfer", "RepositoryModelLoad"):
             assert await failure(client.call(name)) == (
                 grpc.StatusCode.UNAVAILABLE,
