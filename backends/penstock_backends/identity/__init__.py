@@ -1,4 +1,4 @@
-"""Identity: every input comes back as the output at the same place. For tests and measurements."""
+"""The identity backend: each input is returned as an output. For tests and measurements."""
 
 from penstock_backends.identity.backend import IdentityBackend
 

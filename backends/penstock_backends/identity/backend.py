@@ -17,9 +17,9 @@ from penstock.backend import (
 
 
 class IdentityBackend(Backend):
-    """Answers at once, unless the parameter `execute_delay_ms` makes it wait before every batch.
+    """Answers at once, or `execute_delay_ms` milliseconds after the start of each batch.
 
-    With `instance_wise_delay_multiplier` M, instance number n waits max(M * n, 1) times as long.
+    With `instance_wise_delay_multiplier` M, the delay of instance n is max(M * n, 1) times as long.
     """
 
     eager = True
@@ -66,6 +66,6 @@ def _number(config: ModelConfig, name: str) -> int:
 
 
 def _index(instance: str) -> int:
-    """The number at the end of an instance's name; 0 without one."""
+    """The instance's number, at the end of its name; 0 without one."""
     number = instance.rpartition("_")[2]
     return int(number) if number.isdecimal() else 0

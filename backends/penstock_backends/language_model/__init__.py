@@ -1,4 +1,4 @@
-"""What language-model backends share: the tensors of Triton's vLLM backend and their rules."""
+"""The common part of language-model backends: Triton's vLLM tensors, parameters, delivery."""
 
 from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
 from penstock_backends.language_model.backend import LanguageModelBackend

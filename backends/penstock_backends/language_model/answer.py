@@ -1,4 +1,4 @@
-"""What a request has produced so far, and the responses made of it."""
+"""`Answer`: a buffer of generated text and tokens, and the encoder of its responses."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TokenLogprob = Mapping[str, Any]
 """`logprob`, `rank` and `decoded_token` of one token, as vLLM names them."""
 
 Logprobs = Mapping[int, TokenLogprob]
-"""The tokens that could have stood at one place, by token id."""
+"""The candidate tokens at one position, by token id."""
 
 
 class Candidate:
-    """One of the `n` texts of a request: what has come since it was last sent.
+    """A buffer of one of the `n` texts of a request: the part that has not been sent yet.
 
-    `cumulative_logprob` and `finish_reason` are of the whole text, the rest is new.
+    `cumulative_logprob` and `finish_reason` are of the whole text.
     """
 
     __slots__ = ("cumulative_logprob", "finish_reason", "logprobs", "text", "tokens")
@@ -37,7 +37,7 @@ class Candidate:
         self.finish_reason: str | None = None
 
     def add(self, text: str, tokens: int = 1) -> None:
-        """Append text, which may be empty while a character is incomplete, and its tokens."""
+        """Append the text of `tokens` tokens; it is empty while a character is incomplete."""
         if text:
             self.text.append(text)
         self.tokens += tokens
@@ -50,7 +50,7 @@ class Candidate:
         self.cumulative_logprob = cumulative
 
     def clear(self) -> None:
-        """Forget what was sent."""
+        """Clear the buffer once it was sent."""
         self.text = []
         self.tokens = 0
         if self.logprobs is not None:
@@ -58,7 +58,7 @@ class Candidate:
 
 
 class Answer:
-    """The candidates of one request, and how they become responses."""
+    """The candidates of one request, and the encoder of their responses."""
 
     def __init__(self, request: GenerationRequest, prompt_tokens: int, candidates: int = 1) -> None:
         self.stream = request.stream
@@ -71,14 +71,14 @@ class Answer:
 
     @property
     def finished(self) -> bool:
-        """Whether every candidate has come to its end."""
+        """Whether every candidate is finished."""
         if self._single is not None:
             return self._single.finish_reason is not None
         return None not in [candidate.finish_reason for candidate in self.candidates]
 
     @property
     def due(self) -> bool:
-        """Whether there is something to send: new text in a stream, or the end."""
+        """Whether a response is due: new text in a stream, or the end."""
         if self.stream:
             if self._single is not None:
                 return bool(self._single.text) or self._single.finish_reason is not None
@@ -87,7 +87,7 @@ class Answer:
         return self.finished
 
     def take_response(self) -> InferenceResponse:
-        """A response with what is new; the last one is flagged."""
+        """Drain the buffers into a response; the last one is flagged as final."""
         single = self._single
         if single is not None and self._plain:
             text = (self._prefix + "".join(single.text)).encode()
@@ -119,7 +119,7 @@ class Answer:
 
 
 def _reasons(candidates: Sequence[Candidate]) -> Tensor:
-    """The text `None` stands for a candidate that goes on, as in Triton's vLLM backend."""
+    """Finish reasons; the text `None` for a running candidate, as in Triton's vLLM backend."""
     return Tensor.from_strings(str(candidate.finish_reason) for candidate in candidates)
 
 

@@ -1,4 +1,4 @@
-"""`LanguageModelBackend`: what backends have in common whose engines batch in flight."""
+"""`LanguageModelBackend`: base class of backends whose engines batch in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock_backends.language_model.delivery import WINDOW
 
 
 class LanguageModelBackend(Backend):
-    """Hands every request to its engine at once, which is in a process of its own."""
+    """Passes every request to the engine at once; the engine runs in a process of its own."""
 
     host: ClassVar[Host] = "process"
     serial: ClassVar[bool] = False
@@ -19,7 +19,7 @@ class LanguageModelBackend(Backend):
 
     @abstractmethod
     def generate(self, request: InferenceRequest) -> Outcome:
-        """Begin to answer one request; raises `InferenceError` to refuse it."""
+        """Start one request; raises `InferenceError` to reject it."""
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         return [self._outcome(request) for request in requests]

@@ -17,7 +17,7 @@ SWITCHES = (
     "return_num_input_tokens",
     "return_num_output_tokens",
 )
-"""Inputs that ask for an output besides the text; each output's name is what follows `return_`."""
+"""Inputs that request an output besides the text; its name is the part after `return_`."""
 
 
 def _optional(name: str, datatype: DataType, dim: int = 1) -> Input:
@@ -47,7 +47,7 @@ OUTPUTS = (
 
 
 def complete_tensors(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
-    """`config` with the tensors it does not name itself, and made decoupled (VL-10, VL-02)."""
+    """`config`, decoupled, with the tensors that it does not declare itself (VL-10, VL-02)."""
     return replace(
         config,
         input=(*config.input, *_missing(config.input, (*INPUTS, *more_inputs))),
@@ -57,7 +57,10 @@ def complete_tensors(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
 
 
 def check_decoupled(config: ModelConfig, backend: str) -> None:
-    """Refuse what an engine that batches by itself cannot serve; `backend` is for the text."""
+    """Check the decoupled policy, and that the engine batches by itself; raises `ConfigError`.
+
+    `backend` is the name in the error text.
+    """
     if not config.decoupled:
         raise ConfigError(
             f"{backend} backend must be configured to use decoupled model transaction policy"

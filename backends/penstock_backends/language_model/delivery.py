@@ -1,4 +1,4 @@
-"""Pushing an answer to its reader, who gets tokens one by one as long as he keeps up."""
+"""Delivery of an answer with backpressure: a slow reader gets several tokens in one response."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from penstock.backend import InferenceError, ResponseStream, Window
 from penstock_backends.language_model.answer import Answer
 
 WINDOW = Window(responses=2)
-"""How many responses of one request are under way at once. One is being read while the next is
-made; with a third the reader has fallen behind, and gets several tokens in one response."""
+"""Flow control: responses of one request in flight. One is being read while the next is made; a
+third would mean that the reader has fallen behind, so tokens are merged into one response."""
 
 
 class Delivery:
-    """One answer on its way to whoever reads `stream`.
+    """Pushes one answer into `stream`; `on_close` is called when the reader closes it.
 
-    While what was sent last has not been taken, what is new stays in the answer, where it merges
-    into one response that leaves as soon as the reader takes it. With `merge` off every token gets
-    a response of its own, however many wait: as many as the request may have tokens.
+    Until the reader takes the previous response, new tokens stay buffered in the answer, and are
+    merged into one response that is sent then. Without `merge` every token gets a response of its
+    own, so the backlog is limited only by the number of tokens.
     """
 
     def __init__(self, answer: Answer, on_close: Callable[[], None], *, merge: bool = True) -> None:
@@ -28,7 +28,7 @@ class Delivery:
         self._held = False
 
     def push(self) -> None:
-        """Send what is due, unless the reader is behind; the end is always sent."""
+        """Send a response if one is due and the reader keeps up; the last one is always sent."""
         answer = self.answer
         if not answer.due:
             return

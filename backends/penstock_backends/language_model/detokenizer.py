@@ -1,4 +1,4 @@
-"""Text from tokens one at a time, without cutting characters in two."""
+"""Streaming detokenizer: text from tokens one by one, without splitting characters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _CONTEXT = range(4, 24)
-"""How many of the prompt's last tokens the text may depend on."""
+"""The number of the prompt's last tokens that can affect the text."""
 
 
 class Detokenizer:
-    """The text of one sequence, token by token.
+    """Decodes the text of one sequence, token by token.
 
-    The prompt's last tokens go in first, since whether a token begins with a space can depend on
-    what stands before it.
+    It starts with the prompt's last tokens, since the leading space of a token can depend on the
+    tokens before it.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Detokenizer:
         try:
             return self._stream.step(self._tokenizer, token) or ""
         except Exception as error:
-            # Some byte sequences confuse the stream for good; it goes on from here instead.
+            # Some byte sequences break the decode stream for good; start a new one here.
             if "Invalid prefix" not in str(error):
                 raise
             self._restart()
@@ -45,7 +45,7 @@ class Detokenizer:
         self._stream = DecodeStream(skip_special_tokens=self._skip_special_tokens)
 
     def _context(self, prompt: Sequence[int]) -> Sequence[int]:
-        """The shortest end of the prompt that begins with a whole character."""
+        """The shortest suffix of the prompt that begins with a whole character."""
         for length in _CONTEXT:
             tail = prompt[-length:]
             if length >= len(prompt) or "\ufffd" not in self._tokenizer.decode(tail):

@@ -1,4 +1,4 @@
-"""Sampling parameters as clients write them, read field by field with clear refusals."""
+"""Parser of sampling parameters: field by field, with errors that name the parameter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from penstock.backend import InvalidRequestError
 
 _RESERVED = ("triton_", "penstock_")
-"""Request parameters with these prefixes are none of the engine's (GP-07)."""
+"""Request parameters with these prefixes are not sampling parameters (GP-07)."""
 
 
 def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters from a JSON text or from the request's own; `null` means the default."""
+    """Parameters from a JSON text or from request parameters; `null` means the default."""
     given = _decode(source) if isinstance(source, str) else source
     return {
         name: value
@@ -35,7 +35,7 @@ def _decode(text: str) -> Mapping[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def refuse(name: str, complaint: str) -> NoReturn:
@@ -44,7 +44,7 @@ def refuse(name: str, complaint: str) -> NoReturn:
 
 
 class ParameterReader:
-    """Takes parameters out one by one; what nobody took at the end is refused by name.
+    """Reads parameters one by one; `refuse_unread` rejects the rest by name.
 
     Numbers and booleans may be written as strings, as some clients do (GP2-07).
     """
@@ -97,12 +97,12 @@ class ParameterReader:
         return values
 
     def fixed(self, name: str, only: bool, backend: str) -> None:
-        """A boolean that is accepted where it changes nothing."""
+        """A boolean that may only have the value `only`."""
         if self.boolean(name, only) is not only:
             refuse(name, f"of {str(not only).lower()} is not supported by the {backend} backend")
 
     def refuse_unread(self, backend: str) -> None:
-        """Refuse the first parameter that is left, since nothing has asked for it."""
+        """Reject the first parameter that was not read: the engine does not know it."""
         for name in self._left:
             refuse(name, f"is not supported by the {backend} backend")
 

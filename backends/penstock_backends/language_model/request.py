@@ -1,4 +1,4 @@
-"""Reading a request's tensors into a `GenerationRequest`."""
+"""Decoder of a request's tensors and parameters into a `GenerationRequest`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.backend import InferenceRequest, InvalidRequestError
 from penstock_backends.language_model.parameters import read_parameters
 
 MERGE = "penstock_coalesce"
-"""Request parameter: false keeps every token in a response of its own, however slow the reader."""
+"""Request parameter: false sends every token in its own response, even to a slow reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedOutputs:
-    """What the client wants to know besides the text (VL-09)."""
+    """The outputs requested besides the text (VL-09)."""
 
     finish_reason: bool = False
     cumulative_logprob: bool = False
@@ -26,10 +26,10 @@ class WantedOutputs:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What to generate from, and how to answer.
+    """A prompt, its sampling parameters, and the form of the responses.
 
-    `parameters` are the sampling parameters as the client sent them: each engine reads them by
-    its own table. `prepend_prompt` puts the prompt before every candidate's text.
+    `parameters` are as the client sent them: each engine reads them by its own table.
+    `prepend_prompt` puts the prompt before every candidate's text.
     """
 
     prompt: str
@@ -41,7 +41,7 @@ class GenerationRequest:
 
 
 def read_request(request: InferenceRequest) -> GenerationRequest:
-    """The request that the tensors and parameters spell; refuses by name what is wrong."""
+    """Decode a request; raises `InvalidRequestError` that names the input or parameter at fault."""
     stream = bool(_flag(request, "stream"))
     return GenerationRequest(
         prompt=_text(request, "text_input"),
@@ -60,7 +60,7 @@ def read_request(request: InferenceRequest) -> GenerationRequest:
 
 
 def _prepend_prompt(exclude: bool | None, stream: bool) -> bool:
-    """Deltas never repeat the prompt; a whole answer does unless told otherwise (VL-08)."""
+    """Streamed deltas never repeat the prompt; a whole answer does by default (VL-08)."""
     if stream and exclude is False:
         raise InvalidRequestError(
             "When streaming, `exclude_input_in_output` = False is not allowed."

@@ -1,4 +1,4 @@
-"""What an engine that generates says of itself, under the same names for every engine."""
+"""Metrics of a text-generation engine, under the same names for every engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """How busy an engine is, and what it has done since it started."""
+    """Gauges of an engine's load, and counters since its start; `cache_usage` is 0 to 1."""
 
     running: int = 0
     waiting: int = 0
@@ -20,7 +20,7 @@ class EngineStatistics:
     generation_tokens: int = 0
 
     def metrics(self) -> Mapping[str, float]:
-        """By metric name."""
+        """The values by metric name."""
         return {
             "penstock_llm_running_requests": self.running,
             "penstock_llm_waiting_requests": self.waiting,

@@ -1,4 +1,4 @@
-"""Stop strings found in text that arrives in pieces, wherever the pieces are cut."""
+"""Streaming search for stop strings in text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Passes text on until a stop string is complete; that string itself is cut out or kept.
+    """A filter that passes text up to the first stop string, which is cut out or kept.
 
-    The text that could be the beginning of a stop string is held back. Where several stop strings
-    occur, the one that ends first counts, and of those that end together the longest: the outcome
-    is the same however the text was cut.
+    Text that may be the beginning of a stop string is buffered. Of several stop strings the one
+    that ends first counts, of those that end together the longest: the result does not depend on
+    how the text was cut.
     """
 
     def __init__(self, stops: Sequence[str], *, keep: bool = False) -> None:
@@ -20,10 +20,10 @@ class StopStrings:
         self.found: str | None = None
 
     def feed(self, text: str, *, armed: bool = True) -> str:
-        """The part of the text so far that may be shown now.
+        """Add text; returns the text that can be output now.
 
-        A stop string that ends while not `armed` does not count. After one was found, nothing
-        more comes out.
+        A stop string that ends while not `armed` does not count. After one was found, the result
+        is empty.
         """
         if self.found is not None:
             return ""
@@ -39,12 +39,12 @@ class StopStrings:
         return seen[: len(seen) - keep]
 
     def flush(self) -> str:
-        """What was held back, when no more text will come."""
+        """The buffered text, at the end of the input."""
         held, self._held = self._held, ""
         return held
 
     def _find(self, seen: str, fresh: int) -> int | None:
-        """Where to cut `seen`, when a stop string ends behind the first `fresh` characters."""
+        """Where to cut `seen`, if a stop string ends after its first `fresh` characters."""
         first = len(seen) + 1
         cut = None
         for stop in self._stops:
@@ -56,7 +56,7 @@ class StopStrings:
         return cut
 
     def _partial(self, seen: str) -> int:
-        """Length of the longest end of `seen` that begins a stop string without completing it."""
+        """The length of the longest suffix of `seen` that is a proper prefix of a stop string."""
         for length in range(min(len(self._stops[0]) - 1, len(seen)), 0, -1):
             tail = seen[-length:]
             if any(len(stop) > length and stop.startswith(tail) for stop in self._stops):

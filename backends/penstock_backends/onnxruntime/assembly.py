@@ -1,4 +1,4 @@
-"""From the arrays of requests to those of their batch, and back (contract C-12, C-18, C-20)."""
+"""`Assembly`: joins requests into a batch and splits its outputs (contract C-12, C-18, C-20)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Assembly:
         self.targets = frozenset(n for tensor in config.batch_input for n in tensor.target_name)
 
     def joined(self, feeds: Sequence[Feeds]) -> dict[str, Array]:
-        """The inputs of the batch, with those that are computed for it."""
+        """The inputs of the batch, with its computed batch inputs."""
         batch = {name: self._joined(name, [feed[name] for feed in feeds]) for name in feeds[0]}
         return batch | computed(self._computed, feeds) if self._computed else batch
 
     def _joined(self, name: str, arrays: list[Array]) -> Array:
         if name in self._ragged:
             arrays = [array.reshape(-1) for array in arrays]
-        if len(arrays) == 1:  # passed on as it is, copied only if misaligned
+        if len(arrays) == 1:  # copied only if misaligned
             return arrays[0] if arrays[0].flags.aligned else arrays[0].copy()
         if name in self._padding.values:
             return self._padding.padded(name, arrays)
@@ -51,7 +51,7 @@ class Assembly:
     def split(
         self, name: str, array: Array, feeds: Sequence[Feeds], rows: Sequence[int]
     ) -> list[Array]:
-        """What each request gets of an output, as views."""
+        """Each request's part of an output, as views."""
         if name in self._scattered:
             source, dims = self._scattered[name]
             return _scattered(name, array, dims, [feed[source].shape for feed in feeds])
@@ -65,7 +65,7 @@ class Assembly:
 def _scattered(
     name: str, array: Array, dims: Sequence[int], sources: Sequence[tuple[int, ...]]
 ) -> list[Array]:
-    """Pieces in the order of the requests; variable dimensions are those of the source input."""
+    """The parts in the order of the requests; variable dimensions are those of the source input."""
     shapes = [
         (source[0], *(own if dim < 0 else dim for dim, own in zip(dims, source[1:], strict=True)))
         for source in sources

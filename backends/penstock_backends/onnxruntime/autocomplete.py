@@ -1,4 +1,4 @@
-"""What a graph tells about its configuration (contract AC-04 to AC-06)."""
+"""Autocompletion of a model configuration from its ONNX graph (contract AC-04 to AC-06)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ DEFAULT_MAX_BATCH_SIZE = "default-max-batch-size"
 
 
 def needs_completion(config: ModelConfig) -> bool:
-    """Whether inputs or outputs are left to the graph; who declares both has said everything."""
+    """Whether inputs or outputs are missing, to be completed from the graph."""
     return not (config.input or config.batch_input) or not config.output
 
 
 def completed(config: ModelConfig, graph: OnnxGraph, settings: Mapping[str, str]) -> ModelConfig:
-    """`config` with the graph's tensors, batch size and batching where it names none."""
+    """`config` with the graph's tensors, batch size and batching where it has none itself."""
     rows = _max_batch_size(config, graph, settings)
     scheduled = config.dynamic_batching or config.sequence_batching
     return replace(
@@ -59,7 +59,7 @@ def _tensors(graph: OnnxGraph) -> list[GraphTensor]:
 
 
 def _whole(config: ModelConfig, graph: OnnxGraph) -> bool:
-    """Whether a declared tensor has all dimensions of the graph's, so that none is the batch."""
+    """Whether a declared tensor has all dimensions of the graph's, so none is the batch's."""
     declared: list[Input | Output] = [*config.input, *config.output]
     ranks = {tensor.name: len(tensor.dims) for tensor in _tensors(graph)}
     return any(len(tensor.backend_dims) == ranks.get(tensor.name) for tensor in declared)
@@ -92,7 +92,7 @@ def _outputs(config: ModelConfig, graph: OnnxGraph, rows: int) -> tuple[Output, 
 
 
 def controls(config: ModelConfig) -> set[str]:
-    """Inputs that the sequence batcher feeds."""
+    """Control and state inputs, which the sequence batcher feeds."""
     sequences = config.sequence_batching
     if sequences is None:
         return set()
@@ -100,7 +100,7 @@ def controls(config: ModelConfig) -> set[str]:
 
 
 def states(config: ModelConfig) -> set[str]:
-    """Outputs that the sequence batcher keeps."""
+    """State outputs, which the sequence batcher keeps."""
     sequences = config.sequence_batching
     return {state.output_name for state in sequences.state} if sequences else set()
 
@@ -110,7 +110,7 @@ def _unclaimed(tensors: Iterable[GraphTensor], claimed: set[str]) -> list[GraphT
 
 
 def _dims(tensor: GraphTensor, rows: int) -> tuple[int, ...]:
-    """The dimensions of one row; a scalar is one element, since a configuration needs dims."""
+    """The dimensions of one row; a scalar has one element, since a configuration needs dims."""
     return tensor.dims[1 if rows else 0 :] or (1,)
 
 

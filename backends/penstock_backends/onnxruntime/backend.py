@@ -28,10 +28,9 @@ Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
 
 
 class OnnxRuntimeBackend(Backend):
-    """Joins the requests of a batch, runs the graph once and hands each request its rows.
+    """Joins the requests of a batch, runs the graph once and returns each request its rows.
 
-    Joining, running and splitting happen on the instance's thread, so large batches do not hold
-    up the event loop.
+    All of it happens on the instance's thread, so large batches do not block the event loop.
     """
 
     batch_tensors = True

@@ -1,4 +1,4 @@
-"""A batch: requests prepared one by one, run together, and their rows handed back."""
+"""Batch execution: requests are prepared one by one, run together, and get their rows back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def answer_each(
     prepare: Callable[[InferenceRequest], Prepared],
     run: Callable[[list[InferenceRequest], list[Prepared]], list[InferenceResponse]],
 ) -> list[Outcome]:
-    """Prepare every request, then run together those that could be; a bad one harms no other."""
+    """Prepare each request, then run the valid ones together; an invalid one fails alone."""
     outcomes: list[Outcome | None] = []
     ready: list[InferenceRequest] = []
     prepared: list[Prepared] = []
@@ -57,7 +57,7 @@ def _run(
 
 
 def wanted(requests: Sequence[InferenceRequest], outputs: Sequence[str]) -> list[str]:
-    """The outputs to compute: all, unless every request asks for some."""
+    """The outputs to compute: all, unless every request names some."""
     asked: set[str] = set()
     for request in requests:
         if not request.requested_outputs:
@@ -67,7 +67,7 @@ def wanted(requests: Sequence[InferenceRequest], outputs: Sequence[str]) -> list
 
 
 def by_rows(name: str, array: Array, rows: Sequence[int]) -> list[Array]:
-    """Each request's rows of an output, as views. One request gets everything."""
+    """Each request's rows of an output, as views. A single request gets all of it."""
     if len(rows) == 1:
         return [array]
     ends = np.cumsum(rows).tolist()
@@ -82,7 +82,7 @@ def by_rows(name: str, array: Array, rows: Sequence[int]) -> list[Array]:
 def responses(
     requests: Sequence[InferenceRequest], outputs: Mapping[str, tuple[DataType, Sequence[Array]]]
 ) -> list[InferenceResponse]:
-    """The answers, from the arrays of each output in the order of the requests."""
+    """The responses, from each output's arrays in the order of the requests."""
     return [_response(request, at, outputs) for at, request in enumerate(requests)]
 
 

@@ -1,4 +1,4 @@
-"""Tensors that are computed for a batch (contract C-18, C-19)."""
+"""Computation of `batch_input` tensors (contract C-18, C-19)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from penstock.backend import Array, BatchInput, BatchInputKind, InternalError
 
 Shapes = Sequence[tuple[int, ...]]
-"""Shapes of one input in the requests of a batch, each with its rows."""
+"""The shapes of one input in the requests of a batch, rows included."""
 
 
 def computed(
     tensors: Sequence[BatchInput], feeds: Sequence[Mapping[str, Array]]
 ) -> dict[str, Array]:
-    """The arrays of all targets."""
+    """The arrays of all batch inputs, by target name."""
     arrays: dict[str, Array] = {}
     for tensor in tensors:
         array = _array(tensor, feeds)
@@ -47,12 +47,12 @@ def _accumulated_with_zero(shapes: Shapes) -> Array:
 
 
 def _as_long_as_the_largest(shapes: Shapes) -> Array:
-    """Only its shape has a meaning."""
+    """An array whose shape alone matters; its elements are arbitrary."""
     return np.zeros(_counts(shapes).max(), np.int64)
 
 
 def _item_shapes(shapes: Shapes) -> Array:
-    """One line for every row of the batch: its shape."""
+    """One line per row of the batch: the row's shape."""
     rows = [shape[0] for shape in shapes]
     return np.repeat([shape[1:] for shape in shapes], rows, axis=0)
 

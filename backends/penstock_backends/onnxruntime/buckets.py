@@ -1,4 +1,4 @@
-"""Which texts of a batch run together, so that little time is spent on padding."""
+"""Bucketing of a batch by text length, to minimize the cost of padding."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from penstock.backend import Array
 
 
 def buckets(lengths: Array, run_cost: int) -> list[Array]:
-    """Places of the texts that share a run, run by run; all their tokens cost the least.
+    """The indices of the texts of each run, at the least total cost in padded tokens.
 
-    `lengths` and `run_cost`, what a run costs by itself, are in tokens.
+    `lengths`, and `run_cost`, the fixed cost of a run, are in tokens.
     """
     rows = len(lengths)
     padding = rows * int(lengths.max(initial=0)) - int(lengths.sum())
@@ -22,7 +22,7 @@ def buckets(lengths: Array, run_cost: int) -> list[Array]:
 
 
 def _starts(lengths: Array, run_cost: int) -> list[int]:
-    """Where the cheapest division of rising lengths begins its parts."""
+    """The starts of the parts in the cheapest partition of ascending lengths."""
     rows = len(lengths)
     cost = np.zeros(rows + 1)
     begin = np.zeros(rows + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Whether a configuration and a graph belong together (contract AC-06)."""
+"""Validation of a model configuration against its ONNX graph (contract AC-06)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock_backends.onnxruntime.padding import Padding
 
 
 def check_supported(config: ModelConfig) -> None:
-    """Refuse, by name, what this backend cannot honour."""
+    """Reject configurations that this backend does not support; raises `ConfigError`."""
     if config.decoupled:
         raise ConfigError(
             f"model '{config.name}': the onnxruntime backend does not support "
@@ -32,7 +32,7 @@ def check_supported(config: ModelConfig) -> None:
 
 
 def _check_scattered(config: ModelConfig, tensor: BatchOutput) -> None:
-    """Each dimension of the output is that of the source input, or fixed."""
+    """Check that the output's dimensions are those of its source input, or fixed."""
     source = config.inputs_by_name[tensor.source_input[0]]
     for name in tensor.target_name:
         if len(config.outputs_by_name[name].backend_dims) != len(source.backend_dims):
@@ -71,7 +71,7 @@ def check_outputs(config: ModelConfig, graph: OnnxGraph) -> None:
 
 
 def _targets(config: ModelConfig) -> dict[str, BatchInput]:
-    """The inputs of the graph that are computed for each batch."""
+    """The graph's inputs that are batch inputs, by name."""
     return {name: tensor for tensor in config.batch_input for name in tensor.target_name}
 
 

@@ -1,4 +1,4 @@
-"""`DeviceRun`: a request whose tensors come from a device, or stay there, for other models."""
+"""`DeviceRun`: runs a request whose tensors are on a device, passed from or to other models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock_backends.onnxruntime.padding import Padding
 from penstock_backends.onnxruntime.shapes import scalar_inputs, scalar_outputs
 
 _KINDS = {1: "cpu", 2: "cuda"}
-"""Devices as DLPack numbers them, by the names that ONNX Runtime has for them."""
+"""ONNX Runtime's names of devices, by DLPack's numbers."""
 _UNKNOWN_TO_NUMPY = (DataType.BYTES, DataType.BF16)
 
 
 class DeviceRun:
-    """Runs one request alone: joining a batch would take its tensors to the host."""
+    """Runs one request alone: joining a batch would copy its tensors to the host."""
 
     def __init__(self, graph: OnnxGraph, memory: tuple[str, int], outputs: Sequence[str]) -> None:
         self._graph = graph
@@ -34,7 +34,7 @@ class DeviceRun:
 
     @classmethod
     def for_graph(cls, config: ModelConfig, graph: OnnxGraph) -> Self | None:
-        """For a graph that is on a device, and whose tensors are those of the model as they are."""
+        """For a graph on a device with the model's tensors unchanged; `None` for any other."""
         known = graph.inputs | graph.defaults
         tensors = [*known.values(), *graph.outputs.values()]
         changed = (
@@ -52,7 +52,7 @@ class DeviceRun:
         return cls(graph, graph.memory, [*config.outputs_by_name])
 
     def suits(self, request: InferenceRequest) -> bool:
-        """Whether the request has to do with the device, and everything that the graph needs."""
+        """Whether the request uses device tensors, and has all inputs that the graph requires."""
         inputs = request.inputs
         on_device = request.on_device or any(t.device is not None for t in inputs.values())
         return bool(on_device) and self._graph.inputs.keys() <= inputs.keys()
@@ -61,7 +61,7 @@ class DeviceRun:
         """Answer the request. Blocks."""
         asked = request.requested_outputs
         names = [name for name in self._outputs if not asked or name in asked]
-        held: list[Any] = []  # what inputs of the run lie in
+        held: list[Any] = []  # keeps the memory of inputs alive during the run
 
         def bind(binding: Any) -> None:
             for name, tensor in request.inputs.items():
@@ -87,7 +87,7 @@ class DeviceRun:
         binding.bind_input(name, *self._memory, dtype.type, list(tensor.shape), pointer)
 
     def _value(self, source: Any) -> Any:
-        """What is on our device as a value of ONNX Runtime's; `None` for anything else."""
+        """The tensor as an `OrtValue` if it is on the graph's device; otherwise `None`."""
         from onnxruntime import OrtValue
 
         if source is None:

@@ -1,4 +1,4 @@
-"""`OnnxGraph`: an ONNX graph that can be run, and what its tensors are like."""
+"""`OnnxGraph`: a session of an ONNX graph, with its input and output tensors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GraphTensor:
 
     @classmethod
     def from_runtime(cls, value: Any) -> GraphTensor:
-        """From ONNX Runtime's description of it."""
+        """From ONNX Runtime's description; raises `ModelLoadError` for unsupported types."""
         if value.type not in _DATATYPES:
             raise ModelLoadError(f"tensor '{value.name}' is a {value.type}, which cannot be served")
         dims = tuple(dim if isinstance(dim, int) else -1 for dim in value.shape)
@@ -49,9 +49,9 @@ class GraphTensor:
 
 
 class OnnxGraph:
-    """A session, and its tensors by name. `defaults` are inputs that need not be fed.
+    """A session, and its tensors by name. `defaults` are optional inputs.
 
-    `memory` is the device, as ONNX Runtime calls it, on which tensors may be left; `None` is none.
+    `memory` is the device (ONNX Runtime's name, number) on which tensors can stay, or `None`.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class OnnxGraph:
             if self._has_bf16:
                 return self._run_values(feeds, names)
             outputs: list[Array] = self._session.run(names, feeds, self._options)
-        except Exception as error:  # ONNX Runtime has no base class for what it raises
+        except Exception as error:  # ONNX Runtime has no base class of errors
             raise InternalError(reason(error)) from error
         return outputs
 
     def run_bound(self, bind: Callable[[Any], None]) -> list[Any]:
-        """The outputs that `bind` has bound, as values that may be on a device."""
+        """The outputs that `bind` binds, as ONNX Runtime values, possibly on a device."""
         try:
             binding = self._session.io_binding()
             bind(binding)
             self._session.run_with_iobinding(binding, self._options)
             outputs: list[Any] = binding.get_outputs()
-        except Exception as error:  # ONNX Runtime has no base class for what it raises
+        except Exception as error:  # ONNX Runtime has no base class of errors
             raise InternalError(reason(error)) from error
         return outputs
 
@@ -99,7 +99,7 @@ class OnnxGraph:
 
 
 def reason(error: Exception) -> str:
-    """What ONNX Runtime says, in the form in which Triton passes it on."""
+    """ONNX Runtime's error message in Triton's form."""
     found = _REASON.search(str(error))
     return f"onnx runtime error {found[1]}: {found[2]}" if found else f"onnx runtime error: {error}"
 

@@ -1,4 +1,4 @@
-"""Where the ONNX file of a model version lies (contract R-13)."""
+"""The path of a model version's ONNX file (contract R-13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEFAULT = "model.onnx"
 
 
 def model_file(config: ModelConfig, version_path: Path) -> Path:
-    """The file to load: `model.onnx`, or the one of that name in a directory beside its data."""
+    """The file to load: `model.onnx`, or that in the directory of this name, with external data."""
     path = version_path / (config.default_model_filename or _DEFAULT)
     if path.is_dir():
         path /= _DEFAULT

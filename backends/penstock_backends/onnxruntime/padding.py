@@ -1,4 +1,4 @@
-"""`Padding`: inputs that are filled up to the longest request of a batch, where configured."""
+"""`Padding`: pads inputs to the longest request of a batch, where configured."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PADDED_OUTPUTS = "penstock.padded_outputs"
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """What inputs are padded with, and the outputs that are as long as them.
+    """The padding values of inputs, and the outputs that have the padded length.
 
-    Of such an output each request gets as much as its own `source` input is long.
+    Such outputs are cut to the length of each request's `source` input.
     """
 
     values: Mapping[str, Array] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Padding:
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> Padding:
-        """As the parameters say; raises `ConfigError` for tensors that cannot be padded."""
+        """Parse the parameters; raises `ConfigError` for tensors that cannot be padded."""
         text = config.parameter(PADDING)
         outputs = _names(config.parameter(PADDED_OUTPUTS))
         values = dict(_value(config, part) for part in _names(text))
@@ -40,11 +40,11 @@ class Padding:
 
     @property
     def source(self) -> str:
-        """The input that says how long a request is."""
+        """The input that defines the length of a request."""
         return next(iter(self.values))
 
     def padded(self, name: str, arrays: Sequence[Array]) -> Array:
-        """All rows of the requests, each filled up at its end; one copy."""
+        """All rows of the requests, each padded at its end; one copy."""
         shapes = [array.shape for array in arrays]
         width = tuple(map(max, zip(*(shape[1:] for shape in shapes), strict=True)))
         rows = sum(shape[0] for shape in shapes)
@@ -75,4 +75,7 @@ def _value(config: ModelConfig, part: str) -> tuple[str, Array]:
     try:
         return name, np.array(float(text) if dtype.kind == "f" else int(text), dtype)
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"parameter '{PADDING}': '{part}' gives '{name}' no value") from error
+        raise ConfigError(
+            f"parameter '{PADDING}': '{part}' gives '{name}' no value that fits its data type; "
+            f"write {name}=<number>"
+        ) from error

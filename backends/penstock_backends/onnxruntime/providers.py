@@ -1,4 +1,4 @@
-"""Which execution providers a session uses, and with what options (contract C-24, B-02, B-03)."""
+"""Execution providers of a session, and their options (contract C-24, B-02, B-03)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PRECISIONS = {"FP32": {}, "FP16": {"trt_fp16_enable": "1"}, "INT8": {"trt_int8_
 
 
 class Device(NamedTuple):
-    """Where an instance runs."""
+    """The device of an instance."""
 
     kind: str = InstanceKind.KIND_CPU
     id: int = 0
@@ -85,12 +85,12 @@ def _provider(accelerator: Accelerator, known: dict[str, str]) -> str:
 
 
 def _gpu_options(accelerator: Accelerator) -> dict[str, str]:
-    """The provider's own options; those of TensorRT have other names in a configuration."""
+    """The provider's own options; TensorRT's have other names in a configuration."""
     given = dict(accelerator.parameters)
     if accelerator.name != "tensorrt":
         return given
     precision = given.pop("precision_mode", "FP32")
-    given.pop("max_cached_engines", None)  # engines are kept by input shape, without a limit
+    given.pop("max_cached_engines", None)  # engines are cached by input shape, without a limit
     if precision not in _PRECISIONS:
         raise ModelLoadError(f"unsupported precision mode '{precision}' is requested")
     return _PRECISIONS[precision] | {_TENSORRT_OPTIONS.get(n, n): v for n, v in given.items()}

@@ -1,4 +1,4 @@
-"""Opening a graph: the session with its options, providers and threads."""
+"""Opens ONNX Runtime sessions: options, execution providers and thread pools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERRORS_ONLY = 3
 
 
 def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, str]) -> OnnxGraph:
-    """The graph as its file has it, not optimised: enough to learn its tensors."""
+    """Open the graph unoptimised, to read its tensors."""
     ort = _runtime()
     wanted = SessionSettings.from_config(config, settings)
     options = _session_options(ort, wanted)
@@ -29,7 +29,7 @@ def read_graph(config: ModelConfig, version_path: Path, settings: Mapping[str, s
 def open_graph(
     path: Path, config: ModelConfig, settings: SessionSettings, device: Device
 ) -> OnnxGraph:
-    """The graph, optimised and ready to run on `device`."""
+    """Open the graph, optimised, on `device`. Raises `ModelLoadError`."""
     ort = _runtime()
     chosen = providers(config, device, ort.get_available_providers())
     session = _session(ort, path, config.name, _session_options(ort, settings), chosen)
@@ -58,7 +58,7 @@ def _runtime() -> Any:
 def _session(ort: Any, path: Path, model: str, options: Any, chosen: list[Provider]) -> Any:
     try:
         return ort.InferenceSession(str(path), options, providers=chosen)
-    except Exception as error:  # ONNX Runtime has no base class for what it raises
+    except Exception as error:  # ONNX Runtime has no base class of errors
         raise ModelLoadError(f"failed to load model '{model}': {reason(error)}") from error
 
 
@@ -81,7 +81,7 @@ def _session_options(ort: Any, settings: SessionSettings) -> Any:
 def _register(options: Any, library: str) -> None:
     try:
         options.register_custom_ops_library(library)
-    except Exception as error:  # ONNX Runtime has no base class for what it raises
+    except Exception as error:  # ONNX Runtime has no base class of errors
         raise ModelLoadError(f"operator library {library}: {reason(error)}") from error
 
 
@@ -96,7 +96,7 @@ def _set_threads(ort: Any, options: Any, settings: SessionSettings) -> None:
 
 @cache
 def _share_threads(ort: Any, intra_op: int, inter_op: int) -> None:
-    """Make the process's own pool of threads; ONNX Runtime lets it be made once."""
+    """Create the process's global thread pool, which ONNX Runtime allows once."""
     ort.set_global_thread_pool_sizes(intra_op, inter_op)
 
 

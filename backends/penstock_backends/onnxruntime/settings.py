@@ -1,4 +1,4 @@
-"""`SessionSettings`: what parameters and server settings say about a session (B-01, B-05, C-21)."""
+"""`SessionSettings`: session options from parameters and backend settings (B-01, B-05, C-21)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from penstock.backend import ConfigError, ModelConfig, share_of_cores
 
-# Threads that spin between two operators take the cores from the event loop and from each other:
-# measured on two busy cores, runs took twice as long with them.
+# Threads that spin between two operators take cores from the event loop and from each other:
+# measured on two busy cores, runs took twice as long with spinning.
 _NO_SPINNING = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How to open a session. 0 threads leave the number to ONNX Runtime.
+    """The options of a session. With 0 threads, ONNX Runtime chooses the number.
 
     Parameters that begin with `session.` or `memory.` go to the session or to each run as they are;
     threads spin only when `session.intra_op.allow_spinning` says so.
@@ -36,9 +36,9 @@ class SessionSettings:
     def from_config(
         cls, config: ModelConfig, settings: Mapping[str, str], host_policy: str = "cpu"
     ) -> SessionSettings:
-        """What `config` asks for; `settings` are the server's defaults for the backend.
+        """Parse `config`; `settings` are the server's defaults for the backend.
 
-        Instances of one host policy share its cores.
+        Instances of one host policy share its cores. Raises `ConfigError`.
         """
         given = {**settings, **{n: p.string_value for n, p in config.parameters.items()}}
         graph = config.optimization.graph if config.optimization else None

@@ -1,4 +1,4 @@
-"""`TensorModel`: requests joined, run once, and split again."""
+"""`TensorModel`: batches requests whose tensors are the graph's own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Feeds = dict[str, Array]
 
 
 class TensorModel:
-    """Answers batches of requests whose tensors are the graph's own."""
+    """Joins the tensors of a batch, runs the graph once, and splits the outputs."""
 
     def __init__(self, config: ModelConfig, graph: OnnxGraph) -> None:
         self._graph = graph
@@ -41,7 +41,7 @@ class TensorModel:
         self._max_batch_size = config.max_batch_size
         self._assembly = Assembly(config)
         self._asked = graph.inputs.keys() - self._assembly.targets
-        # Those that carry state are asked for by name, when there are sequences.
+        # State outputs are requested by name, by the sequence batcher.
         self._outputs = [*dict.fromkeys([*config.outputs_by_name, *states(config)])]
         self._scalar_inputs = scalar_inputs(config, graph.inputs | graph.defaults)
         self._scalar_outputs = scalar_outputs(config)
@@ -86,7 +86,7 @@ class TensorModel:
 
 
 def _strings(name: str, tensor: Tensor) -> Array:
-    """The elements as `str`, which is how ONNX Runtime takes them."""
+    """The elements as `str`, the form that ONNX Runtime needs."""
     elements = tensor.elements()
     array = np.empty(len(elements), np.object_)
     try:

@@ -27,9 +27,9 @@ from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
 from penstock_backends.onnxruntime.tokenizer import Tokenizer, Tokens, max_tokens
 
 RUN_COST = 32
-"""What a run costs beside its tokens, in tokens: measured on CPUs with a small encoder."""
+"""The fixed cost of a run, in tokens: measured on CPUs with a small encoder."""
 GPU_RUN_COST = 4096
-"""The same on a GPU, which needs many tokens to be busy at all: an estimate."""
+"""The same on a GPU, which is underused by few tokens: an estimate."""
 
 _FED = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -47,7 +47,7 @@ class TextModel:
         self._input = config.input[0].name
         self._outputs = [*config.outputs_by_name]
         self._scalar_outputs = scalar_outputs(config)
-        # An output that is as long as the padded text cannot be put together from several runs.
+        # Outputs of the padded length cannot be joined from several runs.
         self._one_run = any(-1 in graph.outputs[name].dims[1:] for name in self._outputs)
         self._run_cost = run_cost
 
@@ -104,7 +104,7 @@ class TextModel:
 
 
 def check_text(config: ModelConfig) -> None:
-    """Refuse a configuration whose texts cannot be found."""
+    """Check the configuration of a text encoder; raises `ConfigError`."""
     max_tokens(config)
     if config.batch_input or config.batch_output or config.parameter(PADDING) is not None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`Tokenizer`: texts to padded arrays of token ids, several texts at a time."""
+"""`Tokenizer`: converts batches of texts to padded arrays of token ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tokens:
 
 
 class Tokenizer:
-    """Cuts as its file or `penstock.max_tokens` says, pads to the longest of what is joined."""
+    """Truncates as its file or `penstock.max_tokens` defines; pads to the longest text joined."""
 
     def __init__(self, inner: Any) -> None:
         padding = inner.padding or {}
@@ -42,7 +42,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, config: ModelConfig, name: str, version_path: Path) -> Tokenizer:
-        """The tokenizer `name` of the version's directory, or of the model's."""
+        """Load the file `name` in the version's directory, or in the model's."""
         inner = _open(_find(name, version_path))
         if longest := max_tokens(config):
             inner.enable_truncation(max_length=longest)
@@ -53,7 +53,7 @@ class Tokenizer:
         return [Tokens(e.ids, e.type_ids) for e in self._inner.encode_batch_fast(texts)]
 
     def feeds(self, tokens: Sequence[Tokens]) -> dict[str, Array]:
-        """Arrays of one row per text, by the names that graphs give them."""
+        """Arrays of one row per text, by the usual names of a graph's inputs."""
         width = max([1, *(len(one.ids) for one in tokens)])
         shape = (len(tokens), width)
         arrays = {
@@ -100,7 +100,7 @@ def _open(path: Path) -> Any:
     try:
         return Inner.from_file(str(path))
     except Exception as error:  # the package raises plain `Exception`
-        raise ModelLoadError(f"file {path} is no tokenizer: {error}") from error
+        raise ModelLoadError(f"file {path} is not a tokenizer: {error}") from error
 
 
 def _pad_id(inner: Any) -> int:

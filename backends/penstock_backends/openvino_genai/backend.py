@@ -1,4 +1,4 @@
-"""`OpenVinoGenAiBackend`: requests in, token streams out."""
+"""`OpenVinoGenAiBackend`: language models on OpenVINO GenAI; answers are token streams."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from penstock_backends.openvino_genai.settings import EngineSettings, read_setti
 
 
 class OpenVinoGenAiBackend(LanguageModelBackend):
-    """A language model on the CPU. It speaks the tensors of Triton's vLLM backend."""
+    """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
-    private_tmp: ClassVar[bool] = True  # for copies of models that may be read only
+    private_tmp: ClassVar[bool] = True  # for copies of read-only model files
 
     @classmethod
     async def complete_config(
@@ -113,7 +113,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         sampling: Sampling,
         index: int,
     ) -> TokenSequence:
-        """The candidate `index`, whose seed follows that of the one before."""
+        """The sequence of candidate `index`; its seed is the request's plus `index`."""
         wanted = request.wanted
         report = sampling.logprobs and wanted.logprobs
         return TokenSequence(
@@ -131,7 +131,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
 
 
 def _open_pipeline(settings: EngineSettings, context: InstanceContext) -> GenAiPipeline:
-    """Runs on the instance's thread, where its cores are known."""
+    """Open the pipeline on the instance's thread, whose CPU affinity it inherits."""
     return GenAiPipeline(sharing_cores(settings, context.config, context.host_policy))
 
 
@@ -150,7 +150,7 @@ def _load_tokenizer(settings: EngineSettings) -> Any:
     size = tokenizer.get_vocab_size()
     if settings.vocabulary is not None and size > settings.vocabulary:
         raise ModelLoadError(
-            f"'{settings.tokenizer}' has {size} tokens, but the model knows "
+            f"'{settings.tokenizer}' has {size} tokens, but the model has "
             f"{settings.vocabulary}: they do not belong together"
         )
     return tokenizer

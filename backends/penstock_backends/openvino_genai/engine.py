@@ -1,4 +1,4 @@
-"""The loop that steps the pipeline, and the queue before it."""
+"""The engine: a loop that steps the pipeline, and the queue of waiting sequences."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from penstock_backends.openvino_genai.sequence import TokenSequence
 
 logger = logging.getLogger(__name__)
 
-_BREATHS = 2
-"""Turns that the event loop gets between two steps. In the first, what the last step produced is
-written out and what has arrived is read; in the second, the requests that arrived begin."""
+_YIELDS = 2
+"""Iterations of the event loop between two steps. In the first, responses of the last step are
+written and incoming messages read; in the second, the requests that arrived are started."""
 
 
 class GenAiEngine:
-    """Runs sequences in flight. Everything happens on one event loop, between its turns.
+    """Runs sequences in flight, with in-flight batching, on the event loop.
 
-    `step` holds the interpreter, and nothing else goes on in the engine's process: so there is no
-    thread. At most `max_running` sequences are inside the pipeline; the others wait here, where
-    leaving costs nothing.
+    `step` holds the GIL and the engine's process has no other work, so there is no thread. At most
+    `max_running` sequences are in the pipeline; the others wait in a queue of at most
+    `max_waiting`, where cancelling costs nothing.
     """
 
     def __init__(self, pipeline: Pipeline, *, max_running: int, max_waiting: int) -> None:
@@ -38,7 +38,10 @@ class GenAiEngine:
         self._steps = 0
 
     def submit(self, sequences: Sequence[TokenSequence]) -> None:
-        """Take the sequences of one request; raises when they cannot be taken now."""
+        """Queue the sequences of one request.
+
+        Raises `RejectedError` if the queue is full, `UnavailableError` if the engine has failed.
+        """
         if self.failure is not None:
             raise UnavailableError(self.failure)
         room = self._max_running - len(self._running) + self._max_waiting - len(self._waiting)
@@ -49,23 +52,23 @@ class GenAiEngine:
         self._schedule()
 
     def cancel(self, sequences: Iterable[TokenSequence]) -> None:
-        """Give up sequences of a request whose reader has left."""
+        """Cancel the sequences of a request whose client has left."""
         self.statistics.cancelled += 1
         self._drop(sequences)
         self._schedule()
 
     def close(self) -> None:
-        """Fail whatever still runs, and give its cache back."""
+        """Fail the requests in flight, and release their KV cache."""
         broken = self.failure is not None
         self._fail_all(self.failure or "the model is being unloaded")
         if self._pipeline.busy and not broken:
             self._pipeline.step()
 
     def metrics(self) -> Mapping[str, float]:
-        """What the engine is doing and has done, by metric name."""
+        """Gauges and counters by metric name."""
         statistics = self.statistics
         statistics.running, statistics.waiting = len(self._running), len(self._waiting)
-        # The pipeline goes on showing the usage of its last step when nothing is live.
+        # An idle pipeline keeps reporting the cache usage of its last step.
         live = bool(self._running) or self._pipeline.busy
         statistics.cache_usage = self._pipeline.cache_usage if live else 0.0
         return {**statistics.metrics(), "penstock_llm_engine_steps_total": self._steps}
@@ -75,22 +78,22 @@ class GenAiEngine:
     def _schedule(self) -> None:
         if not self._scheduled and self.failure is None:
             self._scheduled = True
-            self._breathe(_BREATHS)
+            self._yield(_YIELDS)
 
-    def _breathe(self, turns: int) -> None:
+    def _yield(self, times: int) -> None:
         loop = asyncio.get_running_loop()
-        if turns:
-            loop.call_soon(self._breathe, turns - 1)
+        if times:
+            loop.call_soon(self._yield, times - 1)
         else:
-            loop.call_soon(self._turn)
+            loop.call_soon(self._run_step)
 
-    def _turn(self) -> None:
+    def _run_step(self) -> None:
         self._scheduled = False
         if self.failure is not None:
             return
         try:
             self._admit()
-            if self._running or self._pipeline.busy:  # asked only then: it takes long to say
+            if self._running or self._pipeline.busy:  # `busy` last: it is slow
                 self._pipeline.step()
                 self._steps += 1
                 self._collect()
@@ -107,7 +110,7 @@ class GenAiEngine:
                 sequence.handle = self._pipeline.add(
                     sequence.prompt, sequence.sampling, logprobs=sequence.logprobs
                 )
-            except Exception as error:  # whatever our own checks have let through
+            except Exception as error:  # parameters that our own checks let through
                 logger.exception("the engine refused a request")
                 self._fail(sequence.delivery, InternalError(reason(error)))
                 continue
@@ -115,7 +118,7 @@ class GenAiEngine:
             self.statistics.prompt_tokens += len(sequence.prompt)
 
     def _collect(self) -> None:
-        """Pass on what the step gave: one response per request, however many candidates."""
+        """Deliver the step's outputs: one response per request for all its candidates."""
         touched: dict[Delivery, None] = {}
         for sequence in tuple(self._running):
             output = sequence.handle.read() if sequence.handle is not None else None
@@ -131,17 +134,17 @@ class GenAiEngine:
             return
         try:
             self.statistics.generation_tokens += sequence.accept(output)
-        except Exception as error:  # a tokenizer that cannot decode what the model says
+        except Exception as error:  # a tokenizer that cannot decode the model's tokens
             logger.exception("cannot decode the engine's tokens")
             self._fail(sequence.delivery, InternalError(reason(error)))
             return
         if sequence.finished:
             del self._running[sequence]
             if output.finish_reason is None and sequence.handle is not None:
-                sequence.handle.cancel()  # a stop string: the engine knows nothing of it
+                sequence.handle.cancel()  # ended by a stop string, which the engine does not see
             sequence.handle = None
 
-    # -- ends -------------------------------------------------------------------------------
+    # -- cancellation and failure -----------------------------------------------------------
 
     def _drop(self, sequences: Iterable[TokenSequence]) -> None:
         for sequence in sequences:
@@ -156,13 +159,13 @@ class GenAiEngine:
         return [*self._running, *self._waiting]
 
     def _fail(self, delivery: Delivery, error: InferenceError) -> None:
-        """End a request with an error, and all its sequences with it."""
+        """Fail a request, and drop all its sequences."""
         self.statistics.failed += 1
         self._drop(sequence for sequence in self._live() if sequence.delivery is delivery)
         delivery.fail(error)
 
     def _fail_all(self, why: str) -> None:
-        """End every request; from here on none is taken."""
+        """Fail every request; later ones are rejected."""
         self.failure = why
         live = self._live()
         self._drop(live)

@@ -1,4 +1,4 @@
-"""The few facts about a model that stand at the head of its GGUF file."""
+"""Parser of the header of a GGUF file: metadata of the model."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _BLOCKS = {
     14: (256, 210),  # Q6_K
     30: (1, 2),  # BF16
 }
-"""Elements and bytes of a block, by the number of a tensor's type."""
+"""Elements and bytes of a block, by the number of a tensor type."""
 
 
 def read_metadata(path: Path) -> Mapping[str, Scalar]:
-    """Scalar metadata by key; of an array, its length.
+    """Scalar metadata by key; an array is given as its length.
 
-    Raises `ValueError` for another format, and for a file that ends before its last tensor does:
-    the engine would crash on it.
+    Raises `ValueError` for another format, and for a file that ends before its last tensor: the
+    engine would crash on it.
     """
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise ValueError("not a GGUF file")
         try:
             return _read_head(file, path.stat().st_size)
-        except (OverflowError, OSError) as error:  # a length or place that no file has
+        except (OverflowError, OSError) as error:  # a length or offset beyond any file
             raise ValueError("GGUF file is damaged") from error
 
 
@@ -71,13 +71,13 @@ def _read_head(file: BinaryIO, size: int) -> Mapping[str, Scalar]:
 
 
 def context_length(metadata: Mapping[str, Scalar]) -> int | None:
-    """How many tokens the model was made for."""
+    """The model's context length in tokens; `None` if not given."""
     found = metadata.get(f"{metadata.get('general.architecture')}.context_length")
     return found if isinstance(found, int) else None
 
 
 def vocabulary_size(metadata: Mapping[str, Scalar]) -> int | None:
-    """How many tokens the model knows."""
+    """The number of tokens in the vocabulary; `None` if not given."""
     found = metadata.get("tokenizer.ggml.tokens")
     return found if isinstance(found, int) else None
 
@@ -89,7 +89,7 @@ def _entry(file: BinaryIO) -> tuple[str, Scalar]:
 
 
 def _tensor_end(file: BinaryIO) -> int:
-    """Where a tensor ends, counted from where the first begins."""
+    """The end of a tensor, in bytes from the start of the first."""
     _string(file)
     (dimensions,) = struct.unpack("<I", _take(file, 4))
     elements: int = prod(struct.unpack(f"<{dimensions}Q", _take(file, 8 * dimensions)))

@@ -1,4 +1,4 @@
-"""What fits: the engine itself would take a request that is too long and go wrong later."""
+"""Length limits of requests; the engine does not check them and fails later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from penstock_backends.openvino_genai.settings import BLOCK_TOKENS, EngineSettin
 
 
 def check_prompt_size(characters: int, longest_token: int, settings: EngineSettings) -> None:
-    """Refuse a prompt that cannot fit however it is cut into tokens, before cutting it."""
+    """Reject, before tokenizing, a prompt that cannot fit however it is tokenized."""
     if characters > settings.max_model_len * longest_token:
         raise InvalidRequestError(
             f"the prompt has {characters} characters, more than the model's context length "
@@ -16,10 +16,10 @@ def check_prompt_size(characters: int, longest_token: int, settings: EngineSetti
 
 
 def fitting_length(prompt: int, max_tokens: int, settings: EngineSettings) -> int:
-    """How many tokens to generate at most: what was asked for, or what the context has left.
+    """The largest number of tokens to generate: `max_tokens`, or the rest of the context.
 
-    Generation ends at the end of the context, as it does with vLLM, so clients of one engine can
-    talk to the other. Refuses a prompt without room for a token, and what the KV cache cannot hold.
+    Generation ends at the end of the context, as with vLLM, so clients can switch engines. Raises
+    `InvalidRequestError` if there is no room for a token, or if the KV cache is too small.
     """
     limit = settings.max_model_len
     if not prompt:

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's pipeline behind the small interface that the engine drives."""
+"""Adapter of OpenVINO GenAI's pipeline to the small interface that the engine drives."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock_backends.openvino_genai.writable import writable
 
 
 class StepOutput(NamedTuple):
-    """What one step gave one sequence. `finish_reason` is `None` while it goes on.
+    """The output of one step for one sequence. `finish_reason` is `None` while it runs.
 
-    `lost` says that the engine gave the sequence up.
+    `lost`: the engine has dropped the sequence, for want of KV cache.
     """
 
     tokens: Sequence[int] = ()
@@ -33,32 +33,32 @@ class Handle(Protocol):
     """One sequence inside the pipeline."""
 
     def read(self) -> StepOutput | None:
-        """What the last step gave it; `None` for nothing."""
+        """The output of the last step; `None` without any."""
 
     def cancel(self) -> None:
-        """Give it up; its blocks are free after the next step."""
+        """Cancel the sequence; its blocks are released by the next step."""
 
 
 class Pipeline(Protocol):
-    """What the engine needs of a pipeline."""
+    """The interface of a pipeline that batches sequences in flight."""
 
     def add(self, prompt: Sequence[int], sampling: Sampling, *, logprobs: bool) -> Handle:
-        """Begin a sequence. Raises for parameters that the pipeline refuses."""
+        """Add a sequence. Raises for parameters that the pipeline refuses."""
 
     def step(self) -> None:
-        """Compute the next tokens of as many sequences as fit."""
+        """Generate the next tokens of as many sequences as fit. Blocks."""
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do something."""
+        """Whether a step has work to do."""
 
     @property
     def cache_usage(self) -> float:
-        """The part of the KV cache that the last step used, 0 to 1."""
+        """The fraction of the KV cache that the last step used, 0 to 1."""
 
 
 class GenAiHandle:
-    """A sequence of `GenAiPipeline`."""
+    """A sequence in a `GenAiPipeline`."""
 
     __slots__ = ("_handle", "_logprobs", "_lost", "_reasons")
 
@@ -101,7 +101,7 @@ class GenAiPipeline:
         self._last_id = 0
 
     def add(self, prompt: Sequence[int], sampling: Sampling, *, logprobs: bool) -> Handle:
-        self._last_id += 1  # a second request with a used id would break the pipeline
+        self._last_id += 1  # the pipeline breaks if an id is reused
         tensor = self._openvino.Tensor(np.array([prompt], dtype=np.int64))
         config = self._config(sampling, logprobs)
         handle = self._pipeline.add_request(self._last_id, tensor, config)
@@ -134,7 +134,7 @@ class GenAiPipeline:
             raise ModelLoadError(f"cannot load '{settings.model}': {reason(error)}") from error
 
     def _stop_tokens(self) -> list[int]:
-        """The model's own end tokens, the main one first; -1 stands for none."""
+        """The model's end tokens, the main one first; -1 is skipped."""
         config = self._pipeline.get_config()
         tokens = [config.eos_token_id, *sorted(config.stop_token_ids)]
         return [token for token in dict.fromkeys(tokens) if token >= 0]
@@ -153,12 +153,12 @@ class GenAiPipeline:
         return config
 
     def _set_stops(self, config: Any, sampling: Sampling) -> None:
-        """End tokens. With `ignore_eos` the engine would ignore those of the request as well."""
+        """Set the end tokens. The engine's `ignore_eos` would ignore the request's own too."""
         own = [] if sampling.ignore_eos else self._stops
         stops = [*own, *sampling.stop_token_ids]
         config.ignore_eos = not stops
         config.min_new_tokens = sampling.min_tokens if stops else 0
-        config.eos_token_id = stops[0] if stops else 0  # the engine insists on one
+        config.eos_token_id = stops[0] if stops else 0  # the engine requires one
         config.stop_token_ids = set(stops) or {0}
 
 
@@ -173,15 +173,15 @@ def _set_randomness(config: Any, sampling: Sampling) -> None:
 
 
 def _single(value: float) -> float:
-    """A positive number that neither vanishes nor overflows in the engine's single precision."""
+    """A positive number clamped to the engine's range of single precision."""
     return min(max(value, 1e-6), 1e6)
 
 
 _HIGHEST_MIN_P = 1.0 - 2**-20
-"""The engine refuses 1, which leaves the most likely token only; so does this, but for ties."""
+"""The engine refuses 1, which keeps the most likely token only; so does this, except for ties."""
 
 
 def reason(error: BaseException) -> str:
-    """The last line of an engine's error: what stands above it are places in its source."""
+    """The last line of an engine's error; the lines above are locations in its source."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Whether OpenVINO's paged attention runs on this machine."""
+"""Platform check: whether this CPU supports OpenVINO's paged attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def unsupported_reason() -> str | None:
 
 
 def check(system: str, machine: str, flags: frozenset[str]) -> str | None:
-    """The reason for a machine that is described by its system, architecture and CPU flags."""
+    """The same for a machine given by system, architecture and CPU flags."""
     if machine in _X86_64:
         return None
     if machine not in _ARM64:

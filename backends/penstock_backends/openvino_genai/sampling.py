@@ -1,4 +1,4 @@
-"""Which of vLLM's sampling parameters this engine honours, and their limits."""
+"""Sampling parameters: the subset of vLLM's that this engine supports, and their limits."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is taken every time."""
+        """Whether decoding is greedy: the most likely token every time."""
         return self.temperature == 0.0
 
 
 def read_sampling(
     given: Mapping[str, Any], *, vocabulary: int, max_num_seqs: int, top_k_cap: int
 ) -> Sampling:
-    """The parameters that `given` spells; refuses by name what the engine cannot do."""
+    """Parse parameters; raises `InvalidRequestError` that names one the engine does not support."""
     reader = ParameterReader(given)
     max_tokens = reader.integer("max_tokens", 16, 1)
     temperature = _temperature(reader)
@@ -107,13 +107,13 @@ def _repetition_penalty(reader: ParameterReader) -> float:
 
 
 def _seed(reader: ParameterReader) -> int:
-    """The seed, or a fresh one: left alone, the engine would give every request the same."""
+    """The seed, or a random one: the engine's default is the same for every request."""
     value: int = reader.integer("seed", -1, -1, _SEEDS - 1)
     return random.getrandbits(63) if value == -1 else value
 
 
 def _logprobs(reader: ParameterReader, temperature: float) -> bool:
-    """Whether to report log probabilities: the engine knows that of the chosen token only."""
+    """Whether to report log probabilities: the engine has those of chosen tokens only."""
     value = reader.integer("logprobs", None)
     if value is None:
         return False

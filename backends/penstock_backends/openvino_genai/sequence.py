@@ -1,4 +1,4 @@
-"""One sequence of a request: its tokens become text, and the text ends where it should."""
+"""`TokenSequence`: detokenizes one generated sequence and applies its stop conditions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DecodeToken = Callable[[int], str]
 
 
 class TokenSequence:
-    """What the engine generates for one candidate of one request.
+    """The generated sequence of one candidate of a request.
 
-    `handle` is set while the sequence is inside the pipeline. `report` names the decoder of
-    tokens for reported log probabilities; without it only their sum is kept.
+    `handle` is set while the sequence is in the pipeline. `report` decodes the tokens of reported
+    log probabilities; without it only their sum is kept.
     """
 
     __slots__ = (
@@ -63,11 +63,11 @@ class TokenSequence:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the candidate has a finish reason."""
         return self.candidate.finish_reason is not None
 
     def accept(self, output: StepOutput) -> int:
-        """Turn a step's tokens into text; the number of tokens that were taken."""
+        """Decode a step's tokens into text; returns the number of tokens used."""
         tokens = output.tokens
         if self.logprobs:
             self._add_logprobs(output)

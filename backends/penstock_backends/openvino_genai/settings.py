@@ -1,4 +1,4 @@
-"""`model.json`: what a version directory says about its engine, and what it leaves open."""
+"""`EngineSettings`: parser of `model.json` in a version directory, with its defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _THREADS = "INFERENCE_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How one engine runs; paths are absolute.
+    """The settings of one engine; paths are absolute.
 
     `top_k_cap` bounds the candidates of requests that set `top_p` without `top_k`, for which the
     engine would sort the whole vocabulary at every token; 0 leaves them unbounded.
@@ -43,7 +43,7 @@ class EngineSettings:
 
 
 def read_settings(version_path: Path) -> EngineSettings:
-    """The settings of a version directory; raises `ModelLoadError` that names file and key."""
+    """Read a version directory; raises `ModelLoadError` that names file and key."""
     given = _read(version_path / FILE)
     model = _model_path(version_path, given.pop("model", None))
     tokenizer = version_path / given.pop("tokenizer", "tokenizer.json")
@@ -61,7 +61,7 @@ def read_settings(version_path: Path) -> EngineSettings:
 
 
 def sharing_cores(settings: EngineSettings, config: ModelConfig, policy: str) -> EngineSettings:
-    """With as many threads as this one of several instances has cores; alone it has them all."""
+    """Settings with this instance's share of the cores as threads; a single one has them all."""
     if sharers(config, policy) == 1:
         return settings
     threads = {_THREADS: share_of_cores(config, policy)}
@@ -128,7 +128,7 @@ def _model_path(version_path: Path, named: str | None) -> Path:
 
 
 def _facts(model: Path) -> tuple[int | None, int | None]:
-    """Context length and vocabulary size as the model's own files tell them."""
+    """Context length and vocabulary size from the model's own files."""
     try:
         if model.is_file():
             metadata = gguf.read_metadata(model)

@@ -1,4 +1,4 @@
-"""Model files that may be read only, for an engine that opens them for writing."""
+"""Copies of read-only model files, for an engine that opens them for writing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 
 @contextmanager
 def writable(model: Path) -> Iterator[Path]:
-    """The model's path, or that of a copy where we may not write, which is gone afterwards.
+    """The model's path; or that of a temporary copy if the file is not writable.
 
-    The engine's GGUF reader insists on write access and changes nothing; a repository that is
-    mounted read-only, or belongs to another user, has none to give. Folders are read as such.
+    The engine's GGUF reader opens files for writing though it changes nothing, which fails in a
+    repository that is mounted read-only or belongs to another user. Folders need no copy.
     """
     if model.is_dir() or os.access(model, os.W_OK):
         yield model

@@ -1,4 +1,4 @@
-"""Repeat: a decoupled model that sends one response per element of its input. For stream tests."""
+"""The repeat backend: a decoupled model with one response per input element. For stream tests."""
 
 from penstock_backends.repeat.backend import RepeatBackend
 

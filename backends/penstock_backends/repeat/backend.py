@@ -29,9 +29,9 @@ _OUTPUTS = {"OUT": DataType.INT32, "IDX": DataType.UINT32}
 class RepeatBackend(Backend):
     """Sends IN[i] as OUT and i as IDX, DELAY[i] milliseconds after the response before it.
 
-    WAIT is how long, in milliseconds, the instance stays busy from the start of a request; it
-    delays the next request but no response of this one. `cancelled` counts the requests whose
-    client left before the last response.
+    WAIT is the time in milliseconds from a request's start until the instance is free: it delays
+    the next request, but no response of this one. `cancelled` counts requests whose client left
+    before the last response.
     """
 
     eager = True

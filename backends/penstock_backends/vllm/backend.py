@@ -1,4 +1,4 @@
-"""`VllmBackend`: requests in, token streams out."""
+"""`VllmBackend`: language models on vLLM; answers are token streams."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from penstock_backends.vllm.outputs import add_output
 from penstock_backends.vllm.sampling import read_sampling
 
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)
-"""A request has no more responses than tokens, and their number is limited."""
+"""No flow control: a request has at most one response per token, whose number is limited."""
 
 
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
-    private_tmp: ClassVar[bool] = True  # vLLM leaves sockets there, and where its workers meet
+    private_tmp: ClassVar[bool] = True  # for vLLM's sockets and its workers' rendezvous files
 
     @classmethod
     async def complete_config(
@@ -100,7 +100,7 @@ class VllmBackend(LanguageModelBackend):
     async def _generate(
         self, answer: Answer, prompt: Any, sampling: Any, adapter: Any
     ) -> AsyncGenerator[InferenceResponse, None]:
-        """Responses as the reader takes them: vLLM merges what a slow one leaves."""
+        """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
         async with aclosing(self._engine.generate(prompt, sampling, adapter)) as outputs:
             async for output in outputs:
                 add_output(answer, output)
@@ -108,7 +108,7 @@ class VllmBackend(LanguageModelBackend):
                     yield answer.take_response()
 
     def _unmerged(self, responses: AsyncGenerator[InferenceResponse, None]) -> ResponseStream:
-        """Take every response from vLLM at once, for a reader who wants each alone."""
+        """Read every output from vLLM at once, for a client that wants one response per token."""
         stream = ResponseStream(window=_ENDLESS)
         task = deliver(responses, stream)
         assert task is not None
@@ -118,7 +118,7 @@ class VllmBackend(LanguageModelBackend):
 
 
 def _asked(generation: GenerationRequest) -> dict[str, Any]:
-    """The sampling parameters; vLLM sums up log probabilities only where it makes some."""
+    """The sampling parameters; a requested sum of log probabilities needs `logprobs` in vLLM."""
     parameters = dict(generation.parameters or {})
     if generation.wanted.cumulative_logprob:
         parameters.setdefault("logprobs", 0)

@@ -1,4 +1,4 @@
-"""The processes that an engine starts, remembered so that none outlives it."""
+"""Child processes of an engine, tracked so that none outlives it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class ChildProcess(NamedTuple):
-    """A process by number and start time, which together are unique."""
+    """A process by pid and start time, which together are unique."""
 
     pid: int
     started: int
 
 
 def descendants(of: int) -> set[ChildProcess]:
-    """Every living process below `of`, but for Python's own resource tracker."""
+    """Every living descendant of the process `of`, except Python's own resource tracker."""
     below: dict[int, list[ChildProcess]] = {}
     for entry in Path("/proc").iterdir():
         stat = _stat(int(entry.name)) if entry.name.isdigit() else None
@@ -34,7 +34,7 @@ def descendants(of: int) -> set[ChildProcess]:
 
 
 def kill_leftovers(processes: Iterable[ChildProcess], grace: float = 2.0) -> int:
-    """Wait up to `grace` seconds for them to end, then kill; how many had to be killed."""
+    """Wait up to `grace` seconds for them to end, then kill; returns how many were killed."""
     deadline = time.monotonic() + grace
     left = _living(processes)
     while left and time.monotonic() < deadline:
@@ -47,7 +47,7 @@ def kill_leftovers(processes: Iterable[ChildProcess], grace: float = 2.0) -> int
 
 
 def _is_tracker(pid: int) -> bool:
-    """Whether it is the process that `multiprocessing` starts once and keeps to the end."""
+    """Whether it is the resource tracker, which `multiprocessing` starts once and keeps."""
     try:
         return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -60,11 +60,11 @@ def _living(processes: Iterable[ChildProcess]) -> list[ChildProcess]:
 
 
 def _stat(pid: int) -> tuple[int, ChildProcess] | None:
-    """Parent and identity of a process; `None` when it has ended, even if nobody has waited."""
+    """Parent and identity of a process; `None` if it has ended, zombies included."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = text.rpartition(")")[2].split()  # the name in parentheses may contain spaces
     state, parent, started = fields[0], int(fields[1]), int(fields[19])
     return None if state in ("Z", "X") else (parent, ChildProcess(pid, started))

@@ -1,4 +1,4 @@
-"""vLLM's `AsyncLLM`: started, asked, watched and ended."""
+"""Adapter of vLLM's `AsyncLLM`: start, generation, health and shutdown."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 logger = logging.getLogger(__name__)
 
 UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
-_GRACE = 1.0  # seconds that the engine's processes get to end by themselves
+_GRACE = 1.0  # seconds for the engine's processes to exit
 
 
 class VllmEngine:
     """One `AsyncLLM` and the processes that it has started."""
 
     def __init__(self, arguments: EngineArguments) -> None:
-        """Start it, which takes from seconds to minutes and blocks."""
+        """Start the engine, which takes seconds to minutes. Blocks; raises `ModelLoadError`."""
         self.statistics = VllmStatistics()
         self._numbers = itertools.count(1)
         before = descendants(os.getpid())
@@ -47,9 +47,9 @@ class VllmEngine:
         self.logprobs = not self.on_cpu or _has_compiler()
 
     async def warm_up(self) -> None:
-        """Generate one token, so that the first client does not wait for what is built lazily.
+        """Generate one token, so that no client waits for kernels that are compiled lazily.
 
-        On a CPU, log probabilities are such a thing: 20 seconds where a compiler is at hand.
+        On a CPU, those of log probabilities take 20 seconds if a compiler is installed.
         """
         from vllm.sampling_params import SamplingParams
 
@@ -81,15 +81,15 @@ class VllmEngine:
         except Exception as error:  # vLLM's own, of any kind
             self.statistics.failed += 1
             raise _translated(error) from error
-        except BaseException:  # the reader has left
+        except BaseException:  # the client has disconnected
             self.statistics.cancelled += not finished
             raise
 
     def stop(self) -> None:
-        """End the engine and whatever it has started.
+        """Shut down the engine and all processes that it has started.
 
-        Blocks for about a second, in the thread of the event loop on purpose: the engine's own
-        task there would take the end for a failure.
+        Blocks the event loop for about a second on purpose: the engine's own task there would
+        take the shutdown for a failure.
         """
         if self._llm is None:
             return
@@ -97,7 +97,7 @@ class VllmEngine:
             self._llm.shutdown(timeout=_GRACE)
         except Exception:  # it may be half dead
             logger.exception("vLLM did not shut down cleanly")
-        self._llm = None  # or its finalizer complains when the interpreter exits
+        self._llm = None  # otherwise its finalizer fails at interpreter exit
         killed = kill_leftovers(self._children)
         if killed:
             logger.warning("killed %d processes that vLLM had left behind", killed)
@@ -110,7 +110,7 @@ def _on_cpu() -> bool:
 
 
 def _has_compiler() -> bool:
-    """Whether torch can build kernels for the CPU; if not, the engine dies of what needs one."""
+    """Whether torch can compile CPU kernels; without, requests that need one crash the engine."""
     return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
@@ -132,7 +132,7 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
 
 
 def _translated(error: Exception) -> InferenceError:
-    """vLLM's error in the core's words."""
+    """vLLM's error as an `InferenceError`."""
     from vllm import exceptions
     from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -147,5 +147,5 @@ def _translated(error: Exception) -> InferenceError:
 
 
 def _reason(error: BaseException) -> str:
-    """What the error says; of one without words, what its cause says, or its name."""
+    """The error's message; if empty, its cause's message or the name of its class."""
     return str(error) or (_reason(error.__cause__) if error.__cause__ else type(error).__name__)

@@ -1,4 +1,4 @@
-"""`model.json`: the arguments of vLLM's engine, taken as they are."""
+"""`EngineArguments`: the arguments of vLLM's engine from `model.json`, passed on unchanged."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class EngineArguments:
 
     @property
     def devices(self) -> int:
-        """How many devices one engine spreads over."""
+        """The number of devices that one engine uses."""
         return int(self.values.get("tensor_parallel_size", 1)) * int(
             self.values.get("pipeline_parallel_size", 1)
         )
 
     @property
     def local(self) -> bool:
-        """Whether the model lies on this machine, and nothing is to be fetched."""
+        """Whether the model is on this machine, so nothing is downloaded."""
         return Path(str(self.values.get("model", ""))).exists()
 
     @property
     def enable_lora(self) -> bool:
-        """Whether adapters are served; both `true` and `"true"` are common."""
+        """Whether LoRA is enabled; both `true` and `"true"` are common."""
         return str(self.values.get("enable_lora", "")).lower() == "true"
 
 
 def read_arguments(version_path: Path) -> EngineArguments:
-    """The arguments that a version directory gives; raises `ModelLoadError`."""
+    """Read the arguments of a version directory; raises `ModelLoadError`."""
     path = version_path / FILE
     if not path.is_file():
         raise ModelLoadError(
@@ -68,7 +68,7 @@ def read_arguments(version_path: Path) -> EngineArguments:
 
 
 def advice(arguments: EngineArguments) -> str:
-    """What to say behind the engine's own error about these arguments; often nothing."""
+    """Advice to append to the engine's own error about these arguments; often empty."""
     dtype = str(arguments.values.get("dtype", "")).lower()
     if dtype.startswith(("fp8", "float8")):
         return (
@@ -81,7 +81,7 @@ def advice(arguments: EngineArguments) -> str:
 def prepare_environment(
     arguments: EngineArguments, environment: MutableMapping[str, str] = os.environ
 ) -> None:
-    """Set what vLLM reads when it is imported, where the operator has not.
+    """Set variables that vLLM reads on import, unless the operator has set them.
 
     Spawned, not forked: a forked engine would keep this process's connection to the server open.
     """
@@ -90,12 +90,12 @@ def prepare_environment(
     environment.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if arguments.local:
         environment.setdefault("HF_HUB_OFFLINE", "1")
-    if shared := environment.get(SHARED_TMPDIR):  # what was compiled serves the next start too
+    if shared := environment.get(SHARED_TMPDIR):  # compiled kernels are kept for later starts
         environment.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{shared}/torchinductor_{_user()}")
 
 
 def _user() -> str:
-    """As PyTorch names its folder, which those may share who have one name."""
+    """The user name, as PyTorch uses it in the name of its cache folder."""
     try:
         return re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
     except (KeyError, OSError):

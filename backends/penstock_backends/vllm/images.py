@@ -1,4 +1,4 @@
-"""Images that come with a prompt (VL-05)."""
+"""Decoder of the images in a request (VL-05)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.backend import InferenceRequest, InvalidRequestError
 
 
 def read_images(request: InferenceRequest) -> list[Any]:
-    """The images of input `image`: base64 text of any format that Pillow reads, as RGB."""
+    """The images of input `image`, in base64 and any format that Pillow reads, as RGB."""
     tensor = request.inputs.get("image")
     return [] if tensor is None else [_image(element) for element in tensor.elements()]
 

@@ -1,4 +1,4 @@
-"""LoRA adapters that a version directory offers by name (VL-13)."""
+"""Registry of the LoRA adapters of a version directory (VL-13)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ FILE = "multi_lora.json"
 
 
 class Adapters:
-    """Adapters by name. `None` instead of paths means that the engine serves none."""
+    """LoRA adapters by name; `paths` is `None` if the engine has LoRA disabled."""
 
     def __init__(self, paths: Mapping[str, str] | None) -> None:
         self._paths = paths
         self._numbers = {name: number for number, name in enumerate(paths or {}, 1)}
 
     def find(self, name: str | None) -> Any:
-        """vLLM's request for the adapter; `None` when no name is given."""
+        """vLLM's `LoRARequest` for the adapter; `None` without a name.
+
+        Raises `InvalidRequestError` for an unknown adapter.
+        """
         if name is None:
             return None
         if self._paths is None:
@@ -37,7 +40,10 @@ class Adapters:
 
 
 def read_adapters(version_path: Path) -> Adapters:
-    """The adapters of `multi_lora.json`; relative paths may be inside the version directory."""
+    """Read `multi_lora.json`; paths may be relative to the version directory.
+
+    Raises `ModelLoadError`.
+    """
     path = version_path / FILE
     try:
         given = json.loads(path.read_text(encoding="utf-8"))

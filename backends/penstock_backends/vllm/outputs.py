@@ -1,4 +1,4 @@
-"""vLLM's outputs, added to the answer that they belong to."""
+"""Decoder of vLLM's outputs into an `Answer`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock_backends.language_model import Answer, Logprobs
 
 
 def add_output(answer: Answer, output: Any) -> None:
-    """Take over one `RequestOutput`; with several candidates it may hold one of them only."""
+    """Add one `RequestOutput`; it may hold only some of the candidates."""
     if output.prompt_token_ids is not None:
         answer.prompt_tokens = len(output.prompt_token_ids)
     for completion in output.outputs:

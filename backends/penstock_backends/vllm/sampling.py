@@ -13,7 +13,7 @@ from penstock_backends.language_model import refuse
 BACKEND = "vllm"
 
 _OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
-"""Fields that are no business of a client's."""
+"""Fields that clients may not set."""
 
 
 _LOGPROBS = ("logprobs", "prompt_logprobs", "logprob_token_ids", "prompt_logprob_token_ids")
@@ -22,11 +22,11 @@ _LOGPROBS = ("logprobs", "prompt_logprobs", "logprob_token_ids", "prompt_logprob
 def read_sampling(
     given: Mapping[str, Any], *, stream: bool, logprobs: bool = True
 ) -> tuple[Any, str | None]:
-    """vLLM's parameters, and the name of the adapter to use.
+    """vLLM's `SamplingParams`, and the name of the LoRA adapter; raises `InvalidRequestError`.
 
-    `logprobs` says whether the engine survives being asked for log probabilities.
+    `logprobs`: whether the engine supports log probabilities.
 
-    The engine's process dies of a value of the wrong type, so types are checked here; numbers and
+    A value of the wrong type crashes the engine's process, so types are checked here; numbers and
     booleans may be written as strings (GP2-07).
     """
     from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -50,7 +50,7 @@ def read_sampling(
 
 
 def _take_structure(values: dict[str, Any]) -> None:
-    """Constraints on the output: an object or its JSON text, by the new name or the old one."""
+    """Convert structured-output constraints: an object or JSON text, by the new or old name."""
     old = values.pop("guided_decoding", None)
     if old is not None and "structured_outputs" not in values:
         values["structured_outputs"] = old
@@ -77,9 +77,9 @@ def _refuse_unknown(values: Mapping[str, Any], fields: tuple[str, ...]) -> None:
 
 
 def _refuse_unsendable(values: Mapping[str, Any], encode: Callable[[Any], bytes]) -> None:
-    """Refuse what JSON can spell and the message to the engine's process cannot hold.
+    """Reject values that JSON can express but the message to the engine's process cannot.
 
-    Left alone, it would fail there without a word, and vLLM would go on to keep the request.
+    Otherwise encoding fails there silently, and vLLM keeps the request for ever.
     """
     for name, value in values.items():
         try:

@@ -1,4 +1,4 @@
-"""What the engine says of itself at each of its steps."""
+"""Metrics that vLLM's engine reports at each step."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from penstock_backends.language_model import EngineStatistics
 
 
 class VllmStatistics(EngineStatistics):
-    """The engine's latest numbers."""
+    """Statistics of a vLLM engine, updated by `record`."""
 
     def record(self, scheduler: Any, iteration: Any) -> None:
-        """Take over what vLLM reports of one step; either part may be missing."""
+        """Record vLLM's report of one step; either part may be `None`."""
         if scheduler is not None:
             self.running = scheduler.num_running_reqs
             self.waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs
@@ -23,7 +23,7 @@ class VllmStatistics(EngineStatistics):
 
 
 def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
-    """A factory of vLLM's stat loggers that writes into `statistics`."""
+    """A factory of vLLM stat loggers that write to `statistics`."""
     from vllm.v1.metrics.loggers import StatLoggerBase
 
     class Recorder(StatLoggerBase):  # type: ignore[misc]

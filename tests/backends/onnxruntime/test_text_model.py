@@ -205,7 +205,7 @@ async def test_a_missing_tokenizer_is_named(open_backend: Open, version: Path) -
 
 async def test_a_broken_tokenizer_is_named(open_backend: Open, files: Path) -> None:
     (files / "tokenizer.json").write_text("{}")
-    with pytest.raises(ModelLoadError, match=r"tokenizer.json is no tokenizer"):
+    with pytest.raises(ModelLoadError, match=r"tokenizer.json is not a tokenizer"):
         await open_backend(graphs.text_config())
 
 
