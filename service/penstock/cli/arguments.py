@@ -54,8 +54,8 @@ def parse_arguments(
 ) -> Settings:
     """The settings that `arguments` ask for; positional arguments are model files, if accepted.
 
-    Raises `HelpRequested`; `OptionError` for a word that is no option; `UsageError` for a value
-    that does not fit; `SettingsError` where values contradict each other.
+    Raises `HelpRequested`; `OptionError` for an unknown option; `UsageError` for an invalid value;
+    `SettingsError` for values that contradict each other.
     """
     reading = _SettingsBuilder(warn, takes_files)
     for option in _from_environment(environment):
