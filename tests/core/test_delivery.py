@@ -149,7 +149,7 @@ def test_a_chain_of_streams_keeps_the_order(count: int, links: int, take: int) -
         first.send(make_response(number))
     first.end()
     read: list[Any] = []
-    while ready := last.take(take):
+    while ready := last.take_ready(take):
         read += map(mark, ready)
     assert read == list(range(count))
     assert last.exhausted
@@ -161,6 +161,6 @@ def test_a_watching_reader_gets_a_long_burst_in_order() -> None:
     read: list[Any] = []
     for number in range(5000):
         source.send(make_response(number))
-    sink.watch(lambda: read.extend(map(mark, sink.take())))
+    sink.watch(lambda: read.extend(map(mark, sink.take_ready())))
     deliver(source, sink)
     assert read == list(range(5000))

@@ -178,14 +178,14 @@ async def test_whatever_the_reader_does_it_gets_a_beginning_and_the_generator_is
     read: list[int] = []
     for take in takes[:leave_at]:
         await turns(count + 5)
-        read += map(mark, sink.take(take))
+        read += map(mark, sink.take_ready(take))
         assert tokens.made <= len(read) + window + 1
     if leave_at is not None:
         sink.close()
     while not task.done():
         await turns(1)
-        read += map(mark, sink.take())
-    read += map(mark, sink.take())
+        read += map(mark, sink.take_ready())
+    read += map(mark, sink.take_ready())
     assert read == list(range(len(read)))
     assert tokens.closed or tokens.made == 0
     assert sink.exhausted

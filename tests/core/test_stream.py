@@ -129,14 +129,14 @@ async def test_a_reader_cancelled_as_its_response_comes_loses_nothing() -> None:
 
 async def test_taking_gives_what_is_there_up_to_the_limit() -> None:
     stream = sent(make_response(1), make_response(2), make_response(3))
-    assert [mark(r) for r in stream.take(2)] == [1, 2]
-    assert [mark(r) for r in stream.take()] == [3]
-    assert stream.take() == []
+    assert [mark(r) for r in stream.take_ready(2)] == [1, 2]
+    assert [mark(r) for r in stream.take_ready()] == [3]
+    assert stream.take_ready() == []
 
 
 async def test_a_limit_of_nothing_takes_nothing() -> None:
     stream = sent(make_response(1))
-    assert stream.take(0) == stream.take(-1) == []
+    assert stream.take_ready(0) == stream.take_ready(-1) == []
     assert stream.backlog == 1
 
 
@@ -189,7 +189,7 @@ async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
     stream.connect(lambda: None, taken.append)
     _fill(stream, 5)
     await anext(stream)
-    stream.take(3)
+    stream.take_ready(3)
     assert taken == [1, 3]
 
 
@@ -199,7 +199,7 @@ async def test_a_producer_that_has_ended_is_not_told_any_more() -> None:
     stream.connect(lambda: None, taken.append)
     _fill(stream, 2)
     stream.end()
-    stream.take()
+    stream.take_ready()
     assert taken == []
 
 
@@ -290,42 +290,42 @@ def test_whatever_happens_the_end_is_reported_exactly_once(steps: list[str]) -> 
 
 async def test_a_held_stream_shows_nothing_until_it_is_released() -> None:
     stream = ResponseStream()
-    stream.hold()
+    stream.hold_back()
     reading = asyncio.ensure_future(marks(stream))
     stream.send(make_response(1))
     stream.send(make_response(2, final=True))
     await turns()
     assert stream.ended
     assert (reading.done(), stream.exhausted, stream.backlog) == (False, False, 0)
-    assert (stream.take(), stream.pop()) == ([], None)
-    stream.release()
+    assert (stream.take_ready(), stream.take_next()) == ([], None)
+    stream.release_held()
     assert await reading == [1, 2]
 
 
 async def test_the_end_of_a_held_stream_waits_too() -> None:
     stream = ResponseStream()
-    stream.hold()
+    stream.hold_back()
     reading = asyncio.ensure_future(marks(stream))
     stream.end()
     await turns()
     assert not reading.done()
-    stream.release()
+    stream.release_held()
     assert await reading == []
 
 
 async def test_who_watches_a_held_stream_is_called_when_it_is_released() -> None:
     stream, called = ResponseStream(), []
-    stream.hold()
+    stream.hold_back()
     stream.send(make_response(1, final=True))
-    stream.watch(lambda: called.append(len(stream.take())))
+    stream.watch(lambda: called.append(len(stream.take_ready())))
     assert called == []
-    stream.release()
+    stream.release_held()
     assert called == [1]
 
 
 async def test_a_held_stream_can_be_closed_by_its_reader() -> None:
     stream = ResponseStream()
-    stream.hold()
+    stream.hold_back()
     stream.close()
     with pytest.raises(RequestCancelledError):
         await marks(stream)

@@ -207,7 +207,7 @@ class Requests(RuleBasedStateMachine):
 
     @rule(inference=running)
     def take(self, inference: Inference) -> None:
-        inference.stream.take()
+        inference.stream.take_ready()
 
     @rule(inference=consumes(running), by_flag=st.booleans())
     def answer(self, inference: Inference, by_flag: bool) -> None:

@@ -56,7 +56,7 @@ def _forward(source: ResponseStream, sink: ResponseStream) -> None:
         if moving:  # re-entered from the loop below, which goes on; this keeps the order
             return
         moving = True
-        while not sink.ended and not sink.full and (ready := source.take(1)):
+        while not sink.ended and not sink.full and (ready := source.take_ready(1)):
             sink.send(ready[0])
         moving = False
         if source.exhausted:

@@ -122,12 +122,12 @@ class ResponseStream:
 
     # -- the scheduler's side ----------------------------------------------------------------
 
-    def hold(self) -> None:
-        """Hide the responses and the end from the reader until `release`."""
+    def hold_back(self) -> None:
+        """Hide the responses and the end from the reader until `release_held`."""
         self._held = True
 
-    def release(self) -> None:
-        """Undo `hold`, and wake the reader for what was hidden."""
+    def release_held(self) -> None:
+        """Undo `hold_back`, and wake the reader for what was hidden."""
         self._held = False
         if self._responses or self._ended:
             self._wake_reader()
@@ -150,7 +150,7 @@ class ResponseStream:
         self._taken(1)
         return response
 
-    def take(self, limit: int = 1 << 30) -> list[InferenceResponse]:
+    def take_ready(self, limit: int = 1 << 30) -> list[InferenceResponse]:
         """Take up to `limit` queued responses without waiting; may be empty."""
         if self._held:
             return []
@@ -160,7 +160,7 @@ class ResponseStream:
             self._taken(len(ready))
         return ready
 
-    def pop(self) -> InferenceResponse | None:
+    def take_next(self) -> InferenceResponse | None:
         """Take the next response if it is queued already."""
         if self._held or not self._responses:
             return None

@@ -89,7 +89,7 @@ class _AnswerReader:
 
     def ready(self) -> list[_EncodedAnswer]:
         """The responses available without waiting."""
-        return [self._encode(response) for response in self.stream.take()]
+        return [self._encode(response) for response in self.stream.take_ready()]
 
     def _encode(self, response: InferenceResponse) -> _EncodedAnswer:
         try:

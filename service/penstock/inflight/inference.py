@@ -118,7 +118,7 @@ class Inference:
         self.compute_start = now
         self.statistics.pending -= 1
 
-    def found(self, lookup_start: int, lookup_end: int) -> None:
+    def found_in_cache(self, lookup_start: int, lookup_end: int) -> None:
         """Mark the request as a cache hit, whose response is sent next."""
         self.lookup_start, self.lookup_end = lookup_start, lookup_end
 

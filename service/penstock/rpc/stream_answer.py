@@ -77,7 +77,7 @@ class StreamAnswer:
         if stream is None:
             self.done = True
             return self._refusal
-        response = stream.pop()
+        response = stream.take_next()
         if response is None:
             return self._end(stream) if stream.exhausted else None
         self.done, self.error = response.final, response.error

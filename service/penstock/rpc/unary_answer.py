@@ -52,7 +52,7 @@ class UnaryAnswer:
         stream = self._stream
         if stream is None:
             return
-        self._responses += stream.take()
+        self._responses += stream.take_ready()
         if not stream.exhausted:
             return
         try:

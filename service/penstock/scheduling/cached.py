@@ -62,7 +62,7 @@ class CachedScheduler:
         if inference.abandoned:
             return
         if response is not None:
-            inference.found(begun, time.monotonic_ns())
+            inference.found_in_cache(begun, time.monotonic_ns())
             inference.stream.send(response)
             return
         inference.statistics.cache_miss.add(time.monotonic_ns() - begun)

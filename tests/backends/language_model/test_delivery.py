@@ -37,7 +37,7 @@ def test_a_reader_who_keeps_up_gets_every_token() -> None:
     sender = delivery()
     for _ in range(3):
         generate(sender, 1)
-        assert counts(sender.stream.take()) == [1]
+        assert counts(sender.stream.take_ready()) == [1]
 
 
 def test_a_slow_reader_finds_one_response() -> None:
@@ -49,15 +49,15 @@ def test_a_slow_reader_finds_one_response() -> None:
 def test_catching_up_brings_what_was_merged() -> None:
     sender = delivery()
     generate(sender, 1000)
-    assert counts(sender.stream.take()) == [1]
-    assert counts(sender.stream.take()) == [999]
+    assert counts(sender.stream.take_ready()) == [1]
+    assert counts(sender.stream.take_ready()) == [999]
 
 
 def test_the_end_comes_at_once_with_everything_merged() -> None:
     sender = delivery()
     generate(sender, 1000)
     finish(sender)
-    responses = sender.stream.take()
+    responses = sender.stream.take_ready()
     assert counts(responses) == [1, 999]
     assert [response.final for response in responses] == [False, True]
 
@@ -66,7 +66,7 @@ def test_a_reader_may_have_every_token_alone_however_slow_he_is() -> None:
     sender = delivery(merge=False)
     generate(sender, 1000)
     finish(sender)
-    responses = sender.stream.take()
+    responses = sender.stream.take_ready()
     assert counts(responses) == [1] * 1000 + [0]
     assert responses[-1].final
 
@@ -77,9 +77,9 @@ def test_text_and_counts_are_complete_whenever_the_reader_takes(bursts: list[int
     responses: list[InferenceResponse] = []
     for burst in bursts:
         generate(sender, burst)
-        responses += sender.stream.take()
+        responses += sender.stream.take_ready()
     finish(sender)
-    responses += sender.stream.take()
+    responses += sender.stream.take_ready()
     texts = [response.outputs["text_output"].elements()[0].decode() for response in responses]
     assert sum(counts(responses)) == sum(bursts)
     assert "".join(texts) == "x" * sum(bursts)

@@ -190,7 +190,7 @@ async def test_process_sends_no_more_than_the_window_ahead_of_the_reader(
     await eventually(lambda: inference.stream.backlog == WINDOW.responses)
     await settled(puppets, instance)
     assert inference.stream.backlog == WINDOW.responses
-    inference.stream.take(5)
+    inference.stream.take_ready(5)
     await settled(puppets, instance)
     assert inference.stream.backlog == WINDOW.responses
 

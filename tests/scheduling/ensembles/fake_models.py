@@ -100,7 +100,7 @@ class Asked:
 
     def taken(self) -> list[dict[str, list[int]]]:
         """What has come, without waiting."""
-        return [values(response) for response in self.stream.take()]
+        return [values(response) for response in self.stream.take_ready()]
 
     @property
     def failure(self) -> InferenceError:

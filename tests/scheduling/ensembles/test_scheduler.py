@@ -97,7 +97,7 @@ def test_tensors_are_handed_on_and_not_copied() -> None:
     first.reply(B=TWO)
     assert second.requests[0].inputs["B"] is TWO
     second.reply(C=THREE)
-    (response,) = asked.stream.take()
+    (response,) = asked.stream.take_ready()
     assert response.outputs["C"] is THREE
     assert response.final
 
@@ -181,7 +181,7 @@ def test_a_step_may_change_the_sequence_for_those_after_it() -> None:
     request = second.requests[0]
     assert (request.correlation_id, request.sequence_end) == (9, True)
     second.reply(C=THREE)
-    (response,) = asked.stream.take()
+    (response,) = asked.stream.take_ready()
     assert response.parameters == {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
 
 

@@ -72,7 +72,7 @@ def test_the_final_flag_travels_with_the_last_response_if_it_can() -> None:
     tokens.reply(T=ONE, final=False)
     tokens.streams[0].end()
     text.reply(U=TWO)
-    (response,) = asked.stream.take()
+    (response,) = asked.stream.take_ready()
     assert response.final
 
 
@@ -90,7 +90,7 @@ def test_a_final_response_of_the_decoupled_step_is_the_last() -> None:
     asked = ask(EnsembleScheduler(BARE, models), {"A": ONE})
     models[0].reply(T=ONE, final=False)
     models[0].reply(T=TWO)
-    first, last = asked.stream.take()
+    first, last = asked.stream.take_ready()
     assert (values(first), first.final) == ({"T": [1]}, False)
     assert (values(last), last.final) == ({"T": [2]}, True)
 

@@ -35,7 +35,7 @@ def test_the_oldest_sequence_of_the_backlog_gets_the_first_free_slot() -> None:
     table = make_table()
     first = begun(table, "a", "a1", end=True)
     second, third = begun(table, "b", "b1"), begun(table, "c", "c1")
-    assert table.take(first) == "a1"
+    assert table.take_next(first) == "a1"
     assert table.done(first, 1.0) == [second]
     assert (second.slot, third.slot) == (Slot(0, 0), None)
 
@@ -43,10 +43,10 @@ def test_the_oldest_sequence_of_the_backlog_gets_the_first_free_slot() -> None:
 def test_a_sequence_has_one_request_under_way() -> None:
     table = make_table()
     sequence = begun(table, "a", "a1", "a2")
-    table.take(sequence)
+    table.take_next(sequence)
     assert not sequence.ready
     table.done(sequence, 1.0)
-    assert table.take(sequence) == "a2"
+    assert table.take_next(sequence) == "a2"
 
 
 def test_an_id_is_free_after_the_last_request_while_the_slot_is_not() -> None:
@@ -59,7 +59,7 @@ def test_an_id_is_free_after_the_last_request_while_the_slot_is_not() -> None:
 def test_a_request_that_is_put_back_comes_first() -> None:
     table = make_table()
     sequence = begun(table, "a", "a1", "a2")
-    table.take(sequence)
+    table.take_next(sequence)
     table.put_back(sequence, 1.0)
     assert [*sequence.waiting] == ["a1", "a2"]
 
@@ -77,7 +77,7 @@ def test_a_sequence_of_the_backlog_that_is_cut_is_passed_over() -> None:
     first = begun(table, "a", "a1", end=True)
     gone, next_one = begun(table, "b", "b1"), begun(table, "c", "c1")
     table.cut(gone)
-    table.take(first)
+    table.take_next(first)
     assert table.done(first, 1.0) == [next_one]
 
 
@@ -113,7 +113,7 @@ def test_a_sequence_with_a_slot_does_not_expire() -> None:
     table = make_table()
     first, second = begun(table, "a", "a1", end=True), table.open("b", 0.0)
     table.push(second, "b1", 0.0, end=False, expires=4.0)
-    table.take(first)
+    table.take_next(first)
     table.done(first, 1.0)
     assert (second.slot, table.expired(5.0)) == (Slot(0, 0), [])
 
@@ -133,7 +133,7 @@ def test_an_instance_that_is_to_leave_keeps_its_sequences_only() -> None:
     staying = begun(table, "a", "a1", end=True)
     waiting = begun(table, "b", "b1")
     table.close(0)
-    table.take(staying)
+    table.take_next(staying)
     assert (staying.slot, table.vacant(0)) == (Slot(0, 0), False)
     assert (table.done(staying, 1.0), table.vacant(0)) == ([], True)
     table.add([Slot(0, 1)])
@@ -174,7 +174,7 @@ class Machine(RuleBasedStateMachine):
     def a_request_is_taken(self, pick: object) -> None:
         if ready := [s for s in self.table.sequences if s.ready]:
             sequence = ready[self.number % len(ready)]
-            item = self.table.take(sequence)
+            item = self.table.take_next(sequence)
             self.seen.setdefault(sequence, []).append(item)
 
     @rule()

@@ -130,7 +130,7 @@ class ResponseSender:
         self._moving = False
 
     def _send_ready(self, stream: ResponseStream) -> None:
-        while self._credit.left and (response := stream.pop()) is not None:
+        while self._credit.left and (response := stream.take_next()) is not None:
             self._send(response)
             if self.done:
                 return

@@ -20,7 +20,7 @@ class ResponseOrder:
         """Append the requests of a batch, in this order."""
         for inference in batch:
             if self._queue:
-                inference.stream.hold()
+                inference.stream.hold_back()
             inference.on_end = self._ended
             self._queue.append(inference)
 
@@ -32,4 +32,4 @@ class ResponseOrder:
         while self._queue and self._queue[0].stream.ended:
             self._queue.popleft()
             if self._queue:
-                self._queue[0].stream.release()
+                self._queue[0].stream.release_held()

@@ -85,7 +85,7 @@ class StepCall:
         handler, last = self._handler, False
         may_wait = self.reorder is not None
         while not last and (not may_wait or handler.accepts(self)):
-            response = stream.pop()
+            response = stream.take_next()
             if response is None:
                 break
             last = stream.exhausted and stream.error is None

@@ -156,7 +156,7 @@ class SequenceBatcher:
         return inference
 
     def issue(self, sequence: LiveSequence[SequenceStep]) -> Inference:
-        step = self._table.take(sequence)
+        step = self._table.take_next(sequence)
         self._steps[step.inference] = step
         return step.inference
 

@@ -30,7 +30,7 @@ class DirectPolicy:
     enough: float = 0.0
 
     def due(self, ready: int, since: float) -> float:
-        """The latest time for a batch of `ready` requests, of which the oldest arrived at `since`."""
+        """The latest time for a batch of `ready` requests, the oldest of them since `since`."""
         waits = self.max_queue_delay and self.enough
         return -inf if not waits or ready / self.slots >= self.enough else self.delayed(since)
 

@@ -118,7 +118,7 @@ class SequenceTable(Generic[T]):
         if end:
             self._end(sequence)
 
-    def take(self, sequence: LiveSequence[T]) -> T:
+    def take_next(self, sequence: LiveSequence[T]) -> T:
         """Take the next request of a ready sequence off its queue."""
         assert sequence.ready
         item = sequence.taken = sequence.waiting.popleft()
