@@ -1,4 +1,4 @@
-"""Headers of a call that become parameters of its requests (contract GT-17, H-30)."""
+"""Forwarding of request headers to models as parameters (contract GT-17, H-30)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _RESERVED_PREFIX = "triton_"
 
 
 class HeaderForward:
-    """Chooses the headers whose names a pattern matches anywhere, whatever their case."""
+    """A filter for headers whose names match a pattern anywhere, in any case."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def select(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Names and values that go to the model; of equal names the last counts.
+        """The matching headers by name; of equal names the last wins.
 
-        Raises `InvalidRequestError` for a name that would be one of the server's own (GT-18).
+        Raises `InvalidRequestError` for a name that is reserved by the server (GT-18).
         """
         chosen: dict[str, str] = {}
         for name, value in headers:
@@ -48,7 +48,7 @@ class HeaderForward:
 
 
 def header_forward(pattern: str) -> HeaderForward | None:
-    """What `pattern` chooses; nothing for an empty one, and for one that cannot be understood."""
+    """The filter for `pattern`; `None` if it is empty, or not a regular expression."""
     try:
         return HeaderForward(pattern) if pattern else None
     except re.error as error:

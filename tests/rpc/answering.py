@@ -78,7 +78,7 @@ def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
     return reply.id, int.from_bytes(reply.raw_output_contents[0], "little")
 
 
-class CompletionCallbacks:
+class SteppedStream:
     """A call and its answers. In the writer's `hand` is whose message it is just writing."""
 
     def __init__(

@@ -23,7 +23,7 @@ def settings(local: GrpcSettings) -> GrpcSettings:
     return replace(local, header_forward_pattern="^x-|priority")
 
 
-class CompletionCallbacks(ManualServer):
+class AnsweringServer(ManualServer):
     def infer(self, request: InferenceRequest) -> ResponseStream:
         stream = super().infer(request)
         stream.send(number(1, final=True))
@@ -31,7 +31,7 @@ class CompletionCallbacks(ManualServer):
 
 
 async def test_text_metadata_goes_to_the_model(settings: GrpcSettings) -> None:
-    server = CompletionCallbacks()
+    server = AnsweringServer()
     request = ask("once", "a")
     request.parameters["own"].int64_param = 5
     async with connected(server, settings) as client:
@@ -44,7 +44,7 @@ async def test_text_metadata_goes_to_the_model(settings: GrpcSettings) -> None:
 async def test_reserved_metadata_fails_the_request(settings: GrpcSettings) -> None:
     metadata = [("priority", "1")]
     text = "Header 'priority' is reserved for Triton usage and cannot be forwarded."
-    async with connected(CompletionCallbacks(), settings) as client:
+    async with connected(AnsweringServer(), settings) as client:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await client.call("ModelInfer", ask("once", "a"), metadata=metadata)
         (response,) = await client.conversation([ask("once", "a")], metadata=metadata)

@@ -1,4 +1,4 @@
-"""Between protobuf messages and core values; texts are those of the real server."""
+"""Codec of inference messages: protobuf to core values and back; error texts are Triton's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPED = {
     "fp64_contents": DataType.FP64,
     "bytes_contents": DataType.BYTES,
 }
-"""Fields of typed contents in the order in which they are looked at, and what they hold (G-27)."""
+"""Fields of typed contents, in the order in which they are read, and their datatypes (G-27)."""
 
 
 _PARAMETER_FIELDS = (
@@ -50,10 +50,10 @@ def decode_request(
     regions: Regions = NO_REGIONS,
     forwarded: Mapping[str, str] | None = None,
 ) -> InferenceRequest:
-    """The request of a message; raises `InvalidRequestError` for what no model would take.
+    """Decode a request message; raises `InvalidRequestError` for one that no model would accept.
 
-    `regions` are where its tensors may be in memory that clients share; `forwarded` are headers
-    of the call that the model gets as parameters.
+    `deadline` is in seconds on the event loop's clock. `regions` are the clients' shared memory,
+    where tensors may lie; `forwarded` are headers of the call that become parameters.
     """
     message = received.head
     if received.template is not None and not forwarded:
@@ -79,7 +79,7 @@ def decode_request(
 def encode_response(
     request: InferenceRequest, version: str, response: InferenceResponse
 ) -> pb.ModelInferResponse:
-    """The message of a response; always raw contents, one entry an output (G-25)."""
+    """Encode a response, always with raw contents, one entry per output (G-25)."""
     message = pb.ModelInferResponse(
         model_name=request.model_name, model_version=version, id=request.id
     )
@@ -99,7 +99,7 @@ def encode_response(
 
 
 def mark_final(message: pb.ModelInferResponse, final: bool) -> None:
-    """Say whether this is the last response of its request (GP-06)."""
+    """Set the parameter for the last response of a request (GP-06)."""
     message.parameters[FINAL].bool_param = final
 
 
@@ -108,16 +108,16 @@ def _encode_parameters(message: pb.ModelInferResponse, parameters: Mapping[str, 
         field = next((name for kind, name in _PARAMETER_FIELDS if isinstance(value, kind)), "")
         try:
             setattr(message.parameters[key], field, value)
-        except (AttributeError, ValueError) as error:  # what a backend answers may be anything
+        except (AttributeError, ValueError) as error:  # a backend may return any value
             raise InternalError(
-                f"response parameter '{key}' is no boolean, 64-bit integer, float or string"
+                f"response parameter '{key}' is not a boolean, 64-bit integer, float or string"
             ) from error
 
 
 def _decode_outputs(
     outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor],
 ) -> tuple[tuple[str, ...], Mapping[str, int]]:
-    """The names of the outputs, and how many classes are wanted of which (GP-10)."""
+    """The names of the outputs, and the number of classes for those to be classified (GP-10)."""
     classes: dict[str, int] = {}
     for output in outputs:
         if not output.parameters:
@@ -134,7 +134,7 @@ def _decode_outputs(
 def _output_places(
     outputs: Sequence[pb.ModelInferRequest.InferRequestedOutputTensor], regions: Regions
 ) -> dict[str, RegionSlice]:
-    """Where the outputs go that the client wants in memory of its own."""
+    """The slices of shared memory for outputs that the client requests there."""
     if not outputs:
         return {}
     places: dict[str, RegionSlice | None] = {}
@@ -193,7 +193,7 @@ def _refuse_contents(tensor: pb.ModelInferRequest.InferInputTensor, where: str) 
 
 
 def _decode_contents(contents: pb.InferTensorContents, datatype: DataType, where: str) -> Buffer:
-    """The bytes of typed contents, of which just the field of the datatype may be set."""
+    """The bytes of typed contents, of which only the field of the datatype may be set."""
     refused = f"unexpected explicit tensor data for input tensor {where}"
     buffer: Buffer = b""
     for field, holds in _TYPED.items():

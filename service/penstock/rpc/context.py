@@ -1,4 +1,4 @@
-"""The seam between RPC logic and transports: what a method may ask of the call it serves."""
+"""The interface between RPC handlers and transports: methods, and the context of a call."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.core.buffer import Buffer
 from penstock.rpc.status import StatusCode
 
 Reply: TypeAlias = Message | bytes | list[Buffer]
-"""A response message; or its serialized form, whole or in parts, which must not change any more."""
+"""A response message; or its serialized bytes, whole or in parts, which must not change."""
 
 Metadata = Sequence[tuple[str, str | bytes]]
-"""Fields in order; keys in lower case. Those that end in `-bin` have bytes, others ASCII text."""
+"""Fields in order; keys are in lower case. Values of `-bin` keys are bytes, others ASCII text."""
 
 
 def serialized(reply: Reply) -> bytes:
-    """The bytes of a response message."""
+    """Serialize a response message to bytes."""
     if isinstance(reply, list):
         return b"".join(reply)
     if isinstance(reply, bytes):
@@ -30,9 +30,9 @@ def serialized(reply: Reply) -> bytes:
 
 
 class StatusError(Exception):
-    """Ends a call with just this status, where no error of the core says it.
+    """Ends a call with a gRPC status for which the core has no error class.
 
-    `details` is a serialized `google.rpc.Status`, empty for none; clients get it with the status.
+    `details` is a serialized `google.rpc.Status` for the client, empty for none.
     """
 
     def __init__(self, code: StatusCode, message: str = "", details: bytes = b"") -> None:
@@ -43,20 +43,20 @@ class StatusError(Exception):
 
 
 class RpcContext(Protocol):
-    """One call, as a transport shows it to the method that serves it.
+    """One call of a client, as the handler of its method sees it.
 
-    A method ends its call with an error by raising an `InferenceError`, which the transport maps
-    to a status (`rpc.status`), or a `StatusError`. When the client cancels, or its deadline
-    passes, the transport cancels the method.
+    A handler ends its call with an error by raising an `InferenceError`, which the transport maps
+    to a status (`rpc.status`), or a `StatusError`. On cancellation by the client, or after its
+    deadline, the transport cancels the handler.
     """
 
     @property
     def writes_at_once(self) -> bool:
-        """Whether `write_nowait` starts no task, and tells when the client has room for more."""
+        """Whether `write_nowait` starts no task, and reports flow control by its result."""
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """The request's text metadata; keys in lower case, the last of equal keys wins."""
+        """The request's text metadata; keys are in lower case, the last of equal keys wins."""
 
     @property
     def metadata_fields(self) -> Metadata:
@@ -64,35 +64,32 @@ class RpcContext(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """When the client stops waiting, on the event loop's clock; `None` for never."""
+        """The client's deadline in seconds on the event loop's clock; `None` for none."""
 
     @property
     def peer(self) -> str:
-        """Who calls: `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
+        """The address of the client: `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
 
     @property
     def request_compressed(self) -> bool | None:
-        """Whether the last request message came compressed; `None` if this is not known."""
+        """Whether the last request message was compressed; `None` if this is not known."""
 
     def set_initial_metadata(self, metadata: Metadata) -> None:
-        """What to send before the first response; has no effect after that."""
+        """Set the metadata sent before the first response; has no effect after it."""
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """What to send with the status."""
+        """Set the metadata sent with the status."""
 
     def compress_responses(self, wanted: bool) -> None:
-        """Whether to compress the responses from now on, if the client can take that."""
+        """Switch compression of the next responses on or off, if the client accepts it."""
 
     async def write(self, message: Reply) -> None:
-        """Send one response message, which may be serialized already.
-
-        Returns when the transport can take another.
-        """
+        """Send one response message; returns when the transport can take another."""
 
     def write_nowait(self, message: Reply) -> bool:
-        """Send one response message; whether the transport can take another without waiting.
+        """Send one response message; returns whether the transport can take another.
 
-        Who goes on after `False` without `writable()` lets responses pile up.
+        After `False`, await `writable()` before the next one: responses are buffered without limit.
         """
 
     async def writable(self) -> None:
@@ -100,13 +97,13 @@ class RpcContext(Protocol):
 
 
 class CompletionCallbacks(Protocol):
-    """Whom a method without a coroutine tells what came of its call: one of these, once."""
+    """Completion callbacks of a handler without a coroutine; exactly one is called, once."""
 
     def returned(self, response: Reply | None) -> None:
-        """All is well; with `None` after what was written."""
+        """The call succeeded; `None` if all responses were written before."""
 
     def raised(self, error: BaseException) -> None:
-        """What a coroutine would have raised."""
+        """The call failed with an error that a coroutine would have raised."""
 
 
 Starter = Callable[[Any, RpcContext, CompletionCallbacks], Callable[[], None] | None]
@@ -115,22 +112,23 @@ Unary = Callable[[Any, RpcContext], Awaitable[Reply]]
 
 
 def method_name(handler: Callable[..., object]) -> str:
-    """The name of the RPC that a method serves; compiled ones say their class before it."""
+    """The name of the RPC of a handler; compiled methods have their class in front of it."""
     return handler.__name__.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One RPC: its name and messages, and the function that serves it.
+    """One RPC: its name, its message classes, and its handler.
 
-    The `handler` takes a request, or, with `client_streaming`, an iterator of requests. It returns
-    the response, or, with `server_streaming`, writes its responses to the context. `parse` makes
-    a request of the bytes of its message, which stay as they are; without it, the message class
-    does. `eager` says that the handler asks for no current task (as `asyncio.timeout` and
-    `TaskGroup` do) before it first waits, so that it may begin without one. `start`, if given,
-    does what the handler does without a coroutine: it begins to answer, and returns what to call
-    if the client leaves before it has called one of the `CompletionCallbacks`.
-    `reserve(size, beginning)` may allocate the buffer of a large message.
+    `handler`: takes a request, or, with `client_streaming`, an iterator of requests. It returns
+    the response, or, with `server_streaming`, writes its responses to the context.
+    `parse`: parses the bytes of a request message, which do not change; by default the message
+    class does.
+    `eager`: the handler needs no current task (as `asyncio.timeout` and `TaskGroup` do) before its
+    first await, so that it may be started without one.
+    `start`: an alternative to `handler` without a coroutine: begins to answer, and returns a
+    callback to cancel it, which is called if the client goes before a completion callback was.
+    `reserve(size, beginning)`: may allocate the buffer of a large message.
     """
 
     name: str
@@ -145,8 +143,8 @@ class Method:
     reserve: Callable[[int, memoryview], memoryview | None] | None = None
 
 
-class _Outcome:
-    """What came of a call, for a coroutine to wait for."""
+class _FutureResult:
+    """Completion callbacks that set a future."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
@@ -161,16 +159,16 @@ class _Outcome:
 
 
 def coroutine_handler(start: Starter) -> Handler:
-    """The handler of a method that has a `start`."""
+    """A coroutine handler that calls `start`, for transports without completion callbacks."""
 
     async def handler(request: Any, context: RpcContext) -> Reply | None:
-        outcome = _Outcome()
-        leave = start(request, context, outcome)
+        result = _FutureResult()
+        cancel = start(request, context, result)
         try:
-            return await outcome.future
+            return await result.future
         except asyncio.CancelledError:
-            if leave is not None:
-                leave()
+            if cancel is not None:
+                cancel()
             raise
 
     return handler
@@ -178,7 +176,7 @@ def coroutine_handler(start: Starter) -> Handler:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A named set of methods; `name` includes the package."""
+    """A gRPC service; `name` includes the package."""
 
     name: str
     methods: Sequence[Method]

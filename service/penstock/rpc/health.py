@@ -1,4 +1,4 @@
-"""`grpc.health.v1.Health`, answered from the readiness of the server and of models (G-22)."""
+"""The health service `grpc.health.v1.Health`: readiness of the server and of models (G-22)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from penstock.server.server import InferenceServer
 
 NAME = "grpc.health.v1.Health"
 SERVER = ("", "inference.GRPCInferenceService")
-"""What stands for the server as a whole."""
+"""Service names that stand for the server as a whole."""
 
-_LOOK_SECONDS = 1.0
-"""How often to look anew while nothing is announced: an instance may fall ill in silence."""
+_POLL_SECONDS = 1.0
+"""Poll interval between change notifications: an instance may become unhealthy without one."""
 
 _UNKNOWN = pb.HealthCheckResponse.UNKNOWN
 _SERVING = pb.HealthCheckResponse.SERVING
@@ -28,7 +28,7 @@ _SERVICE_UNKNOWN = pb.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthServicer:
-    """The standard health service. A service is the server, or a model by its name."""
+    """The standard health service. A service name is the server's, or that of a model."""
 
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
@@ -46,7 +46,7 @@ class HealthServicer:
         )
 
     async def Check(self, message: pb.HealthCheckRequest, _: RpcContext) -> Message:
-        """For a service that nobody knows the server answers, as the real one does for all."""
+        """The status of a model, or of the server for any other name, as Triton answers for all."""
         known = message.service in self._server.model_names()
         return pb.HealthCheckResponse(status=await self._status(message.service if known else ""))
 
@@ -57,16 +57,16 @@ class HealthServicer:
         return pb.HealthListResponse(statuses=dict(zip(names, answers, strict=True)))
 
     async def Watch(self, message: pb.HealthCheckRequest, context: RpcContext) -> NoReturn:
-        """Tell the status now and whenever it changes, until the client has enough."""
-        told = None
+        """Send the status now and whenever it changes, until the client cancels."""
+        sent = None
         while not self._server.exiting:
             change = self._server.changes.next
             status = await self._status(message.service)
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 await context.write(pb.HealthCheckResponse(status=status))
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await change.wait()
         await context.write(pb.HealthCheckResponse(status=_NOT_SERVING))
         raise UnavailableError(STOPPED)

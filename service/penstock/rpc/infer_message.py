@@ -1,4 +1,4 @@
-"""`ModelInferRequest` messages whose tensors stay in the memory that they were received in."""
+"""Parser of `ModelInferRequest` messages: tensors are not copied, repeated heads are cached."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.shared_memory.message_memory import WORTH, MessageMemory
 _RAW = 0x3A  # field 7, raw_input_contents, length-delimited
 _LENGTH_DELIMITED = 2
 _ONE_BYTE = 0x80
-"""Tags from here on go on in the next byte."""
+"""Tags from here on take more than one byte."""
 _MOST = 256
-"""Forms that are kept, and lengths of messages that came before."""
+"""Limit of cached templates, and of remembered message lengths."""
 _LONGEST = 1024
-"""Bytes of a head that is worth keeping."""
+"""Bytes of the longest head that is cached."""
 _MOST_FIELDS = 1024
-"""Fields of a message up to which it is cut here: a client may fill a megabyte with empty ones."""
+"""Limit of fields in a message that is split here: a megabyte may hold many empty ones."""
 _ALIKE = 8
-"""Forms that messages of one length and beginning are compared with, and such beginnings' sizes."""
+"""Limit of templates with equal length and beginning, and of beginnings' lengths per length."""
 _NO_TEMPLATES: dict[int, dict[bytes, list[RequestTemplate]]] = {}
-_PATIENCE = 16 * _MOST
-"""Requests of other templates until all that are kept are forgotten for them."""
+_CLEAR_AFTER = 16 * _MOST
+"""Requests that match no template, after which a full cache is cleared for them."""
 
 
 class InferMessage(NamedTuple):
@@ -44,7 +44,7 @@ class InferMessage(NamedTuple):
 
 
 def parse_infer(data: Buffer, memory: MessageMemory | None = None) -> InferMessage:
-    """The request that `data` holds; the tensors of a large one are views of it.
+    """Parse a request message; the tensors of a large one are views of `data`.
 
     Raises protobuf's `DecodeError`.
     """
@@ -59,36 +59,36 @@ def parse_infer(data: Buffer, memory: MessageMemory | None = None) -> InferMessa
 
 
 class InferReader:
-    """Parses requests; those of a template that came before are only compared with it.
+    """Parses requests; one that matches a cached template is only compared with it.
 
-    Clients send the same request again and again with other numbers in it. Which messages are of
-    one template is not guessed: they are equal in every byte but those of the tensors, which are as
-    many and in the same places, so a parser would find the same in them.
+    Clients send the same request again and again with other tensors. A message matches a template
+    if it has the same length and differs from it in no byte outside the tensors' contents, so that
+    a parser would find the same fields.
     """
 
     def __init__(self) -> None:
-        # By the length of a message, that of its beginning, and the beginning itself.
+        # By the length of a message, the length of its beginning, and the beginning itself.
         self._templates: dict[int, dict[int, dict[bytes, list[RequestTemplate]]]] = {}
-        self._count = self._others = 0
+        self._count = self._misses = 0
         self._seen: set[int] = set()
         self._memory: MessageMemory | None = None
 
     def reserve(self, size: int, beginning: memoryview) -> memoryview | None:
-        """Memory for a message of `size` bytes, of which the first are known."""
+        """Allocate the buffer of a message of `size` bytes, whose first bytes are received."""
         memory = self._memory
         if memory is None:
             memory = self._memory = MessageMemory()
         return memory.reserve(size, self._first_contents(size, beginning))
 
     def _first_contents(self, size: int, beginning: memoryview) -> int:
-        """Where the first raw contents begin in such a message; 0 if that is not known."""
+        """Offset of the first raw contents in such a message; 0 if it is not known."""
         for length, templates in self._templates.get(size, _NO_TEMPLATES).items():
             if bytes(beginning[:length]) in templates:
                 return length
         return _first(beginning)
 
     def read(self, data: Buffer) -> InferMessage:
-        """As `parse_infer`."""
+        """Parse a request message: see `parse_infer`."""
         size = len(data)
         if size in self._templates:
             for length, templates in self._templates[size].items():
@@ -100,17 +100,17 @@ class InferReader:
         message = parse_infer(data, self._memory)
         if RequestTemplate.fits(message.head):
             if size in self._seen:
-                self._remember(data)
-            else:  # perhaps the only one of its length
-                self._look_for(size)
+                self._add_template(data)
+            else:  # it may be the only one of its length
+                self._remember_size(size)
         return message
 
-    def _look_for(self, size: int) -> None:
+    def _remember_size(self, size: int) -> None:
         if len(self._seen) >= _MOST:
             self._seen.clear()
         self._seen.add(size)
 
-    def _remember(self, data: Buffer) -> None:
+    def _add_template(self, data: Buffer) -> None:
         if self._count >= _MOST and not self._make_room():
             return
         found = _split(data)
@@ -119,19 +119,19 @@ class InferReader:
         size, spans = found
         head = pb.ModelInferRequest.FromString(bytes(data[:size]))
         if len(spans) == len(head.inputs):
-            self._keep(len(data), RequestTemplate(head, data, spans))
+            self._cache(len(data), RequestTemplate(head, data, spans))
 
     def _make_room(self) -> bool:
-        """Forget all templates, but not before many requests have come that are of none of them."""
-        self._others += 1
-        if self._others < _PATIENCE:
+        """Clear a full cache once many requests have matched none of its templates."""
+        self._misses += 1
+        if self._misses < _CLEAR_AFTER:
             return False
         self._templates.clear()
-        self._count = self._others = 0
+        self._count = self._misses = 0
         return True
 
-    def _keep(self, size: int, template: RequestTemplate) -> None:
-        """Keep a template, unless so many are like it that to look for one would take long."""
+    def _cache(self, size: int, template: RequestTemplate) -> None:
+        """Cache a template, unless too many are like it to be compared with a message."""
         beginnings = self._templates.setdefault(size, {})
         length = len(template.beginning)
         if length not in beginnings and len(beginnings) >= _ALIKE:
@@ -155,7 +155,7 @@ def _places(
 
 
 def _first(beginning: memoryview) -> int:
-    """Where the first raw contents begin in a message that begins so; 0 if they do later."""
+    """Offset of the first raw contents, given the first bytes of a message; 0 if beyond them."""
     at, end = 0, len(beginning)
     for _ in range(_MOST_FIELDS):
         if at >= end:
@@ -172,10 +172,10 @@ def _first(beginning: memoryview) -> int:
 
 
 def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
-    """The size of all before the raw contents, and where each of these begins and ends.
+    """The size of the head before the raw contents, and the begin and end of each of these.
 
-    `None` where they are not last of all, where a field has a number that no field of ours has, or
-    where there are so many fields that protobuf reads them sooner.
+    `None` if other fields follow the raw contents, if a field number takes more than one byte, or
+    if there are so many fields that protobuf parses them faster.
     """
     view = memoryview(data)
     at, end = 0, len(view)
@@ -200,7 +200,7 @@ def _split(data: Buffer) -> tuple[int, list[tuple[int, int]]] | None:
 
 
 def _length(view: memoryview, at: int) -> tuple[int, int] | None:
-    """A varint of 32 bits at most, and where it ends; `None` if there is none."""
+    """A varint of at most 32 bits, and where it ends; `None` if it is invalid."""
     value = shift = 0
     for position in range(at, min(at + 5, len(view))):
         byte = view[position]
@@ -214,14 +214,14 @@ def _length(view: memoryview, at: int) -> tuple[int, int] | None:
 DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 
 LARGE = 8 << 10
-"""Bytes of a message from which a copy of its tensors costs more than a view."""
+"""Bytes of a message from which copying its tensors costs more than a view."""
 
 
 class RequestTemplate:
-    """The head of such requests, decoded, and where their messages have the contents.
+    """The parsed head of repeated requests, and the layout of their messages.
 
-    `spans` are where the raw contents begin and end in a message, one an input; `beginning` is
-    what stands before the first.
+    `spans` are the begin and end of the raw contents in a message, one per input; `beginning` are
+    the bytes before the first.
     """
 
     __slots__ = ("_inputs", "_literals", "_outputs", "beginning", "head", "spans")
@@ -243,7 +243,7 @@ class RequestTemplate:
 
     @staticmethod
     def fits(head: pb.ModelInferRequest) -> bool:
-        """Whether requests with this head need no look at anything but the tensors' contents."""
+        """Whether requests with this head differ in nothing but their tensors' contents."""
         if head.id or head.parameters or not head.inputs:
             return False
         if len({tensor.name for tensor in head.inputs}) != len(head.inputs):
@@ -253,7 +253,7 @@ class RequestTemplate:
         return not any(output.parameters for output in head.outputs)
 
     def contents(self, message: Buffer) -> list[Buffer] | None:
-        """The raw contents of a message of this length and beginning, if it is of this template."""
+        """The raw contents of a message with this length and beginning; `None` if it differs."""
         for begin, end, literal in self._literals:
             if message[begin:end] != literal:
                 return None
@@ -267,7 +267,7 @@ class RequestTemplate:
         deadline: float | None,
         places: Sequence[RegionSlice | None] = (),
     ) -> InferenceRequest:
-        """The request with these contents, of which some lie in `places`."""
+        """The request with the contents `raw`, some of which lie in shared memory: `places`."""
         inputs = {
             name: Tensor(datatype, shape, buffer)
             for (name, datatype, shape), buffer in zip(self._inputs, raw, strict=True)

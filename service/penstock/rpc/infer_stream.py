@@ -1,4 +1,4 @@
-"""One `ModelStreamInfer` call: many requests, and their responses as they come."""
+"""A bidirectional `ModelStreamInfer` call: many requests, with interleaved responses."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.server.server import InferenceServer
 
 
 class InferStream:
-    """Answers every request of one stream at once; responses interleave.
+    """Serves the requests of one stream concurrently; responses interleave.
 
-    Requests are admitted in the order they came. Responses of models that answer once are
-    written in that order too (GP-16); those of decoupled models as they are made, the models in
-    turn. An error is told in-band, and the stream lives on (GP-18), unless the client has asked
-    for the first one to end the stream with its status (GP-19).
+    Requests are admitted in the order of arrival. Responses of models that answer once are
+    written in that order too (GP-16); those of decoupled models as they are made, round-robin
+    over the models. An error is sent in-band, and the stream continues (GP-18), unless the client
+    has asked for the first error to end the stream with its status (GP-19).
 
-    There are two tasks a call, whatever the number of requests: this one reads, another writes.
-    Where the transport takes a message without a task, one that nothing stands before is written
-    as soon as it comes, without waking the writer.
+    A call has two tasks, whatever the number of requests: this one reads, another writes. Where
+    the transport writes without a task, a response with none queued before it is written as soon
+    as it is made, without waking the writing task.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class InferStream:
         self._reading = True
 
     async def run(self, requests: AsyncIterator[InferMessage]) -> None:
-        """Serve until the client has no more requests and has all its writer (GP-20).
+        """Serve until the client has half-closed and all its requests are answered (GP-20).
 
-        When the server stops, the client gets what is under way, and then the reason (G-35).
+        When the server stops, requests in flight are answered before the error status (G-35).
         """
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -56,7 +56,7 @@ class InferStream:
             self._writer.close()
 
     async def _read(self, requests: AsyncIterator[InferMessage]) -> bool:
-        """Take requests until the client has no more; whether the server stopped before that."""
+        """Read requests until the client half-closes; returns whether the server stopped before."""
         writer = self._writer
         stopping = asyncio.ensure_future(self._server.wait_stopping())
         try:
@@ -64,7 +64,7 @@ class InferStream:
                 stopping.add_done_callback(lambda ended: _interrupt(reading, ended))
                 async for received in requests:
                     writer.accept(received)
-                    while writer.crowded:
+                    while writer.full:
                         await writer.wait_for_room()
         except TimeoutError:
             return True
@@ -73,10 +73,10 @@ class InferStream:
         return False
 
     async def _write(self) -> None:
-        """Write as fast as the client reads, one message of an answer at a time."""
+        """Write messages under flow control, one of an answer at a time."""
         writer = self._writer
         while self._reading or writer:
-            await self._room_to_write()
+            await self._wait_writable()
             if writer.failure is not None:
                 raise writer.failure
             if writer.queued:
@@ -84,7 +84,7 @@ class InferStream:
             else:
                 await writer.wait_for_message()
 
-    async def _room_to_write(self) -> None:
+    async def _wait_writable(self) -> None:
         if self._writer.blocked:
             await self._context.writable()
             self._writer.unblock()
@@ -97,7 +97,7 @@ class InferStream:
 
 
 def _interrupt(reading: asyncio.Timeout, stopping: asyncio.Future[None]) -> None:
-    """Have the reading end now, unless it has ended by itself."""
+    """Time the reading out now, unless it has ended."""
     if not stopping.cancelled():
         with suppress(RuntimeError):
             reading.reschedule(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""Listening on a Unix socket, whose file a server that was killed has left behind."""
+"""A listening Unix socket, which takes over the stale file of a server that was killed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Self
 
 _TRIES = 100
 _PAUSE = 0.01
-"""Seconds between tries to lock; others need the lock for microseconds."""
+"""Seconds between tries to lock; it is held for microseconds."""
 
 
 class LocalSocket:
-    """A listening socket and the file by which it is called.
+    """A listening Unix socket and its file.
 
-    Of servers that start at the same time one takes the file over; the others raise `OSError`, as
-    where a server lives.
+    Of servers that start at the same time one takes over a stale file; the others raise `OSError`,
+    as if another server were listening.
     """
 
     def __init__(self, path: str, backlog: int) -> None:
@@ -31,16 +31,18 @@ class LocalSocket:
                 if _is_abandoned(path):
                     os.unlink(path)
                 self.socket.bind(path)
-                self.socket.listen(backlog)  # or others would take it for abandoned
+                self.socket.listen(
+                    backlog
+                )  # before the lock is released: else the file would look stale
                 self._file = _identity(path)
         except OSError:
             self.socket.close()
             raise
 
     def remove(self) -> None:
-        """Remove the file, unless somebody has, or another server has put its own there.
+        """Remove the file, unless it is gone or belongs to another server by now.
 
-        One that cannot be removed stays: the next server takes it over.
+        A file that cannot be removed stays: the next server takes it over.
         """
         with _DirectoryLock(self._path), suppress(OSError):
             if _identity(self._path) == self._file:
@@ -48,10 +50,10 @@ class LocalSocket:
 
 
 class _DirectoryLock:
-    """Held by one server at a time, as long as it looks at files in a directory and changes them.
+    """An exclusive lock on a directory, for checking and replacing a socket file in it.
 
-    It leaves no file. Where it cannot be had (on some network drives, or since a stranger keeps
-    it), servers that start one after the other need none.
+    It leaves no file. Where it cannot be taken (on some network drives, or if another program
+    holds it), it is skipped: servers that start one after the other do not need it.
     """
 
     def __init__(self, path: str) -> None:
@@ -90,13 +92,13 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _is_abandoned(path: str) -> bool:
-    """Whether there is a socket on which nobody listens any more."""
-    with socket.socket(socket.AF_UNIX) as caller:
-        caller.setblocking(False)
+    """Whether the file is a socket without a listener."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
         try:
-            caller.connect(path)
-        except ConnectionRefusedError:  # by files of other kinds too
+            client.connect(path)
+        except ConnectionRefusedError:  # files of other kinds refuse too
             return stat.S_ISSOCK(os.stat(path).st_mode)
-        except OSError:  # there is none; or too many are calling
+        except OSError:  # there is no file; or the backlog of its listener is full
             return False
         return False

@@ -1,4 +1,4 @@
-"""Request parameters of gRPC: which are the server's own, and which go to the model."""
+"""Request parameters of gRPC: those of the server itself, and those for the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CUSTOM_KINDS = ("bool_param", "int64_param", "string_param", "double_param")
 def split_parameters(
     parameters: Mapping[str, pb.InferParameter],
 ) -> tuple[dict[str, Any], dict[str, ParameterValue]]:
-    """Fields of `InferenceRequest` that parameters set, and the parameters for the model."""
+    """Split parameters into fields of `InferenceRequest`, and those for the model."""
     fields: dict[str, Any] = {}
     custom: dict[str, ParameterValue] = {}
     for key, parameter in parameters.items():
@@ -36,12 +36,12 @@ def split_parameters(
 
 
 def wants_empty_final(parameters: Mapping[str, pb.InferParameter]) -> bool:
-    """Whether the client wants a message for a final flag that came without data (GP-05)."""
+    """Whether the client wants an empty message for a final flag without data (GP-05)."""
     return EMPTY_FINAL in parameters and parameters[EMPTY_FINAL].bool_param
 
 
 def class_count(parameter: pb.InferParameter) -> int:
-    """How many classes an output's parameter asks for (GP-10)."""
+    """The number of classes that an output's parameter requests (GP-10)."""
     if parameter.WhichOneof("parameter_choice") != "int64_param":
         raise _wrong_type(CLASSIFICATION, "int64_param")
     if parameter.int64_param <= 0:
@@ -52,7 +52,7 @@ def class_count(parameter: pb.InferParameter) -> int:
 def load_parameters(
     parameters: Mapping[str, pb.ModelRepositoryParameter],
 ) -> dict[str, str | bytes]:
-    """What a load puts in place of the repository's files: a configuration and files (G-12)."""
+    """Parameters of a load request: a configuration and files that override the repository's."""
     read: dict[str, str | bytes] = {}
     for key, parameter in parameters.items():
         if key != "config" and not key.startswith("file:"):
@@ -67,7 +67,7 @@ def load_parameters(
 
 
 def unload_dependents(parameters: Mapping[str, pb.ModelRepositoryParameter]) -> bool:
-    """Whether to unload with a model what was loaded for its sake; other keys mean nothing."""
+    """Whether to unload the models that a model depends on too; other keys are ignored."""
     key = "unload_dependents"
     if key not in parameters:
         return False
@@ -146,7 +146,7 @@ _NONE: Mapping[str, str] = {}
 
 
 def forwarded(forward: HeaderForward | None, context: RpcContext) -> Mapping[str, str]:
-    """The text metadata that `forward` chooses; raises for reserved names."""
+    """The text metadata that `forward` selects; raises `InvalidRequestError` for reserved names."""
     if forward is None:
         return _NONE
     fields = context.metadata_fields

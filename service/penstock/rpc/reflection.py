@@ -1,4 +1,4 @@
-"""Server reflection: tools learn services and messages from the server, in both its versions."""
+"""Server reflection: the services `grpc.reflection.v1` and `v1alpha`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _VERSIONS = {"v1": reflection_pb2, "v1alpha": reflection_v1alpha_pb2}
 
 
 def reflection_services(services: Iterable[Service]) -> list[Service]:
-    """Reflection of `services` and of itself."""
+    """The reflection services, which list `services` and themselves."""
     own = {f"grpc.reflection.{name}.ServerReflection": pb for name, pb in _VERSIONS.items()}
     names = sorted({*own, *(service.name for service in services)})
     return [Reflection(pb, names).service(name) for name, pb in own.items()]
 
 
 class Reflection:
-    """Answers in the messages of one version, which are the same but for their package."""
+    """The reflection service in one version; versions differ in the package of their messages."""
 
     def __init__(self, pb: ModuleType, names: Iterable[str]) -> None:
         self._pb: Any = pb
         self._names = tuple(names)
 
     def service(self, name: str) -> Service:
-        """The only method, for a transport to serve."""
+        """The service with its only method."""
         method = Method(
             "ServerReflectionInfo",
             self._pb.ServerReflectionRequest,
@@ -47,7 +47,7 @@ class Reflection:
             await context.write(self.answer(request))
 
     def answer(self, request: Any) -> Any:
-        """The response to one request; what does not exist is told in it."""
+        """The response to one request; it holds an error for a symbol that does not exist."""
         response = self._pb.ServerReflectionResponse(
             valid_host=request.host, original_request=request
         )
@@ -60,24 +60,26 @@ class Reflection:
         return response
 
     def _fill(self, response: Any, kind: str | None, request: Any) -> None:
-        """Put into the response what is asked for; raises `KeyError` for what does not exist."""
+        """Set the requested field of the response; raises `KeyError` for an unknown symbol."""
         if kind == "list_services":
             for name in self._names:
                 response.list_services_response.service.add(name=name)
         elif kind == "all_extension_numbers_of_type":
             name = request.all_extension_numbers_of_type
-            POOL.FindMessageTypeByName(name)  # none of ours has extensions
+            POOL.FindMessageTypeByName(name)  # raises KeyError; no message here has extensions
             response.all_extension_numbers_response.base_type_name = name
         elif kind is None:
             response.error_response.error_code = StatusCode.INVALID_ARGUMENT
-            response.error_response.error_message = "the request asks for nothing"
+            response.error_response.error_message = (
+                "the request is empty: set one field of message_request"
+            )
         else:
             files = _with_imports(_file(kind, request))
             response.file_descriptor_response.file_descriptor_proto.extend(files)
 
 
 def _file(kind: str, request: Any) -> FileDescriptor:
-    """The file that a request is about."""
+    """The file descriptor that a request names; raises `KeyError`."""
     if kind == "file_by_filename":
         return POOL.FindFileByName(request.file_by_filename)
     if kind == "file_containing_symbol":
@@ -88,7 +90,7 @@ def _file(kind: str, request: Any) -> FileDescriptor:
 
 
 def _declaring(symbol: str) -> FileDescriptor:
-    """The file that declares a symbol; the pool itself does not know methods as such."""
+    """The file that declares a symbol; the pool itself does not find methods."""
     service, _, method = symbol.rpartition(".")
     try:
         return POOL.FindFileContainingSymbol(symbol)
@@ -97,7 +99,7 @@ def _declaring(symbol: str) -> FileDescriptor:
 
 
 def _with_imports(file: FileDescriptor) -> Iterator[bytes]:
-    """A file and all that it imports, each once, serialized."""
+    """A file and all of its imports, each once, serialized."""
     files = {file.name: file}
     todo = [file]
     while todo:

@@ -1,4 +1,4 @@
-"""Encodes responses as protobuf messages in parts: tensors are not copied, heads are cached."""
+"""Encoder of unary responses: protobuf messages in parts, without copies of tensors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from penstock.rpc.context import Reply
 _ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
 _CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
 _REMEMBERED = 256
-"""Heads that are kept. They differ by model, version, and the outputs' names, types and shapes."""
+"""Limit of cached heads, by model, version, and the outputs' names, types and shapes."""
 
 
 class ResponseEncoder:
-    """Serializes responses of unary calls."""
+    """Serializes responses of unary calls; the head before the tensors is cached."""
 
     def __init__(self) -> None:
         self._heads: dict[Hashable, bytes] = {}
 
     def encode(self, request: InferenceRequest, version: str, response: InferenceResponse) -> Reply:
-        """The message of a response; raises when it cannot be encoded."""
+        """The serialized message of a response; raises `InferenceError` if it cannot be encoded."""
         if response.parameters or request.output_places:
             return encode_response(request, version, response)
         outputs = _wanted(request, response)
@@ -35,7 +35,7 @@ class ResponseEncoder:
         return parts
 
     def _head(self, model: str, version: str, outputs: Mapping[str, Tensor]) -> bytes:
-        """Everything before the id and the contents."""
+        """The serialized fields before the id and the contents."""
         key = (model, version, *[(name, t.datatype, t.shape) for name, t in outputs.items()])
         head = self._heads.get(key)
         if head is None:
@@ -50,7 +50,7 @@ class ResponseEncoder:
 
 
 def add_contents(parts: list[Buffer], outputs: Mapping[str, Tensor]) -> None:
-    """Add the raw contents of a `ModelInferResponse`, one entry an output (G-25)."""
+    """Append the raw contents of a `ModelInferResponse`, one entry per output (G-25)."""
     for tensor in outputs.values():
         buffer = octets(tensor.buffer)
         parts += (_CONTENTS, varint(len(buffer)), buffer)
@@ -64,7 +64,7 @@ def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[s
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes lengths."""
+    """A number as a protobuf varint."""
     if value < 128:
         return _SMALL[value]
     digits = bytearray()
@@ -76,7 +76,7 @@ def varint(value: int) -> bytes:
 
 
 def field(tag: int, value: bytes) -> bytes:
-    """A length-delimited field, by the byte of its number and type."""
+    """A length-delimited protobuf field; `tag` is the byte of its number and type."""
     return b"%c%b%b" % (tag, varint(len(value)), value)
 
 

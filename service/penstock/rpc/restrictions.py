@@ -1,4 +1,4 @@
-"""Methods that only clients with a secret header may call (contract GT-15, GT-16)."""
+"""Access control: methods that require a secret header (contract GT-15, GT-16)."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ _FEATURES = {
     "TraceSetting": Feature.TRACE,
     "LogSettings": Feature.LOGGING,
 }
-"""What a method belongs to, by its name."""
+"""The feature of each method, by which restrictions name it."""
 
 
 def restricted(service: Service, restrictions: Iterable[Restriction]) -> Service:
-    """`service`, whose methods ask for the headers that restrictions name."""
+    """`service`, whose methods require the headers of `restrictions`."""
     needed = {feature: one for one in restrictions for feature in one.features}
     methods = [_guarded(method, needed.get(_FEATURES[method.name])) for method in service.methods]
     return replace(service, methods=methods)
 
 
 def _guarded(method: Method, needed: Restriction | None) -> Method:
-    """The method, refused to calls without the header; the method itself where none is needed."""
+    """The method, with calls without the header refused; unchanged if there is no restriction."""
     if needed is None:
         return method
     header, value = f"{_PREFIX}{needed.key.lower()}", needed.value

@@ -1,4 +1,4 @@
-"""Opens the gRPC endpoint on the transport that the settings choose."""
+"""The gRPC endpoint: its services, on the transport that the settings select."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.settings import GrpcSettings
 
 
 class OpenTransport(Protocol):
-    """Serves services while it is open, on the port that it yields."""
+    """Opens a transport: a context manager that serves, and yields its port."""
 
     def __call__(
         self,
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 async def open_grpc(
     server: InferenceServer, settings: GrpcSettings, grace: ExitDeadline
 ) -> AsyncIterator[int]:
-    """Serve gRPC; yields the port. Raises `OSError` when the address is taken."""
+    """Serve gRPC; yields the port. Raises `OSError` if the address is in use."""
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [inference.service(), HealthServicer(server).service()]
     registry = ChannelzRegistry() if settings.channelz else None
@@ -56,7 +56,7 @@ async def open_grpc(
 
 
 def transport(name: str) -> OpenTransport:
-    """How to open a transport. Each is imported only where it serves."""
+    """The transport `name`: `native` or `grpcio`. Each is imported only if it is used."""
     if name == "grpcio":
         from penstock.rpc.grpcio.transport import open_grpcio
 

@@ -36,7 +36,7 @@ NAME = "inference.GRPCInferenceService"
 
 
 class InferenceServicer:
-    """Translates every RPC to a call of the facade, and its answer to a message."""
+    """Handlers of the service: each decodes a message, calls the server, encodes the result."""
 
     def __init__(self, server: InferenceServer, forward: HeaderForward | None = None) -> None:
         self._server = server
@@ -46,7 +46,7 @@ class InferenceServicer:
         self._memory = SharedMemoryMethods(server.regions)
 
     def service(self) -> Service:
-        """The methods by name, for a transport to serve."""
+        """The service with its methods."""
         unary = [
             self.ServerLive,
             self.ServerReady,

@@ -1,4 +1,4 @@
-"""Trace and log settings as messages (contract G-20, G-21)."""
+"""Codec of trace and log settings (contract G-20, G-21)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KINDS = {
     "log_verbose_level": ("uint32_param", "int32"),
     "log_format": ("string_param", "string"),
 }
-"""By setting: the field that holds it, and what texts call its type."""
+"""By setting: its protobuf field, and the name of its type in error texts."""
 
 
 def decode_trace(message: pb.TraceSettingRequest) -> Texts:
-    """What a message changes; an empty list is for a setting to be cleared."""
+    """The settings that a message changes; an empty list clears a setting."""
     return {name: list(setting.value) for name, setting in message.settings.items()}
 
 
@@ -34,7 +34,7 @@ def encode_trace(texts: Texts) -> pb.TraceSettingResponse:
 
 
 def decode_log(settings: Mapping[str, pb.LogSettingsRequest.SettingValue]) -> LogValues:
-    """What a message changes; settings that nobody knows are passed over."""
+    """The settings that a message changes; unknown ones are ignored."""
     values: dict[str, bool | int | str] = {}
     for name, (field, kind) in _KINDS.items():
         if name not in settings:

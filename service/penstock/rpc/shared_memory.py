@@ -1,4 +1,4 @@
-"""Shared memory of clients over gRPC: the RPCs, and the parameters of tensors (GP-11, GP-12)."""
+"""Shared memory over gRPC: the RPCs, and the parameters of tensors (GP-11, GP-12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZE = "shared_memory_byte_size"
 
 
 class SharedMemoryMethods:
-    """The RPCs about regions (G-14 to G-19)."""
+    """Handlers that register, unregister and list regions (G-14 to G-19)."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
@@ -77,7 +77,7 @@ class SharedMemoryMethods:
 def shared_slice(
     tensor: str, parameters: Mapping[str, pb.InferParameter], regions: Regions
 ) -> RegionSlice | None:
-    """The memory that the parameters of a tensor name; `None` when they name none."""
+    """The slice of shared memory that a tensor's parameters name; `None` if they name none."""
     if REGION not in parameters:
         for key in (_OFFSET, _SIZE):
             if key in parameters:

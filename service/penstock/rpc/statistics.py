@@ -1,4 +1,4 @@
-"""Counters of models as messages of the statistics extension."""
+"""Encoder of model statistics (the statistics extension)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From error classes to gRPC status codes: the only place where the two vocabularies meet."""
+"""Maps error classes to gRPC status codes; no other module knows both."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StatusCode(IntEnum):
 _LONGEST_TEXT = 6144
 
 STOPPED = "GRPC server is shutting down and has stopped accepting new requests."
-"""What calls are told that a stopping server ends (contract G-35)."""
+"""Status message of calls that end with the server (contract G-35)."""
 
 _CODES: dict[type[InferenceError], StatusCode] = {
     InternalError: StatusCode.INTERNAL,
@@ -64,14 +64,14 @@ def status_code(error: InferenceError) -> StatusCode:
 
 
 def replace_surrogates(text: str) -> str:
-    """`text` as protobuf takes it: half surrogate pairs, which are no characters, as `?`."""
+    """`text` as protobuf accepts it: lone surrogates, which are not characters, become `?`."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def truncate_message(message: str) -> str:
-    """What of a message clients can take: they refuse trailers of more than 8 KiB.
+    """Truncate a status message: clients refuse trailers of more than 8 KiB.
 
-    Characters beyond ASCII take up to three bytes for each of theirs on the way.
+    Percent-encoding takes three bytes for each byte of a character beyond ASCII.
     """
     data = message.encode(errors="replace")
     if len(quote_from_bytes(data)) <= _LONGEST_TEXT:

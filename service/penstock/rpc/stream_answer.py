@@ -1,4 +1,4 @@
-"""The answer to one request of a stream: message by message, as the writer asks for them."""
+"""The answer to one request of a `ModelStreamInfer` call, pulled message by message."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.rpc.stream_replies import StreamReplies
 
 
 class StreamAnswer:
-    """What is still to be said about one request.
+    """The remaining messages for one request.
 
-    `model` and `size` (bytes of its tensors) are the request's. `ordered` answers wait for those
-    of the requests before them (GP-16). `error` is what the last message told, if it told one.
-    `on_close` is called when all is said.
+    `model` and `size` (bytes of its tensors) are the request's. `ordered` answers are written
+    after those of the requests before them (GP-16). `error` is the error in the last message.
+    `on_close` is called once the answer is complete or cancelled.
     """
 
     __slots__ = (
@@ -50,16 +50,16 @@ class StreamAnswer:
         self._refusal, self.error = message, error
 
     def connect(self, request: InferenceRequest, stream: ResponseStream, empty_final: bool) -> None:
-        """Answer with what comes on `stream`."""
+        """Answer with the responses of `stream`."""
         self._empty_final = empty_final
         self.size = sum(tensor.nbytes for tensor in request.inputs.values())
         self._stream = stream
         self._replies = StreamReplies(request, stream.model_version)
 
     def close(self) -> None:
-        """Nobody wants to hear the rest, if there is any."""
+        """Cancel the request if it is in flight, and release its resources."""
         self.done = True
-        stream, self._stream = self._stream, None  # which refers to this in turn
+        stream, self._stream = self._stream, None  # breaks the reference cycle
         if stream is not None:
             stream.close()
         if self.on_close is not None:
@@ -67,7 +67,7 @@ class StreamAnswer:
 
     @property
     def ready(self) -> bool:
-        """Whether there may be something to say now."""
+        """Whether there may be a message now."""
         stream = self._stream
         return stream is None or bool(stream.backlog) or stream.exhausted
 

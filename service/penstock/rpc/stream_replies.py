@@ -1,4 +1,4 @@
-"""Responses on a stream, as serialized messages: what repeats from one to the next is kept."""
+"""Encoder of stream responses: the head that repeats between responses is cached."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class StreamReplies:
         return field(_RESPONSE, b"".join(parts))
 
     def error(self, error: InferenceError, final: bool) -> bytes:
-        """The message that says what went wrong, and whose it is."""
+        """The message with an error, and the id of its request."""
         message = self._bare(final)
         message.error_message = replace_surrogates(error.message)
         return _serialized(message)
 
     def end(self) -> bytes:
-        """The message that says that there are no more, and nothing else."""
+        """The empty final message."""
         return _serialized(self._bare(final=True))
 
     def _encode_head(self, response: InferenceResponse) -> bytes:
@@ -75,7 +75,7 @@ class StreamReplies:
 
 
 def refusal(message: pb.ModelInferRequest, error: InferenceError) -> bytes:
-    """The message for a request that was not admitted: all that it says is whose it is."""
+    """The error message for a request that was not admitted; it holds the id and nothing else."""
     reply = pb.ModelStreamInferResponse(error_message=replace_surrogates(error.message))
     reply.infer_response.id = message.id
     return _serialized(reply)

@@ -1,4 +1,4 @@
-"""The requests of one `ModelStreamInfer` call that are being answered: who may speak, and when."""
+"""Writer of a `ModelStreamInfer` call: orders the responses of its requests in flight."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from penstock.rpc.stream_replies import refusal
 from penstock.server.server import InferenceServer
 
 MOST_OPEN = 4096
-"""Requests of one stream that are being answered; while there are more, none is read."""
+"""Limit of requests in flight on one stream; beyond it, no more are read (backpressure)."""
 
 MOST_BYTES = 64 << 20
-"""The same for the bytes of their tensors."""
+"""The same limit for the bytes of their tensors."""
 
 _FAIL_FAST = "triton_grpc_error"
 
 
 class StreamWriter:
-    """Decides what is written next, and writes at once what nothing stands before.
+    """Decides which response is written next, and writes at once if none is queued before it.
 
-    Answers of models that answer once take turns in the order of their requests (GP-16); those of
-    decoupled models speak when they have something to say. `failure` is what the whole call is to
-    end with.
+    Models that answer once are written in the order of their requests (GP-16), decoupled models
+    when a response is ready. `failure` is the error that ends the whole call.
     """
 
     def __init__(
@@ -55,33 +54,33 @@ class StreamWriter:
         return bool(self._open)
 
     @property
-    def crowded(self) -> bool:
-        """Whether so much is being answered that the client's next requests stay with it."""
+    def full(self) -> bool:
+        """Whether the limit of requests in flight is reached, so that no more are read."""
         return len(self._open) >= MOST_OPEN or self._open_bytes >= MOST_BYTES
 
     @property
     def queued(self) -> bool:
-        """Whether somebody waits for a turn."""
+        """Whether an answer is queued for the writing task."""
         return bool(self._ready)
 
     @property
     def blocked(self) -> bool:
-        """Whether a transport that takes messages at once has no room for another."""
+        """Whether flow control holds back a transport that writes without a task."""
         return self._writes_at_once and not self._transport_ready
 
     def unblock(self) -> None:
-        """The transport has room again."""
+        """The transport is writable again."""
         self._transport_ready = True
 
-    # -- who waits ----------------------------------------------------------------------------
+    # -- waiting tasks ------------------------------------------------------------------------
 
     def wait_for_room(self) -> asyncio.Future[None]:
-        """Done when an answer is complete."""
+        """A future that is done when an answer is complete."""
         self._reader = asyncio.get_running_loop().create_future()
         return self._reader
 
     def wait_for_message(self) -> asyncio.Future[None]:
-        """Done when there is something to write, or nothing to wait for any more."""
+        """A future that is done when an answer is queued, has failed, or none is left."""
         self._writer = asyncio.get_running_loop().create_future()
         return self._writer
 
@@ -91,7 +90,7 @@ class StreamWriter:
     # -- requests -----------------------------------------------------------------------------
 
     def accept(self, received: InferMessage) -> None:
-        """Begin to answer a request."""
+        """Start to serve a request."""
         message = received.head
         name = message.model_name
         answer = StreamAnswer(name)
@@ -118,9 +117,9 @@ class StreamWriter:
             stream.watch(partial(self._schedule, answer))
 
     def close(self) -> None:
-        """Nobody wants to hear what is left."""
+        """Cancel the requests in flight."""
         left, self._open = self._open, set()
-        for answer in left:  # first, since the end of one request may answer another
+        for answer in left:  # all of them first: the end of one request may answer another
             answer.done = True
         for answer in left:
             answer.close()
@@ -128,13 +127,13 @@ class StreamWriter:
     # -- responses ----------------------------------------------------------------------------
 
     def next_answer(self) -> StreamAnswer:
-        """Who speaks next."""
+        """Remove and return the answer whose turn it is."""
         return self._ready.pop()
 
     def take_message(self, answer: StreamAnswer) -> bytes | None:
-        """The next message; what taking it brings from below waits until `said`.
+        """The next message of an answer; responses made meanwhile wait for `message_written`.
 
-        Raises what the call is to end with.
+        Raises the error that ends the call.
         """
         answer.queued = True
         message = answer.next()
@@ -144,20 +143,20 @@ class StreamWriter:
         return message
 
     def write_nowait(self, message: bytes) -> bool:
-        """Write if the transport takes messages at once; whether it does."""
+        """Write if the transport does so without a task; returns whether it does."""
         if self._writes_at_once:
             self._transport_ready = self._context.write_nowait(message)
         return self._writes_at_once
 
     def message_written(self, answer: StreamAnswer) -> None:
-        """The message is written: it was the last word, or there is more."""
+        """Close an answer after its last message, or queue it if another is ready."""
         if answer.done:
             self._close(answer)
         elif answer.ready and not answer.queued:
             self._queue(answer)
 
     def _schedule(self, answer: StreamAnswer) -> None:
-        """An answer may have something to say: it gets its turn, unless others come first."""
+        """Write or queue an answer that may have a response, unless it must keep its order."""
         if answer.queued or answer.done or self.failure is not None:
             return
         if answer.ordered and answer is not self._ordered[0]:
@@ -173,10 +172,10 @@ class StreamWriter:
         self.wake_writer()
 
     def _write_at_once(self, answer: StreamAnswer) -> None:
-        """Write the next message now; what follows is the writer's."""
+        """Write the next message now; further ones are queued for the writing task."""
         try:
             message = self.take_message(answer)
-        except Exception as error:  # a fault of ours ends this call, and not who sent the response
+        except Exception as error:  # ends this call, not the sender of the response
             self.failure = error
             self.wake_writer()
             return
@@ -187,17 +186,17 @@ class StreamWriter:
         self.message_written(answer)
 
     def _deadline_passed(self, error: InferenceError) -> bool:
-        """Whether the call has had its time, so that nobody hears what is told in-band."""
+        """Whether an error is the call's own deadline, which no in-band error would reach."""
         return self._deadline is not None and isinstance(error, DeadlineExceededError)
 
     def _close(self, answer: StreamAnswer) -> None:
-        """All is said about one request, so the one that waits for it may speak."""
+        """Retire a finished answer; let the next ordered one write."""
         answer.close()
         self._open.discard(answer)
         self._open_bytes -= answer.size
         _wake(self._reader)
         if not self._open:
-            self.wake_writer()  # for whom this may be the end
+            self.wake_writer()  # which may end now
         if answer.ordered:
             self._ordered.popleft()
             if self._ordered and self._ordered[0].ready:
@@ -213,7 +212,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Items by key: the keys take turns, the items of one key follow in their order."""
+    """A queue that is fair to keys: round-robin over the keys, first in first out within a key."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[T]] = {}
@@ -229,7 +228,7 @@ class FairQueue(Generic[T]):
         queue.append(item)
 
     def pop(self) -> T:
-        """The next item; its key is the last to have another turn."""
+        """Remove and return the next item; its key moves to the end."""
         key = next(iter(self._queues))
         queue = self._queues.pop(key)
         item = queue.popleft()

@@ -1,4 +1,4 @@
-"""The answer to a request of which one response is expected; no task waits for it."""
+"""The answer to a `ModelInfer` request, sent by callbacks without a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.shared_memory.registry import Regions
 
 
 class UnaryAnswer:
-    """Sends what comes on a stream to whoever asked: unary is a stream of one (G-34)."""
+    """Sends the only response of a stream to the caller: unary is a stream of one (G-34)."""
 
     __slots__ = ("_callbacks", "_encoder", "_regions", "_request", "_responses", "_stream")
 
@@ -31,9 +31,9 @@ class UnaryAnswer:
         self._stream: ResponseStream | None = None
 
     def follow(self, stream: ResponseStream) -> Callable[[], None] | None:
-        """Answer with what comes on `stream`; what to call when nobody wants it any more.
+        """Answer with the response of `stream`.
 
-        `None` when all has been said already.
+        Returns a callback to cancel the request, or `None` if it is already answered.
         """
         self._stream = stream
         stream.watch(self._on_response)
@@ -57,9 +57,9 @@ class UnaryAnswer:
             return
         try:
             response = require_single(self._responses, stream.error)
-            # Which writes what the client wants in its own memory, and so is before the end.
+            # Writes outputs into the client's shared memory, and so comes before its release.
             reply = self._encoder.encode(self._request, stream.model_version, response)
-        except Exception as error:  # the response may be unfit to be encoded
+        except Exception as error:  # the response cannot be encoded
             self._release()
             self._callbacks.raised(error)
         else:
@@ -67,5 +67,5 @@ class UnaryAnswer:
             self._callbacks.returned(reply)
 
     def _release(self) -> None:
-        self._stream = None  # which refers to this in turn
+        self._stream = None  # breaks the reference cycle
         self._regions.release(self._request)

@@ -11,7 +11,7 @@ from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc import stream_writer
-from rpc.answering import CompletionCallbacks
+from rpc.answering import SteppedStream
 from rpc.manual import ask, number
 
 
@@ -24,19 +24,19 @@ def _large(id: str, size: int) -> pb.ModelInferRequest:
 
 
 def _unfit() -> InferenceResponse:
-    """A response that nobody can make bytes of, through a fault of ours."""
+    """A response that cannot be serialized, through a fault of the server."""
     return InferenceResponse({"OUT": Tensor(DataType.FP32, (1,), None)})
 
 
-def _crowded(call: CompletionCallbacks) -> bool:
-    return call.answers.crowded
+def _full(call: SteppedStream) -> bool:
+    return call.answers.full
 
 
 # -- turns -----------------------------------------------------------------------------------------
 
 
 def test_models_take_turns() -> None:
-    call = CompletionCallbacks()
+    call = SteppedStream()
     call.ask(*(ask("many", f"flood{n}") for n in range(9)), ask("many2", "calm"))
     for n in range(9):
         call.answer(f"flood{n}", number(n))
@@ -47,7 +47,7 @@ def test_models_take_turns() -> None:
 
 
 def test_requests_of_one_model_take_turns() -> None:
-    call = CompletionCallbacks()
+    call = SteppedStream()
     call.ask(ask("many", "a"), ask("many", "b"))
     for id in "ab":
         call.answer(id, number(1), number(2))
@@ -56,7 +56,7 @@ def test_requests_of_one_model_take_turns() -> None:
 
 
 def test_what_stands_behind_others_is_not_said_at_once() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.stall()
     call.answer("a", number(1), number(2))
@@ -68,7 +68,7 @@ def test_what_stands_behind_others_is_not_said_at_once() -> None:
 
 
 def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1), number(2), number(3))
@@ -78,7 +78,7 @@ def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
 
 
 def test_a_transport_that_is_written_to_by_a_task_is_never_blocked() -> None:
-    call = CompletionCallbacks()
+    call = SteppedStream()
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1))
@@ -93,37 +93,37 @@ def test_many_requests_crowd_a_stream_until_one_is_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_writer, "MOST_OPEN", 3)
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
-    assert not _crowded(call)
+    assert not _full(call)
     call.ask(ask("many", "c"))
-    assert _crowded(call)
+    assert _full(call)
     call.answer("c", number(1, final=True))
-    assert not _crowded(call)
+    assert not _full(call)
 
 
 def test_large_requests_crowd_a_stream_until_they_are_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stream_writer, "MOST_BYTES", 1000)
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(_large("a", 600), _large("b", 399))
-    assert not _crowded(call)
+    assert not _full(call)
     call.ask(_large("c", 1))
-    assert _crowded(call)
+    assert _full(call)
     call.answer("b", number(1, final=True))
-    assert not _crowded(call)
+    assert not _full(call)
     call.ask(_large("d", 398))
-    assert not _crowded(call)
+    assert not _full(call)
     call.ask(_large("e", 1))
-    assert _crowded(call)
+    assert _full(call)
 
 
 # -- who waits -------------------------------------------------------------------------------------
 
 
 async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     room = call.answers.wait_for_room()
     call.answer("a", number(1))
@@ -133,7 +133,7 @@ async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
 
 
 async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
-    call = CompletionCallbacks()
+    call = SteppedStream()
     call.ask(ask("many", "a"))
     word = call.answers.wait_for_message()
     assert not word.done()
@@ -142,7 +142,7 @@ async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
 
 
 async def test_the_writer_does_not_hear_of_what_was_said_at_once() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     word = call.answers.wait_for_message()
     call.answer("a", number(1))
@@ -150,7 +150,7 @@ async def test_the_writer_does_not_hear_of_what_was_said_at_once() -> None:
 
 
 async def test_the_writer_hears_that_there_is_no_room() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     word = call.answers.wait_for_message()
     call.stall()
@@ -160,7 +160,7 @@ async def test_the_writer_hears_that_there_is_no_room() -> None:
 
 async def test_the_writer_hears_that_all_is_answered() -> None:
     """Which may be what it waits for."""
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     word = call.answers.wait_for_message()
     call.answer("a", number(1, final=True))
@@ -170,7 +170,7 @@ async def test_the_writer_hears_that_all_is_answered() -> None:
 
 
 async def test_who_waits_no_longer_is_not_told() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     for waiting in (call.answers.wait_for_room(), call.answers.wait_for_message()):
         waiting.cancel()
@@ -183,7 +183,7 @@ async def test_who_waits_no_longer_is_not_told() -> None:
 
 @pytest.mark.contract("GP-19")
 def test_the_first_error_ends_a_call_that_fails_fast() -> None:
-    call = CompletionCallbacks(metadata={"triton_grpc_error": "true"})
+    call = SteppedStream(metadata={"triton_grpc_error": "true"})
     call.ask(ask("nope", "a"))
     with pytest.raises(NotFoundError):
         call.speak()
@@ -194,7 +194,7 @@ def test_the_first_error_ends_a_call_that_fails_fast() -> None:
     "metadata", [{}, {"triton_grpc_error": "false"}, {"triton_grpc_error": "1"}]
 )
 def test_an_error_is_told_in_band_unless_the_client_asked_for_it(metadata: dict[str, str]) -> None:
-    call = CompletionCallbacks(at_once=True, metadata=metadata)
+    call = SteppedStream(at_once=True, metadata=metadata)
     call.ask(ask("strict", "a"))
     assert call.wire.said == [("a", "not like this")]
 
@@ -211,7 +211,7 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
     deadline: float | None, error: InferenceError, ends: bool
 ) -> None:
     """A model that calls others may answer with the end of their time."""
-    call = CompletionCallbacks(at_once=True, deadline=deadline)
+    call = SteppedStream(at_once=True, deadline=deadline)
     call.ask(ask("many", "a"))
     call.server.streams["a"].fail(error)
     assert call.answers.failure is (error if ends else None)
@@ -219,7 +219,7 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
 
 
 async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     word = call.answers.wait_for_message()
     call.answer("a", _unfit())
@@ -228,7 +228,7 @@ async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> 
 
 
 def test_nothing_is_said_after_a_failure() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.answer("a", _unfit(), number(1))
     call.answer("b", number(2))
@@ -241,7 +241,7 @@ def test_nothing_is_said_after_a_failure() -> None:
 @pytest.mark.parametrize("at_once", [False, True])
 def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: bool) -> None:
     """The next in a queue may be answered as soon as one has left it."""
-    call = CompletionCallbacks(at_once=at_once)
+    call = SteppedStream(at_once=at_once)
     ids = [str(n) for n in range(20)]
     call.ask(*(ask("many", id) for id in ids))
     for id, other in zip(ids, reversed(ids), strict=True):
@@ -253,7 +253,7 @@ def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: b
 
 
 def test_what_is_sent_after_that_is_not_said() -> None:
-    call = CompletionCallbacks(at_once=True)
+    call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
     call.answers.close()
     call.answer("a", number(1))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.errors import InternalError
-from rpc.answering import CompletionCallbacks, Said
+from rpc.answering import Said, SteppedStream
 from rpc.manual import ask, number
 
 MODELS = st.sampled_from(["once", "once2", "many", "many2", "nope", "strict"])
@@ -46,7 +46,7 @@ class Conversations(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.call = CompletionCallbacks(at_once=self.at_once)
+        self.call = SteppedStream(at_once=self.at_once)
         self.answers = self.call.answers
         self.asked: list[Asked] = []
         self.serial = 0

@@ -21,7 +21,7 @@ from rpc.serving import Client
 ONE = np.ones(4, np.float32)
 
 
-class CompletionCallbacks(ManualServer):
+class AnsweringServer(ManualServer):
     """Gives every request the same responses, and ends its stream."""
 
     def __init__(self, *responses: InferenceResponse) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hosting.puppets import eventually
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES, ManualServer, number
-from rpc.servicer.calls import ONE, CompletionCallbacks, failure
+from rpc.servicer.calls import ONE, AnsweringServer, failure
 from rpc.serving import Client, connected, infer_request, output, repeat_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -61,7 +61,7 @@ async def test_decoupled_model_does_not_answer_unary_calls(client: Client) -> No
 @pytest.mark.contract("G-34")
 @pytest.mark.parametrize("count", [0, 2])
 async def test_other_than_one_response_is_an_error(local: GrpcSettings, count: int) -> None:
-    async with connected(CompletionCallbacks(*map(number, range(count))), local) as client:
+    async with connected(AnsweringServer(*map(number, range(count))), local) as client:
         code, text = await failure(client.call("ModelInfer", infer_request("once")))
     assert code is grpc.StatusCode.INTERNAL
     assert text == f"expected a single response, got {count}"

@@ -1,1 +1,1 @@
-"""`grpc.channelz.v1`: the server and its connections, as each transport counts them."""
+"""channelz: counters of the server and its connections, from either transport."""

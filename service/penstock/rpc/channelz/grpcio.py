@@ -1,4 +1,4 @@
-"""What the gRPC library of Google has counted, for channelz."""
+"""Channelz messages from the counters of grpcio."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ M = TypeVar("M", bound=Message)
 
 
 class GrpcioChannelzSource:
-    """`ChannelzSource` of the library, which counts for all servers of the process at once.
+    """The `ChannelzSource` of grpcio, whose counters cover all servers of the process.
 
-    It answers in the JSON form of channelz, and raises `ValueError` for what does not exist.
+    grpcio answers in the JSON form of channelz, and raises `ValueError` for unknown ids.
     """
 
     def servers(self, start: int) -> Iterator[pb.Server]:
@@ -59,6 +59,6 @@ def _answer(ask: Any, *arguments: int) -> dict[str, Any]:
 
 
 def _parsed(message: M, values: dict[str, Any]) -> M:
-    # The library has begun to tell more than the protocol knows.
+    # grpcio reports fields that the protocol does not have.
     ParseDict(values, message, ignore_unknown_fields=True)
     return message

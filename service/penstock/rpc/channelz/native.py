@@ -15,9 +15,9 @@ _END = "-----END CERTIFICATE-----"
 
 
 class NativeChannelzSource:
-    """`ChannelzSource` of the one server that listens on `listener`.
+    """The `ChannelzSource` of the one server that listens on `listener`.
 
-    `certificate` names the PEM file that it shows to clients, empty for none.
+    `certificate` is the path of its PEM file, empty for none.
     """
 
     def __init__(self, counted: CountedServer, listener: socket.socket, certificate: str) -> None:

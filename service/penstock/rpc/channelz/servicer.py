@@ -1,4 +1,4 @@
-"""`grpc.channelz.v1.Channelz`: the server and its connections, counted by the transport."""
+"""The service `grpc.channelz.v1.Channelz`, over the counters of a transport."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 class ChannelzServicer:
-    """Answers from what the transport has counted. It opens no channels, so there are none."""
+    """Handlers of channelz requests. The server opens no channels, so none are listed."""
 
     def __init__(self, registry: ChannelzRegistry) -> None:
         self._registry = registry
 
     def service(self) -> Service:
-        """The methods by name, for a transport to serve."""
+        """The service with its methods."""
         handlers = (
             self.GetTopChannels,
             self.GetServers,
@@ -88,7 +88,7 @@ class ChannelzServicer:
 
 
 def page(items: Iterator[T], wanted: int) -> tuple[list[T], bool]:
-    """The first `wanted` items, or as many as we like for zero, and whether they are all."""
+    """The first `wanted` items (a default number for 0), and whether there are no more."""
     if wanted < 0:
         raise StatusError(StatusCode.INVALID_ARGUMENT, "max_results must not be negative")
     found = list(islice(items, min(wanted or _PAGE, _LARGEST_PAGE)))

@@ -1,1 +1,1 @@
-"""The transport over `grpc.aio`."""
+"""The gRPC transport over `grpc.aio`."""

@@ -1,4 +1,4 @@
-"""Where a server of grpc listens, and how it treats connections."""
+"""Listening port, TLS credentials and channel arguments of a `grpc.aio` server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST_MESSAGE = 2**31 - 1
 
 
 def listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:
-    """The port on which the server listens; raises `OSError`."""
+    """Add the listening port to `server`; returns it. Raises `OSError` if it is in use."""
     address = f"{_host(settings.address)}:{settings.port}"
     try:
         if settings.tls.enabled:
@@ -28,14 +28,14 @@ def listen(server: grpc.aio.Server, settings: GrpcSettings) -> int:
 
 
 def _host(address: str) -> str:
-    """`ipv6:[::1]` is how the command line writes such addresses; gRPC wants just the host."""
+    """The host of an address; the command line writes `ipv6:[::1]`, grpc expects `[::1]`."""
     return address.removeprefix("ipv6:")
 
 
 def _credentials(tls: TlsSettings) -> grpc.ServerCredentials:
     root = _read(tls.root_certificate)
     pairs = [(_read(tls.key) or b"", _read(tls.certificate) or b"")]
-    if tls.mutual and root is None:  # which the plain form takes for a mistake
+    if tls.mutual and root is None:  # refused by `ssl_server_credentials`
         fixed = grpc.ssl_server_certificate_configuration(pairs)
         return grpc.dynamic_ssl_server_credentials(fixed, lambda: fixed, True)
     return grpc.ssl_server_credentials(pairs, root, tls.mutual)
@@ -49,7 +49,7 @@ def _read(path: str) -> bytes | None:
 
 
 def options(settings: GrpcSettings) -> list[tuple[str, int]]:
-    """The channel arguments that the settings stand for."""
+    """The channel arguments for the settings."""
     return [
         ("grpc.max_send_message_length", _LARGEST_MESSAGE),
         ("grpc.max_receive_message_length", _LARGEST_MESSAGE),

@@ -1,4 +1,4 @@
-"""The RPC seam over `grpc.aio`."""
+"""The gRPC transport over `grpc.aio`: call contexts, handlers, and the server."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _Handler = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
 class GrpcioContext:
-    """`RpcContext` over a servicer context of `grpc.aio`.
+    """The `RpcContext` over a servicer context of `grpc.aio`.
 
-    One task writes, which goes on when whoever waits for it is cancelled: a status that is sent
-    while grpc has given up waiting for a message may never reach the client.
+    One task writes, and continues when the handler that awaits it is cancelled: a status that is
+    sent after a cancelled write may never reach the client.
     """
 
     request_compressed: bool | None = None
@@ -113,12 +113,12 @@ class GrpcioContext:
             await asyncio.shield(self._writer)
 
     async def flush(self) -> None:
-        """All that was written goes out, and the initial metadata, if there is any."""
+        """Send all written messages, and the initial metadata, if there is any."""
         await self.writable()
         await self._prepare()
 
     def close(self) -> None:
-        """The method has ended: nothing more can be sent."""
+        """Stop writing: the handler has ended."""
         self._closed = True
         if self._writer is not None:
             self._writer.cancel()
@@ -135,10 +135,10 @@ class GrpcioContext:
         try:
             await self._context.write(message)
         except (cygrpc.ExecuteBatchError, cygrpc.InternalError) as error:
-            raise asyncio.CancelledError from error  # the client is gone; grpc is about to say so
+            raise asyncio.CancelledError from error  # the client is gone; grpc will cancel the call
 
     async def _prepare(self) -> None:
-        """What has to come before the next message."""
+        """Send or set what precedes the next message: metadata, compression."""
         if self._initial is not None:
             metadata, self._initial = self._initial, None
             await self._context.send_initial_metadata(tuple(metadata))
@@ -156,7 +156,7 @@ async def open_grpcio(
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
-    With a `registry`, grpc counts, and tells it there.
+    With a `registry`, grpc counts for channelz, and its counters are registered there.
     """
     if registry is not None:
         registry.source = GrpcioChannelzSource()
@@ -179,7 +179,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
 
 
 class _Unknown(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Answers to methods that nobody serves, as the real server does: without a text."""
+    """Answers unknown methods, without a message as Triton does."""
 
     def service(self, _: grpc.HandlerCallDetails) -> Any:
         return grpc.stream_stream_rpc_method_handler(_unknown)
@@ -191,7 +191,7 @@ async def _unknown(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
 
 def _handler(method: Method) -> Any:
     make = _KINDS[method.client_streaming, method.server_streaming]
-    # Requests come as bytes, since grpc calls those that cannot be parsed a fault of ours.
+    # Requests are passed as bytes: grpc would report one that cannot be parsed as a server fault.
     return make(_guarded(method), response_serializer=serialized)
 
 
@@ -199,25 +199,25 @@ def _guarded(method: Method) -> _Handler:
     """The method's handler, with errors mapped to a status."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        ours = GrpcioContext(context)
+        rpc_context = GrpcioContext(context)
         try:
-            return await _answer(method, request, ours)
+            return await _answer(method, request, rpc_context)
         except InferenceError as error:
             failure = StatusError(status_code(error), error.message)
         except StatusError as error:
             failure = error
-        except Exception:  # a fault of ours must end as a status, and be seen in the log
+        except Exception:  # a fault of the server ends as a status, with the reason in the log
             logger.exception("%s failed", method.name)
             failure = StatusError(StatusCode.INTERNAL, "internal error; see the server's log")
         finally:
-            ours.close()
+            rpc_context.close()
         return await _abort(context, failure)
 
     return call
 
 
 async def _answer(method: Method, request: Any, context: GrpcioContext) -> Any:
-    """Run the handler; its response or error, after all that it wrote has gone out."""
+    """Run the handler; returns or raises after all that it wrote is sent."""
     try:
         parsed = (_messages if method.client_streaming else _parse)(method, request)
         response = await method.handler(parsed, context)
