@@ -46,7 +46,7 @@ class ManualServer(InferenceServer):
     def model_names(self) -> Sequence[str]:
         return sorted({request.model_name for request in self.requests})
 
-    async def stopping(self) -> None:
+    async def wait_stopping(self) -> None:
         await self.stopped.wait()
 
     def find(self, name: str, version: str) -> ServedModel:
