@@ -1,4 +1,4 @@
-"""`PythonBackend`: what the server must know of models in Python; they run elsewhere."""
+"""`PythonBackend`: the server's part of models in Python, which run in processes of their own."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from penstock.core.backend import Backend, Host, InstanceContext, Outcome
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import InternalError
 from penstock.core.request import InferenceRequest
-from penstock_backends.python.environment.environment import interpreter
-from penstock_backends.python.environment.one_shot import ask
+from penstock_backends.python.environment.environment import find_interpreter
+from penstock_backends.python.environment.one_shot import run_one_shot
 from penstock_backends.python.model_code import shared_code
 from penstock_backends.python.process.memory_limit import memory_limit
 
-_SAYS_MORE = ("auto_complete_config", "penstock.model")
+_HOOKS = ("auto_complete_config", "penstock.model")
+"""Words of the code of models that may complete their configuration."""
 
 _COMPLETION = "penstock_backends.python.environment.completion:run"
 
 
 class PythonBackend(Backend):
-    """Models with a `model.py`; each instance is a process that `stub` serves."""
+    """Models with a `model.py`; each instance is a process, whose entry point is `process_main`."""
 
     host: ClassVar[Host] = "process"
     process_main: ClassVar[str] = "penstock_backends.python.process.process:run"
@@ -32,16 +33,16 @@ class PythonBackend(Backend):
     async def interpreter(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> str | None:
-        """The Python of the model's own environment, or what the settings say."""
+        """The interpreter of the model's own environment, or that of the settings."""
         code = shared_code(config.backend, config.runtime, settings)
         beside = code.path.parent if code else None
-        return await interpreter(config, version_path.parent, beside) or settings.get("python")
+        return await find_interpreter(config, version_path.parent, beside) or settings.get("python")
 
     @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        """Ask the model, in a process of its own, when it has something to say."""
+        """Run the model's `auto_complete_config` in a one-shot process, if it may have one."""
         code = shared_code(config.backend, config.runtime, settings)
         if not await asyncio.to_thread(_may_complete, code.path.parent if code else version_path):
             return config
@@ -53,19 +54,19 @@ class PythonBackend(Backend):
         memory_limit(config)
 
     async def initialize(self, context: InstanceContext) -> None:
-        raise InternalError("models in Python are served by a process of their own")
+        raise InternalError("models in Python run in processes of their own, not in the server")
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
-        raise InternalError("models in Python are served by a process of their own")
+        raise InternalError("models in Python run in processes of their own, not in the server")
 
 
 def _may_complete(directory: Path) -> bool:
-    """Whether any of the code mentions the hook; asking costs the start of a process.
+    """Whether any of the code mentions the hook; running it costs the start of a process.
 
     Code lies in `directory` and below it, and beside it where versions share some.
     """
     sources = [*directory.glob("**/*.py"), *directory.parent.glob("*.py")]
-    return any(word in path.read_text(errors="replace") for path in sources for word in _SAYS_MORE)
+    return any(word in path.read_text(errors="replace") for path in sources for word in _HOOKS)
 
 
 async def _completed(
@@ -78,4 +79,4 @@ async def _completed(
         "settings": dict(settings),
     }
     what = f"model '{config.name}': the process that completes its configuration"
-    return config_from_json(await ask(python, _COMPLETION, header, what))
+    return config_from_json(await run_one_shot(python, _COMPLETION, header, what))

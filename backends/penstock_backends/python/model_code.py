@@ -1,4 +1,4 @@
-"""Where a model's code lies: with its version, or in a backend directory (contract PY-43)."""
+"""Location of a model's code: with its version, or in a backend directory (contract PY-43)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "model.py"
 
 @dataclass(frozen=True, slots=True)
 class ModelCode:
-    """The file, a name for the package whose module it becomes, and whether models share it.
+    """The code's file, the name of the package that it is imported in, and whether models share it.
 
     `class_name` is the model's class, where the configuration names one.
     """
@@ -25,14 +25,14 @@ class ModelCode:
 
     @property
     def package(self) -> str:
-        """The package's name; another one where a package has it that is installed."""
+        """The package's name, with a suffix if an installed package has the same."""
         return f"{self.name}_backend" if self.shared and _is_taken(self.name) else self.name
 
     def make_importable(self) -> None:
-        """Let the model import what lies beside it.
+        """Put the directory of the file, and the one above it, on `sys.path`.
 
-        The directory above holds versions, which nothing else is called, or backends, which may
-        be called as a package that they stand on: then the package comes first.
+        The directory above holds versions, whose names are numbers, or backends, which may be
+        named like a package that they use: then installed packages take precedence.
         """
         beside, above = str(self.path.parent), str(self.path.parent.parent)
         sys.path.insert(0, beside)
@@ -40,7 +40,7 @@ class ModelCode:
 
 
 def code_of_version(version_path: Path, filename: str) -> ModelCode:
-    """The code of a model that brings it; `filename` may name its class too: `model.py:Double`."""
+    """The code in a version's directory; `filename` may name its class too: `model.py:Double`."""
     file, _, class_name = filename.partition(":")
     path = version_path / (file or _FILE)
     return ModelCode(path, path.parent.name, class_name=class_name)
@@ -55,5 +55,5 @@ def shared_code(name: str, runtime: str, settings: Mapping[str, str]) -> ModelCo
 
 
 def _is_taken(name: str) -> bool:
-    """Whether a package has the backend's name, as that of an engine may."""
+    """Whether an installed package, such as an engine, has the backend's name."""
     return "." in name or importlib.util.find_spec(name) is not None

@@ -1,1 +1,1 @@
-"""Environments that models bring: interpreters, archives, requirements, one-shot processes."""
+"""Python environments of models: interpreters, archives, requirements, one-shot processes."""

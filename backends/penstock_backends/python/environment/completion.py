@@ -1,8 +1,8 @@
-"""A process that asks a model for its `auto_complete_config`, and ends."""
+"""Entry point of the one-shot process that runs a model's `auto_complete_config`."""
 
 from __future__ import annotations
 
-from penstock_backends.python.environment.one_shot import Asked
+from penstock_backends.python.environment.one_shot import OneShotCall
 from penstock_backends.python.pb_utils.api import install_module
 from penstock_backends.python.process.replies import printable
 from penstock_backends.python.process.traceback_text import failure
@@ -10,11 +10,11 @@ from penstock_backends.python.process.worker import complete_config
 
 
 def run(descriptor: int, parent: int, _: int) -> None:
-    """Read the question from the socket, answer on it; `parent` is the server's process."""
-    asked = Asked(descriptor, parent)
+    """Read the argument from the socket, send the result; `parent` is the server's process id."""
+    call = OneShotCall(descriptor, parent)
     install_module()
     try:
-        asked.answer(complete_config(asked.question))
+        call.send_result(complete_config(call.argument))
     except BaseException as error:  # a model may raise anything
         code, text = failure(error)
-        asked.refuse(code, printable(text))
+        call.send_error(code, printable(text))

@@ -1,4 +1,4 @@
-"""Which Python a model runs in: its own environment, where it brings one (contract PY-35)."""
+"""Environment of a model's process: the interpreter that the model brings (contract PY-35)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
 from penstock_backends.python.environment.archive import extract
-from penstock_backends.python.environment.interpreter import checked, python_in
-from penstock_backends.python.environment.one_shot import Asked, ask
-from penstock_backends.python.environment.requirements import meaning
+from penstock_backends.python.environment.interpreter import check_python, find_python
+from penstock_backends.python.environment.one_shot import OneShotCall, run_one_shot
+from penstock_backends.python.environment.requirements import fingerprint
 
 _PARAMETER = "EXECUTION_ENV_PATH"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
@@ -27,45 +27,45 @@ _COMPLETE = ".complete"
 Log = Callable[[str], None]
 
 
-async def interpreter(
+async def find_interpreter(
     config: ModelConfig, model_path: Path, backend_path: Path | None = None
 ) -> str | None:
-    """The model's own Python, made ready where needed; `None` when it brings none.
+    """The interpreter of the model's own environment, created if needed; `None` without one.
 
     `EXECUTION_ENV_PATH` names a directory or an archive made by conda-pack; otherwise a
     `requirements.txt` in the model's directory, or in that of its backend (`backend_path`), asks
-    for an environment with these packages, which is made once and kept. It takes minutes where
-    packages are installed; cancelled, the process that does it ends.
+    for an environment with these packages, which is created once and cached. Installing packages
+    takes minutes; cancellation terminates the process that does it.
     """
     given = config.parameter(_PARAMETER) or None
-    asking = [path for path in (model_path, backend_path) if path and _requires(path)]
-    if given is None and not asking:
+    with_packages = [path for path in (model_path, backend_path) if path and _requires(path)]
+    if given is None and not with_packages:
         return None
-    place = asking[0] if given is None else model_path
-    question = {"model": config.name, "given": given, "path": str(place)}
+    directory = with_packages[0] if given is None else model_path
+    argument = {"model": config.name, "given": given, "path": str(directory)}
     what = f"model '{config.name}': the process that prepares its environment"
-    python: str = await ask(sys.executable, f"{__name__}:run", question, what)
+    python: str = await run_one_shot(sys.executable, f"{__name__}:run", argument, what)
     return python
 
 
 def run(descriptor: int, parent: int, _: int) -> None:
-    """Prepare an environment in a process of its own; `parent` is the server's process."""
-    asked = Asked(descriptor, parent)
-    question, path = asked.question, Path(asked.question["path"])
+    """Entry point of the one-shot process that prepares an environment; `parent` is the server."""
+    call = OneShotCall(descriptor, parent)
+    argument, path = call.argument, Path(call.argument["path"])
     try:
-        if question["given"] is not None:
-            python = _given(question["given"], path, asked.log)
+        if argument["given"] is not None:
+            python = _given_python(argument["given"], path, call.log)
         else:
-            python = _made(question["model"], path / _REQUIREMENTS, asked.log)
-        asked.answer(str(python))
+            python = _venv_python(argument["model"], path / _REQUIREMENTS, call.log)
+        call.send_result(str(python))
     except ModelLoadError as error:
-        asked.refuse(error.code, error.message)
+        call.send_error(error.code, error.message)
     except OSError as error:
-        asked.refuse(InternalError.code, f"model '{question['model']}': {error}")
+        call.send_error(InternalError.code, f"model '{argument['model']}': {error}")
 
 
 def cache_directory() -> Path:
-    """Where environments are kept: `PENSTOCK_CACHE`, or below the user's cache directory."""
+    """The cache of environments: below `PENSTOCK_CACHE`, or the user's cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("PENSTOCK_CACHE") or Path(base) / "penstock") / "environments"
 
@@ -74,52 +74,52 @@ def _requires(path: Path) -> bool:
     return (path / _REQUIREMENTS).is_file()
 
 
-def _given(value: str, model_path: Path, log: Log) -> Path:
+def _given_python(value: str, model_path: Path, log: Log) -> Path:
     if value.startswith(_MODEL_DIRECTORY):
         value = str(model_path) + value.removeprefix(_MODEL_DIRECTORY)
     path = Path(value)
     if path.is_dir():
-        return checked(path)
+        return check_python(path)
     if not path.is_file():
         raise ModelLoadError(f"{_PARAMETER} '{value}' is neither a directory nor an archive")
-    return _unpacked(path, log)
+    return _unpacked_python(path, log)
 
 
-def _unpacked(archive: Path, log: Log) -> Path:
-    """The environment of an archive; unpacked once for each version of the file."""
+def _unpacked_python(archive: Path, log: Log) -> Path:
+    """The interpreter of an archive, which is unpacked once for each version of the file."""
     status = archive.stat()
     key = f"{archive.resolve()} {status.st_size} {status.st_mtime_ns}"
     target = cache_directory() / f"archive-{_digest(key)}"
-    with _making(target) as new:
+    with _creating(target) as new:
         if new is not None:
             log(f"unpacking environment '{archive}'")
             _extract(archive, new)
-            python = python_in(new)
+            python = find_python(new)
             if (new / "bin" / "conda-unpack").exists():
                 _run(log, str(python), str(new / "bin" / "conda-unpack"))
-            checked(new)
-    return python_in(target)
+            check_python(new)
+    return find_python(target)
 
 
-def _made(model: str, requirements: Path, log: Log) -> Path:
-    """The environment with the packages of a requirements file; installed once for each content."""
-    target = cache_directory() / f"venv-{_digest(f'{sys.version} {meaning(requirements)}')}"
-    with _making(target) as new:
+def _venv_python(model: str, requirements: Path, log: Log) -> Path:
+    """The interpreter of a venv with the required packages, created once for each fingerprint."""
+    target = cache_directory() / f"venv-{_digest(f'{sys.version} {fingerprint(requirements)}')}"
+    with _creating(target) as new:
         if new is not None:
             log(f"model '{model}': creating its environment")
             _run(log, sys.executable, "-m", "venv", str(new))
             log(f"model '{model}': installing {requirements}")
             python = str(new / "bin" / "python")
             pip = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off")
-            # Where it is, since paths in it are of the model's directory.
+            # In its directory, as paths in the file are relative to it.
             _run(log, python, *pip, "numpy", "-r", str(requirements), where=requirements.parent)
             log(f"model '{model}': its environment is ready")
-    return python_in(target)
+    return find_python(target)
 
 
 @contextmanager
-def _making(target: Path) -> Iterator[Path | None]:
-    """The directory to fill, or `None` when it is complete; one process at a time."""
+def _creating(target: Path) -> Iterator[Path | None]:
+    """The directory to fill, or `None` if it is complete; a file lock excludes other processes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f"{target.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -144,7 +144,7 @@ def _extract(archive: Path, target: Path) -> None:
 
 
 def _run(log: Log, *command: str, where: Path | None = None) -> None:
-    """Run a command, its lines in the log; raises with its last words when it fails."""
+    """Run a command with its output in the log; an error holds the last line of it."""
     last = ""
     with subprocess.Popen(
         command,

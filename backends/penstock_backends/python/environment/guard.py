@@ -1,4 +1,4 @@
-"""Ends what short-lived processes leave behind, also when the server is killed meanwhile."""
+"""Guard process that terminates what one-shot processes leave behind, even if the server dies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from penstock.system import reap
 
 
 class Guard:
-    """The process `reap`, which kills when the server has closed the pipe to it, or has ended.
+    """A process of the program `reap`, which kills once the pipe to it is closed.
 
-    `environment` marks what is started with it, and all that this starts in turn.
+    The pipe is closed by `close`, or because the server ended. Processes are found by their group
+    (`watch`) and by `environment`, which they pass on to those that they start.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
@@ -22,27 +23,27 @@ class Guard:
         self.environment = {reap.VARIABLE: mark}
 
     def watch(self, group: int) -> None:
-        """Kill also those of the group that have left their environment behind."""
-        self._tell(f"+{group}\n")
+        """Kill also the processes of this group, which may have changed their environment."""
+        self._send(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         """The group has ended; its number may be used again by others."""
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode())
 
-    async def end(self) -> None:
-        """Kill what is left."""
+    async def close(self) -> None:
+        """Kill the processes that are left, and wait until that is done."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._process.wait()
 
 
 @asynccontextmanager
-async def guarding() -> AsyncIterator[Guard]:
-    """A guard over what is started within; all of it has been killed afterwards."""
+async def open_guard() -> AsyncIterator[Guard]:
+    """A guard over the processes started within; on exit all of them have been killed."""
     mark = f"{secrets.token_hex(8)}."
     command = sys.executable, "-I", "-S", reap.__file__, f"={mark}"
     process = await asyncio.create_subprocess_exec(
@@ -52,4 +53,4 @@ async def guarding() -> AsyncIterator[Guard]:
     try:
         yield guard
     finally:
-        await guard.end()
+        await guard.close()

@@ -1,4 +1,4 @@
-"""Asks a process of its own one question, so that whatever happens there happens to nobody else."""
+"""One-shot processes: run one function in a process of its own, so that a crash harms no other."""
 
 from __future__ import annotations
 
@@ -16,47 +16,48 @@ from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting.worker import bootstrap
 from penstock.system.parent import die_with_parent
 from penstock.system.reap import kill_group
-from penstock_backends.python.environment.guard import Guard, guarding
+from penstock_backends.python.environment.guard import Guard, open_guard
 
 logger = logging.getLogger(__name__)
 
 _END_SECONDS = 10.0
-"""What a process has to end in once it has said all."""
+"""Seconds for the process to exit after its result."""
 
 _LINE_LIMIT = 64 << 20
-"""Bytes of the longest answer."""
+"""Bytes of the longest result."""
 
 
-async def ask(python: str, target: str, question: Any, what: str) -> Any:
-    """The answer of the function `target` (`module:function`), which runs under `python`.
+async def run_one_shot(python: str, target: str, argument: Any, what: str) -> Any:
+    """The result of the function `target` (`module:function`), which runs under `python`.
 
-    The process is gone when this returns or is cancelled, with all that it has started. Raises
-    the error that it tells, or one that says how it ended; `what` names the process there.
+    Argument and result are JSON. When this returns or is cancelled, the process and all that it has
+    started are gone. Raises the error that the function sends, or one with the exit status, where
+    `what` names the process.
     """
-    async with guarding() as guard:
-        answer, status = await _asked(python, target, question, guard)
-    if answer is None:
-        raise InternalError(f"{what} {_end_of(status)}")
-    kind, value = answer
+    async with open_guard() as guard:
+        message, status = await _run(python, target, argument, guard)
+    if message is None:
+        raise InternalError(f"{what} {_exit_text(status)}")
+    kind, value = message
     if kind == "error":
         raise error_from_code(*value)
     return value
 
 
-async def _asked(
-    python: str, target: str, question: Any, guard: Guard
+async def _run(
+    python: str, target: str, argument: Any, guard: Guard
 ) -> tuple[tuple[str, Any] | None, int]:
-    """What the process answers, if it does, and its exit status."""
+    """The process's last message, if any, and its exit status."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = await _spawn(python, target, theirs.fileno(), guard)
     reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
-    answer: tuple[str, Any] | None = None
+    message: tuple[str, Any] | None = None
     try:
         with suppress(ConnectionError):
-            writer.write(json.dumps(question).encode())
+            writer.write(json.dumps(argument).encode())
             writer.write_eof()
-            answer = await _answer(reader)
+            message = await _read_result(reader)
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _END_SECONDS)
     finally:
@@ -64,11 +65,11 @@ async def _asked(
         kill_group(process.pid)
         await process.wait()
         guard.forget(process.pid)
-    return answer, process.returncode or 0
+    return message, process.returncode or 0
 
 
-class Asked:
-    """The asked side of the question: what it is, and a way to answer."""
+class OneShotCall:
+    """The process's end of the call: the argument, and the connection for log, result or error."""
 
     def __init__(self, descriptor: int, parent: int) -> None:
         die_with_parent()
@@ -76,27 +77,27 @@ class Asked:
             raise SystemExit  # the server has ended already
         self._connection = socket.socket(fileno=descriptor)
         self._connection.set_inheritable(False)
-        with self._connection.makefile("rb") as questions:
-            self.question = json.load(questions)
+        with self._connection.makefile("rb") as stream:
+            self.argument = json.load(stream)
 
     def log(self, text: str) -> None:
-        """Have the server write a line to its log."""
-        self._say("log", text)
+        """Write a line to the server's log."""
+        self._send("log", text)
 
-    def answer(self, value: Any) -> None:
-        """Give the answer."""
-        self._say("answer", value)
+    def send_result(self, value: Any) -> None:
+        """Send the result; it ends the call."""
+        self._send("result", value)
 
-    def refuse(self, code: str, message: str) -> None:
-        """Answer with an error."""
-        self._say("error", (code, message))
+    def send_error(self, code: str, message: str) -> None:
+        """Send an error instead of a result."""
+        self._send("error", (code, message))
 
-    def _say(self, kind: str, value: Any) -> None:
+    def _send(self, kind: str, value: Any) -> None:
         self._connection.sendall(json.dumps((kind, value)).encode() + b"\n")
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[str, Any] | None:
-    """What the process answers, `None` when it ends before; what it tells is logged."""
+async def _read_result(reader: asyncio.StreamReader) -> tuple[str, Any] | None:
+    """The message with result or error, `None` at end of stream; log messages are logged."""
     async for line in reader:
         kind, value = json.loads(line)
         if kind != "log":
@@ -125,7 +126,7 @@ async def _spawn(
     return process
 
 
-def _end_of(status: int) -> str:
+def _exit_text(status: int) -> str:
     if status >= 0:
         return f"exited with status {status}"
     named = {number.value: f" ({number.name})" for number in signal.Signals}

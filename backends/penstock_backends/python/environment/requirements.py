@@ -1,4 +1,4 @@
-"""What a requirements file asks for, as a text that differs where the outcome may."""
+"""Fingerprint of a requirements file: the cache key of the environment made from it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import url2pathname
 
-_FURTHER = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S+)")
-_OF_ITS_PLACE = re.compile(r"\s*(?:-e\b|--editable\b)|(?![^#]*://)[^#]*(?:/|\.whl\b)")
+_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s+|=)(\S+)")
+_RELATIVE = re.compile(r"\s*(?:-e\b|--editable\b)|(?![^#]*://)[^#]*(?:/|\.whl\b)")
 _LOCAL_URL = "file://"
 _ARCHIVES = ".whl", ".gz", ".zip"
 _EXTRAS = re.compile(r"\[[^/]*$")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
-def meaning(requirements: Path) -> str:
-    """Its lines, those of the files that it names, and its place if that matters to one of them.
+def fingerprint(requirements: Path) -> str:
+    """A text that differs wherever the installed packages may.
 
-    Of packages that lie in files, also their size and time; what lies in directories counts as it
-    is when it is installed.
+    It holds the lines of the file and of the files that it includes, its directory if a line is
+    relative to that, and size and time of packages in files. Packages in directories are not
+    tracked: they are installed as they are at the time.
     """
     texts: list[str] = []
     _collect(requirements, requirements.parent, texts, set())
@@ -28,24 +29,24 @@ def meaning(requirements: Path) -> str:
 
 
 def _collect(path: Path, directory: Path, texts: list[str], seen: set[Path]) -> None:
-    """Collect what a file says; pip runs in `directory`."""
+    """Collect the texts of one file; pip runs in `directory`."""
     path = path.resolve()
-    if path in seen or not path.is_file():  # of a missing one pip tells
+    if path in seen or not path.is_file():  # pip reports a missing one
         return
     seen.add(path)
     text = path.read_text(errors="replace")
     texts.append(text)
     for line in text.splitlines():
-        if further := _FURTHER.match(line):
-            _collect(path.parent / further[1], directory, texts, seen)
+        if include := _INCLUDE.match(line):
+            _collect(path.parent / include[1], directory, texts, seen)
             continue
-        if _OF_ITS_PLACE.match(line):
+        if _RELATIVE.match(line):
             texts.append(str(path.parent))
-        texts += map(_state, _archives(line, directory))
+        texts += map(_file_version, _archives(line, directory))
 
 
 def _archives(line: str, directory: Path) -> Iterator[Path]:
-    """The files with packages that a line names, itself or by their directory (`--find-links`)."""
+    """The package files that a line names, directly or by their directory (`--find-links`)."""
     for word in re.split(r"[\s=;]+", _COMMENT.sub("", line)):
         place = url2pathname(_EXTRAS.sub("", word.removeprefix(_LOCAL_URL).partition("#")[0]))
         path = directory / place
@@ -56,7 +57,7 @@ def _archives(line: str, directory: Path) -> Iterator[Path]:
             yield from sorted(each for each in found if each.is_file())
 
 
-def _state(path: Path) -> str:
-    """What differs when another file has taken the place of this one."""
+def _file_version(path: Path) -> str:
+    """Name, size and time: they change when the file is replaced."""
     status = path.stat()
     return f"{path.name} {status.st_size} {status.st_mtime_ns}"

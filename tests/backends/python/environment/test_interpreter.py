@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ModelLoadError
-from penstock_backends.python.environment.interpreter import checked
+from penstock_backends.python.environment.interpreter import check_python
 
 
 def environment(directory: Path, script: str) -> Path:
@@ -23,7 +23,7 @@ def environment(directory: Path, script: str) -> Path:
 @pytest.mark.contract("PY-35")
 def test_python_with_numpy_will_do(tmp_path: Path) -> None:
     own = environment(tmp_path, f'exec {sys.executable} "$@"')
-    assert checked(own) == own / "bin" / "python"
+    assert check_python(own) == own / "bin" / "python"
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,23 @@ def test_python_with_numpy_will_do(tmp_path: Path) -> None:
             "cannot import numpy: ModuleNotFoundError: numpy",
         ),
         ("printf 'welcome\\n3 10'", r"is Python 3\.10; models need 3\.11 or newer"),
-        ("exit 3", "cannot be run: it says nothing"),
+        ("exit 3", "cannot be run: it printed no error"),
     ],
 )
 def test_environment_that_cannot_run_a_model_says_why(
     tmp_path: Path, script: str, why: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=why):
-        checked(environment(tmp_path, script))
+        check_python(environment(tmp_path, script))
 
 
 def test_python_that_cannot_be_run_says_why(tmp_path: Path) -> None:
     own = environment(tmp_path, "")
     (own / "bin" / "python").chmod(0o644)
     with pytest.raises(ModelLoadError, match=r"cannot be run: .*Permission denied"):
-        checked(own)
+        check_python(own)
 
 
 def test_environment_without_a_python_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="has no bin/python"):
-        checked(tmp_path)
+        check_python(tmp_path)

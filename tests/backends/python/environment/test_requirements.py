@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_backends.python.environment.requirements import meaning
+from penstock_backends.python.environment.requirements import fingerprint
 
 
 def written(directory: Path, text: str, **others: str) -> str:
@@ -15,7 +15,7 @@ def written(directory: Path, text: str, **others: str) -> str:
     for name, content in others.items():
         (directory / f"{name}.txt").write_text(content)
     (directory / "requirements.txt").write_text(text)
-    return meaning(directory / "requirements.txt")
+    return fingerprint(directory / "requirements.txt")
 
 
 def test_the_place_of_a_file_does_not_matter(tmp_path: Path) -> None:
