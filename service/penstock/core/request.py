@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
@@ -27,10 +27,14 @@ def _frozen(cls: type[Value]) -> type[Value]:
 ParameterValue = bool | int | float | str
 Parameters = Mapping[str, ParameterValue]
 
-_NO_TENSORS: Mapping[str, Tensor] = {}
-_NO_PARAMETERS: Parameters = {}
-_NO_CLASSES: Mapping[str, int] = {}
-_NO_PLACES: Mapping[str, RegionSlice] = {}
+
+class _Empty(dict[str, Any]):
+    """An empty mapping that is never written to; hashable, as defaults of a dataclass must be."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+_EMPTY = _Empty()
 _LONGEST_CORRELATION_ID = 128  # bytes
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
@@ -56,17 +60,17 @@ class InferenceRequest:
     model_name: str
     model_version: str = ""
     id: str = ""
-    inputs: Mapping[str, Tensor] = field(default_factory=lambda: _NO_TENSORS)
+    inputs: Mapping[str, Tensor] = _EMPTY
     requested_outputs: tuple[str, ...] = ()
-    parameters: Parameters = field(default_factory=lambda: _NO_PARAMETERS)
+    parameters: Parameters = _EMPTY
     priority: int = 0
     timeout: int = 0
     correlation_id: int | str = 0
     sequence_start: bool = False
     sequence_end: bool = False
     deadline: float | None = None
-    classes: Mapping[str, int] = field(default_factory=lambda: _NO_CLASSES)
-    output_places: Mapping[str, RegionSlice] = field(default_factory=lambda: _NO_PLACES)
+    classes: Mapping[str, int] = _EMPTY
+    output_places: Mapping[str, RegionSlice] = _EMPTY
     call_chain: tuple[NestedCall, ...] = ()
     form: Hashable = None
     on_device: frozenset[str] = frozenset()
@@ -79,8 +83,8 @@ class InferenceResponse:
     A stream may also end without a final response: then its end is the final flag (DC-02).
     """
 
-    outputs: Mapping[str, Tensor] = field(default_factory=lambda: _NO_TENSORS)
-    parameters: Parameters = field(default_factory=lambda: _NO_PARAMETERS)
+    outputs: Mapping[str, Tensor] = _EMPTY
+    parameters: Parameters = _EMPTY
     final: bool = False
     error: InferenceError | None = None
 

@@ -40,7 +40,7 @@ class InstancePool:
         for offset in range(count):
             at = (self._next + offset) % count
             instance = self._instances[at]
-            if self.is_idle(instance):
+            if instance not in self._busy and instance.available:
                 self._next = at + 1
                 return instance
         return None

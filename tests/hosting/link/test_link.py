@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,7 +39,8 @@ class End:
     def __init__(self, *, busy: bool = False) -> None:
         self.messages: Messages = []
         self.losses = 0
-        self.link = Link(self._message, self._loss, lambda: busy)
+        handlers = {kind: partial(self._message, kind) for kind in range(256)}
+        self.link = Link(handlers, self._loss, lambda: busy)
 
     def _message(self, kind: int, header: Any, payload: memoryview) -> None:
         self.messages.append((kind, header, bytes(payload)))

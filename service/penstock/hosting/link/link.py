@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from penstock.core.buffer import Buffer
 from penstock.hosting.link.frames import FrameReader, encode, joined
 
-OnMessage = Callable[[int, Any, memoryview], None]
-OnLost = Callable[[], None]
+Handler = Callable[[Any, memoryview], None]
+"""Is called with the header and the payload of a message."""
 
 
 class Link(asyncio.Protocol):
-    """One end of the socket. `on_message(kind, header, payload)` is called for each frame.
+    """One end of the socket. Each message is passed to the handler of its kind.
 
     Frames that are queued with `hold` are not written while `busy()`, unless another is sent.
     """
 
     def __init__(
-        self, on_message: OnMessage, on_lost: OnLost, busy: Callable[[], bool] = lambda: False
+        self,
+        handlers: Mapping[int, Handler],
+        on_lost: Callable[[], None],
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._on_message = on_message
+        self._handlers = handlers
         self._on_lost = on_lost
         self._busy = busy
         self._transport: asyncio.WriteTransport | None = None
@@ -93,7 +96,7 @@ class Link(asyncio.Protocol):
             self._end_list()
         out, self._out = self._out, []
         if out and self._transport is not None:
-            self._transport.writelines(joined(out))
+            self._transport.writelines(out if len(out) == 1 else joined(out))
 
     def close(self) -> None:
         """Close the socket after the queued frames were written."""
@@ -107,8 +110,8 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
-        for message in self._frames.feed(data):
-            self._on_message(*message)
+        for kind, header, payload in self._frames.feed(data):
+            self._handlers[kind](header, payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -128,7 +128,7 @@ def pack_request(
         request.sequence_start,
         request.sequence_end,
         request.deadline,
-        codec.pack_places(request.output_places),
+        codec.pack_places(request.output_places) if request.output_places else [],
     )
     return header, payload
 

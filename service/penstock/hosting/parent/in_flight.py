@@ -97,8 +97,8 @@ class InFlight:
         post = link.hold if self._batches else link.send
         post(Kind.EXECUTE, (number, headers), payload)
         self._batches[number] = batch
-        if len(self._batches) == 1:
-            self._restart_timer()
+        if self._limit is not None and len(self._batches) == 1:
+            self._restart_timer(self._limit)
         self._on_room = on_room
         self._make_room()
 
@@ -173,17 +173,19 @@ class InFlight:
         batch = self._batches.pop(number, None)
         if batch is None:
             return
+        rows = 0
         for inference in batch:
+            rows += inference.rows
             inference.compute_start = begun
             inference.compute_input_end = input_end
             if self._serial:  # others go on computing after `execute` has returned
                 inference.compute_output_start = output_start
             if inference.wait is not None:  # a thread of the model may still send the response
                 inference.wait.end()
-        rows = sum(inference.rows for inference in batch)
         output = max(time.monotonic_ns() - output_start, 0)  # on its way from there to here
         batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)
-        self._restart_timer()
+        if self._limit is not None:
+            self._restart_timer(self._limit)
         if self._serial:
             self._resize_window(output_start - begun - waited)
         self._make_room()
@@ -254,7 +256,8 @@ class InFlight:
         for inference in lost:
             inference.fail(error, from_backend=True)
         self._batches.clear()
-        self._restart_timer()
+        if self._limit is not None:
+            self._restart_timer(self._limit)
         self._make_room()
 
     def fail_all(self, error: InferenceError) -> None:
@@ -278,13 +281,13 @@ class InFlight:
             self._on_room = None
             on_room()
 
-    def _restart_timer(self) -> None:
-        """Limit the time of the execution that is first now."""
+    def _restart_timer(self, limit: float) -> None:
+        """Limit the time of the execution that is first now, to so many seconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._limit is not None and self._batches:
-            self._timer = self._loop.call_later(self._limit, self._on_late)
+        if self._batches:
+            self._timer = self._loop.call_later(limit, self._on_late)
 
 
 def _ignore() -> None:

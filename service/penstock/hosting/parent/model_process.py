@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from penstock.core.call_chain import CallingInstance
 from penstock.core.errors import UnavailableError, error_from_code
 from penstock.hosting.link.arena import create
 from penstock.hosting.link.introduction import introduce
-from penstock.hosting.link.link import Link
+from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.link.messages import Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
@@ -59,7 +59,7 @@ class ModelProcess:
         self._complaint = ""
         self._in_flight = in_flight
         self._services = services
-        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
+        self._handlers: dict[int, Handler] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
             Kind.FAILED: self._on_failed,
             Kind.DONE: in_flight.on_done,
@@ -120,7 +120,7 @@ class ModelProcess:
             os.close(outputs)
         self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
-            lambda: Link(self._receive, lambda: _settle(self._lost, None), self._is_calling),
+            lambda: Link(self._handlers, lambda: _settle(self._lost, None), self._is_calling),
             sock=ours,
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
@@ -217,9 +217,6 @@ class ModelProcess:
             self._link.send(kind, header, payload)
 
     # -- messages of the process --------------------------------------------------------------
-
-    def _receive(self, kind: int, header: Any, payload: memoryview) -> None:
-        self._handlers[kind](header, payload)
 
     def _on_failed(self, header: Failed, _: memoryview) -> None:
         if not self._ready.done():

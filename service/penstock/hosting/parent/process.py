@@ -44,6 +44,7 @@ class ProcessInstance:
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.lost = False
+        self.alive = self.available = False
         self._spec = spec
         self._context = context
         self._reaper = reaper
@@ -55,14 +56,6 @@ class ProcessInstance:
             serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
         )
         self._down = "it is not loaded"
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None
-
-    @property
-    def available(self) -> bool:
-        return self._process is not None
 
     @property
     def memory(self) -> object | None:
@@ -85,7 +78,7 @@ class ProcessInstance:
 
     async def start(self) -> None:
         """Start the process and load the model; raises what the backend raised."""
-        self._process = await self._start_process()
+        self._use(await self._start_process())
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
@@ -121,11 +114,17 @@ class ProcessInstance:
         if supervisor is not None:
             supervisor.cancel()
             await asyncio.wait([supervisor])
-        process, self._process = self._process, None
+        process = self._process
+        self._use(None)
         model = self._context.config.name
         self._in_flight.fail_all(UnavailableError(f"model '{model}' is being unloaded"))
         if process is not None:
             await process.stop()
+
+    def _use(self, process: ModelProcess | None) -> None:
+        """Send batches to this process from now on; `None`: there is none that serves."""
+        self._process = process
+        self.alive = self.available = process is not None
 
     async def _start_process(self) -> ModelProcess:
         """A process whose model is loaded; none is left behind where that fails."""
@@ -144,15 +143,15 @@ class ProcessInstance:
 
     async def _supervise(self) -> None:
         """Wait for the process to end, and start another, as often as the policy allows."""
-        while self._process is not None:
-            reason = await self._process.ended()
-            dead, self._process = self._process, None
+        while (process := self._process) is not None:
+            reason = await process.ended()
+            self._use(None)
             delay = self._policy.failed(time.monotonic())
             self._report(reason, delay)
             self._in_flight.lose(self._unavailable())
-            dead.abandon()
-            await dead.kill()
-            while delay is not None and self._process is None:
+            process.abandon()
+            await process.kill()
+            while delay is not None and not self.alive:
                 await asyncio.sleep(delay)
                 delay = await self._restart()
         self._give_up()
@@ -166,7 +165,7 @@ class ProcessInstance:
     async def _restart(self) -> float | None:
         """Restart; the delay before the next try if this one fails, `None` otherwise."""
         try:
-            self._process = await self._start_process()
+            self._use(await self._start_process())
         except Exception as error:  # whatever the backend raised this time
             delay = self._policy.failed(time.monotonic())
             self._report(f"could not be started again: {error}", delay)

@@ -19,6 +19,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.hosting.link.link import Handler
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Call as CallMessage
 from penstock.hosting.link.messages import Kind, PackedResponse, unpack_request
@@ -74,7 +75,7 @@ class ServedCalls:
         self._send = send
         self._calls = ResponseSenders(_WORDING, self._respond, send, memory)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.handlers: dict[int, Callable[[Any, memoryview], None]] = {
+        self.handlers: dict[int, Handler] = {
             Kind.CALL: self._call,
             Kind.CALL_TAKEN: lambda header, _: self._calls.taken(*header),
             Kind.CALL_CANCEL: lambda number, _: self._calls.cancel(number),

@@ -22,7 +22,7 @@ from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.introduction import Introduction, instance_context
-from penstock.hosting.link.link import Link
+from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
     Done,
@@ -62,7 +62,7 @@ async def _serve(connection: socket.socket, host: Host) -> None:
     loop = asyncio.get_running_loop()
     link: Link
     _, link = await loop.create_unix_connection(
-        lambda: Link(host.receive, _end_group), sock=connection
+        lambda: Link(host.handlers, _end_group), sock=connection
     )
     logging.basicConfig(level=logging.INFO, handlers=[LinkHandler(link)])
     await host.serve(link)
@@ -86,7 +86,7 @@ class Host:
         self._vitals: HealthMonitor
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
-        self._handlers: dict[int, Callable[[Any, memoryview], None]] = {
+        self.handlers: dict[int, Handler] = {
             Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
             Kind.EXECUTE: self._execute_batch,
             Kind.TAKEN: self._taken,
@@ -107,10 +107,6 @@ class Host:
         self._replies.close()
         await self._finalize()
         link.flush()
-
-    def receive(self, kind: int, header: Any, payload: memoryview) -> None:
-        """Handle one message."""
-        self._handlers[kind](header, payload)
 
     # -- messages -----------------------------------------------------------------------------
 
