@@ -1,1 +1,1 @@
-"""Which models there are, in what state, and the facade that serves them."""
+"""Models: rules of configurations, the repository on disk, loading and serving."""

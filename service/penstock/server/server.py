@@ -213,7 +213,7 @@ class InferenceServer:
         """
         self._refuse_when_exiting()
         self._refuse_without_control()
-        await self._lifecycle.load(name, ModelOverride.of(parameters))
+        await self._lifecycle.load(name, ModelOverride.from_parameters(parameters))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model (explicit control only)."""

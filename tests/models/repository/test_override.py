@@ -12,12 +12,12 @@ from penstock.models.repository.override import ModelOverride
 
 @pytest.mark.contract("G-12")
 def test_parameters_are_a_configuration_and_files() -> None:
-    override = ModelOverride.of({"config": "{}", "file:1/m": b"x"})
+    override = ModelOverride.from_parameters({"config": "{}", "file:1/m": b"x"})
     assert override == ModelOverride("{}", {"file:1/m": b"x"})
 
 
 def test_no_parameters_override_nothing() -> None:
-    assert ModelOverride.of({}) is None
+    assert ModelOverride.from_parameters({}) is None
 
 
 @pytest.mark.contract("G-12")
@@ -25,7 +25,7 @@ def test_no_parameters_override_nothing() -> None:
 def test_other_parameters_are_refused(parameters: dict[str, str | bytes]) -> None:
     (name,) = parameters
     with pytest.raises(InvalidRequestError, match=rf"^unrecognized load parameter '{name}'\.$"):
-        ModelOverride.of(parameters)
+        ModelOverride.from_parameters(parameters)
 
 
 def test_files_are_written_with_the_folders_above_them(tmp_path: Path) -> None:

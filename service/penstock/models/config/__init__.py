@@ -1,1 +1,1 @@
-"""Rules of model configurations: reading, defaults, what is unsupported, validation."""
+"""Model configurations: parsing, defaults, unsupported fields, validation."""

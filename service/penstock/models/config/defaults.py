@@ -1,4 +1,4 @@
-"""What a configuration leaves out and the server fills in (contract C-41, AC-02, AC-03)."""
+"""Defaults that the server fills into a configuration (C-41, AC-02, AC-03)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.core.config import (
 from penstock.core.errors import ConfigError
 
 SEQUENCE_IDLE_MICROSECONDS = 1_000_000
-"""How long a sequence may be silent when its configuration does not say."""
+"""Default of `max_sequence_idle_microseconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBackend:
-    """A kind of model that is recognised by its platform or by its file."""
+    """A backend that is recognised by a platform name or by the name of a model file."""
 
     backend: str
     filename: str
@@ -41,14 +41,14 @@ KNOWN_BACKENDS = (
     KnownBackend("pytorch", "model.pt2", ("torch_aoti",)),
     KnownBackend("python", "model.py"),
 )
-"""In the order in which files are looked for; the first platform is the one filled in."""
+"""In the order in which files are searched; the first platform is the default."""
 
 CPU_INSTANCES: Mapping[str, int] = {"onnxruntime": 2, "tensorflow": 2}
-"""Instances on a CPU when a configuration does not say, for backends where it is not 1."""
+"""Default number of instances on a CPU, for backends where it is not 1."""
 
 
 def normalized(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
-    """A complete configuration with every default filled in; `gpus` are devices it may use."""
+    """The configuration with all defaults filled in; `gpus` are the devices available."""
     config = with_defaults(config)
     return config if config.ensemble_scheduling is not None else with_instances(config, gpus)
 
@@ -57,9 +57,9 @@ def normalized(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
 
 
 def with_backend(config: ModelConfig, name: str, filenames: Collection[str]) -> ModelConfig:
-    """Fill in name, backend, platform and model file; raises when nothing tells the backend.
+    """Fill in name, backend, platform and model file; raises if the backend cannot be determined.
 
-    `name` is that of the model's folder, `filenames` are what lies in a version's folder.
+    `name` is that of the model's folder, `filenames` are the files in a version's folder.
     """
     config = replace(config, name=config.name or name)
     known = _known(config, filenames)
@@ -76,7 +76,7 @@ def with_backend(config: ModelConfig, name: str, filenames: Collection[str]) -> 
 
 
 def _known(config: ModelConfig, filenames: Collection[str]) -> KnownBackend | None:
-    """The known kind of model that a configuration, or else a file of the model, points to."""
+    """The known backend that a configuration names, or that a file of the model implies."""
     kinds = [k for k in KNOWN_BACKENDS if config.backend in ("", k.backend)]
     if config.platform:
         named = (k for k in kinds if config.platform in k.platforms)
@@ -89,7 +89,7 @@ def _known(config: ModelConfig, filenames: Collection[str]) -> KnownBackend | No
 
 
 def _default_kind(config: ModelConfig, kinds: Sequence[KnownBackend]) -> KnownBackend | None:
-    """The kind of model when only a backend is named; tensorflow has two, so it has no default."""
+    """The default of a named backend; tensorflow has two kinds of model, so it has none."""
     if not config.backend or config.backend == "tensorflow":
         return None
     return next(iter(kinds), None)
@@ -157,7 +157,7 @@ def _optimization(config: ModelConfig) -> Optimization | None:
 
 
 def with_instances(config: ModelConfig, gpus: Sequence[int] = ()) -> ModelConfig:
-    """Name the instance groups, and settle their kinds, counts and devices."""
+    """Fill in names, kinds, counts and devices of the instance groups."""
     given = config.instance_group or (InstanceGroup(name=config.name),)
     groups = [_group(config, at, group, gpus) for at, group in enumerate(given)]
     return replace(config, instance_group=tuple(groups))
@@ -178,7 +178,7 @@ def _group(
 
 
 def _kind(group: InstanceGroup, gpus: Sequence[int]) -> InstanceKind:
-    """`KIND_AUTO` is a GPU where there is one and all that are named are there, else the CPU."""
+    """`KIND_AUTO` is a GPU if there is one and all named ones are available, else the CPU."""
     if group.kind is not InstanceKind.KIND_AUTO:
         return group.kind
     usable = bool(gpus) and set(group.gpus) <= set(gpus)

@@ -1,4 +1,4 @@
-"""Which GPUs this machine offers to the server."""
+"""Detection of the GPUs that are visible to the server."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
 def visible_gpus(driver: Path = _DRIVER, environment: dict[str, str] | None = None) -> list[int]:
-    """The ordinals that CUDA gives the GPUs it may use: none without a driver or by wish.
+    """The CUDA ordinals of the visible GPUs; none without a driver.
 
-    `CUDA_VISIBLE_DEVICES` limits them as CUDA does: by number, or by the id of a GPU or of a MIG
-    part, up to the first that does not exist. `TRITON_SERVER_CPU_ONLY` hides them all.
+    `CUDA_VISIBLE_DEVICES` limits them as in CUDA: by index, or by id of a GPU or MIG instance, up
+    to the first that does not exist. `TRITON_SERVER_CPU_ONLY` hides all.
     """
     variables = os.environ if environment is None else environment
     if variables.get("TRITON_SERVER_CPU_ONLY"):
@@ -28,5 +28,5 @@ def visible_gpus(driver: Path = _DRIVER, environment: dict[str, str] | None = No
 
 
 def _exists(name: str, present: int) -> bool:
-    """Whether CUDA may know a device by that name; ids cannot be looked up without it."""
+    """Whether a device of that name may exist; ids cannot be verified without CUDA."""
     return name.startswith(("GPU-", "MIG-")) or (name.isdecimal() and int(name) < present)

@@ -1,4 +1,4 @@
-"""Where configurations come from and go to as text and messages: config.pbtxt, JSON, protobuf."""
+"""Parser and serializer of configurations: config.pbtxt, JSON and protobuf messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.protocol.pool import POOL
 
 
 def read_pbtxt(path: Path) -> ModelConfig:
-    """The configuration in a file; errors name file, line and column."""
-    if path.exists() and not path.is_file():  # reading a pipe would last for ever
+    """Parse a `config.pbtxt`; errors name file, line and column."""
+    if path.exists() and not path.is_file():  # reading a pipe would block
         raise _unreadable(path, " it is not a file")
     try:
-        # What is no UTF-8 may stand in a comment; in a value the parser refuses its escape.
+        # Bytes that are not UTF-8 are allowed in comments; in values the parser refuses them.
         text = path.read_text(encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise _unreadable(path, f" {error.strerror or error}") from error
@@ -27,13 +27,13 @@ def read_pbtxt(path: Path) -> ModelConfig:
 
 
 def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
-    """The configuration that `text` holds; `path` is only what errors call it."""
+    """Parse a configuration in protobuf text format; `path` is for error messages only."""
     message = model_config_pb2.ModelConfig()
     try:
         text_format.Parse(text, message)
     except text_format.ParseError as error:
         raise _unreadable(path, _located(error, text)) from error
-    except ValueError as error:  # such as a string whose escapes are no UTF-8
+    except ValueError as error:  # such as a string whose escapes are not UTF-8
         raise _unreadable(path, f" {error}") from error
     try:
         return config_from_message(message)
@@ -42,7 +42,7 @@ def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
 
 
 def parse_override(text: str) -> ModelConfig:
-    """The configuration that a load request carries as JSON."""
+    """Parse the JSON configuration of a load request."""
     try:
         return config_from_json(json.loads(text))
     except (ValueError, RecursionError, ConfigError) as error:
@@ -50,18 +50,18 @@ def parse_override(text: str) -> ModelConfig:
 
 
 def config_from_message(message: model_config_pb2.ModelConfig) -> ModelConfig:
-    """The configuration that a protobuf message holds."""
+    """The configuration of a protobuf message."""
     return config_from_json(json_format.MessageToDict(message, preserving_proto_field_name=True))
 
 
 def config_to_message(config: ModelConfig) -> model_config_pb2.ModelConfig:
-    """The protobuf message that says the same as `config`."""
+    """The protobuf message of a configuration."""
     message = model_config_pb2.ModelConfig()
     json_format.ParseDict(config_to_json(config), message)
     return message
 
 
-# -- what is wrong, and where ------------------------------------------------------------------
+# -- error messages ----------------------------------------------------------------------------
 
 
 def _unreadable(path: Path | str, problem: str) -> ConfigError:
@@ -70,14 +70,14 @@ def _unreadable(path: Path | str, problem: str) -> ConfigError:
 
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named')
-_NO_UTF8 = "Couldn't parse string: "
+_NOT_UTF8 = "Couldn't parse string: "
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#.*)|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|."""
 )
 
 
 def _located(error: text_format.ParseError, text: str) -> str:
-    """Line, column and text of an error, without the line itself that protobuf puts in front."""
+    """Line, column and message of an error, without the source line that protobuf prepends."""
     line, column = error.GetLine(), error.GetColumn()
     if line is None or column is None:
         return f" {error}"
@@ -86,13 +86,13 @@ def _located(error: text_format.ParseError, text: str) -> str:
     if line <= len(lines):
         problem = problem.removeprefix(f"'{lines[line - 1]}': ")
     problem = problem.removeprefix("'': ")  # at the end of the text
-    if problem.startswith(_NO_UTF8):
+    if problem.startswith(_NOT_UTF8):
         line, column = _value_before(line, column, text)
     return f"{line}:{column}: {problem.rstrip('.')}{_expected(problem)}"
 
 
 def _value_before(line: int, column: int, text: str) -> tuple[int, int]:
-    """Where the text begins, perhaps of several parts, that ends before this place."""
+    """Line and column where the string, perhaps of several literals, before this place starts."""
     end = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
     start, inside = 0, False
     for token in _TOKEN.finditer(text, 0, end):
@@ -104,7 +104,7 @@ def _value_before(line: int, column: int, text: str) -> tuple[int, int]:
 
 
 def _expected(problem: str) -> str:
-    """The names that would have been right, where a name is the problem."""
+    """The valid names, if the error is about an unknown field or value."""
     names: list[str] = []
     if match := _UNKNOWN_FIELD.match(problem):
         names = [field.name for field in POOL.FindMessageTypeByName(match[1]).fields]

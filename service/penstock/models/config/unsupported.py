@@ -1,4 +1,4 @@
-"""What a configuration may say that this version does not do yet; such models are refused."""
+"""Fields of a configuration that this version does not support; such models are refused."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ UNSUPPORTED = (
     "model_operations",
     "model_repository_agents",
 )
-"""Fields by their path. Whoever makes one work deletes its line."""
+"""Paths of fields; a line goes when its field is implemented."""
 
 
 def refuse_unsupported(config: ModelConfig) -> None:
-    """Raise for the first field with a value of its own that this version does not act on."""
+    """Raise `UnsupportedError` for the first unsupported field that is set."""
     for path in UNSUPPORTED:
         if is_given(config, path):
             raise UnsupportedError(
@@ -29,7 +29,7 @@ def refuse_unsupported(config: ModelConfig) -> None:
 
 
 def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
-    """Raise for tensors that are computed for a batch where the backend computes none (C-18)."""
+    """Raise `UnsupportedError` for batch inputs and outputs if the backend has none (C-18)."""
     if backend.batch_tensors:
         return
     for path in ("batch_input", "batch_output"):
@@ -41,7 +41,7 @@ def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
 
 
 def is_given(config: ModelConfig, path: str) -> bool:
-    """Whether any field at `path` differs from its default; lists and maps are searched through."""
+    """Whether any field at `path`, also in lists and maps, differs from its default."""
     *parents, leaf = path.split(".")
     parts: list[ConfigPart] = [config]
     for name in parents:

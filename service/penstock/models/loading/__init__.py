@@ -1,1 +1,1 @@
-"""From the model repository to models that serve: the load graph, instances, warm-up, unload."""
+"""Loading of models: load graph, version builder, instance factory, warmup, unloading."""

@@ -83,5 +83,5 @@ def needs(polled: Polled, names: Iterable[str]) -> set[str]:
 
 def _remove_unused(polled: Polled) -> None:
     for files in polled.values():
-        if isinstance(files, ModelFiles) and files.folder is not None and not files.folder.held:
+        if isinstance(files, ModelFiles) and files.folder is not None and not files.folder.retained:
             files.folder.remove()

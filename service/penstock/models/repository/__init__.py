@@ -1,1 +1,1 @@
-"""Models on disk: folders, versions, labels, and files that come with load requests."""
+"""The model repository on disk: models, versions, labels, and files of load requests."""

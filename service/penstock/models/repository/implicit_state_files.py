@@ -1,4 +1,4 @@
-"""States of sequences as a configuration declares them, and their values at the start (S-17)."""
+"""Reads the implicit states of sequences and the files of their initial values (S-17)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _DIRECTORY = "initial_state"
 
 
 def read_states(config: ModelConfig, model_path: Path) -> ImplicitStates:
-    """The states of a model's sequences; reads the files that hold their first values."""
+    """The implicit states of a model's sequences. Reads the files of initial values."""
     assert config.sequence_batching is not None
     batch = (1,) if config.max_batch_size else ()
     tensors: list[StateTensor] = []
     for state in config.sequence_batching.state:
         if any(known.input_name == state.input_name for known in tensors):
             raise ConfigError(f"State input name '{state.input_name}' specified more than once.")
-        first = _first_value(state, batch, model_path)
+        first = _initial_value(state, batch, model_path)
         tensors.append(StateTensor(state.input_name, state.output_name, first))
     return ImplicitStates(tensors, tuple(config.outputs_by_name))
 
 
-def _first_value(state: SequenceState, batch: tuple[int, ...], model_path: Path) -> Tensor:
+def _initial_value(state: SequenceState, batch: tuple[int, ...], model_path: Path) -> Tensor:
     if len(state.initial_state) > 1:
         raise ConfigError(
             f"initial_state field for state input '{state.input_name}' must contain exactly one"
@@ -35,7 +35,7 @@ def _first_value(state: SequenceState, batch: tuple[int, ...], model_path: Path)
         )
     datatype = state.data_type or DataType.INVALID
     if not state.initial_state:
-        # No value was asked for, so it is zero; what may be of any length is of one.
+        # Without an initial value the state is zero; variable dimensions have length 1.
         shape = (*batch, *(1 if dim == -1 else dim for dim in state.dims))
         return Tensor(datatype, shape, bytes(_size(datatype, shape)))
     given = state.initial_state[0]
@@ -45,7 +45,7 @@ def _first_value(state: SequenceState, batch: tuple[int, ...], model_path: Path)
 
 
 def _size(datatype: DataType, shape: Sequence[int]) -> int:
-    """Bytes of a tensor; strings are empty ones, of which only the lengths are there."""
+    """The size of a tensor in bytes; strings are empty, so only their length prefixes count."""
     return prod(shape) * (datatype.itemsize or 4)
 
 

@@ -1,4 +1,4 @@
-"""Files and configurations that load requests carry, and the folders they are written to (X-17)."""
+"""Overrides: configuration and files of a load request, and their scratch folders (X-17, X-18)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FILE = "file:"
 
 @dataclass(frozen=True, slots=True)
 class ModelOverride:
-    """A configuration as JSON, and files by `file:<path in the model's folder>`."""
+    """The content of a load request: JSON configuration, files by `file:<path in the model>`."""
 
     config: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str | bytes]) -> ModelOverride | None:
-        """What the parameters of a load say; `None` when they say nothing."""
+    def from_parameters(cls, parameters: Mapping[str, str | bytes]) -> ModelOverride | None:
+        """The override that load parameters describe; `None` without parameters."""
         config: str | None = None
         files: dict[str, bytes] = {}
         for name, value in parameters.items():
@@ -38,7 +38,7 @@ class ModelOverride:
         return cls(config, files) if parameters else None
 
     def write(self, folder: Path) -> None:
-        """Write the files below `folder`; raises `ModelLoadError` for one that would leave it."""
+        """Write the files below `folder`; raises `ModelLoadError` for a path outside it."""
         for name, content in self.files.items():
             path = _inside(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ class ModelOverride:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Where the file of a parameter belongs; a leading slash means nothing."""
+    """The path of a parameter's file below `folder`; a leading slash is ignored."""
     root = os.path.normpath(folder)
     path = os.path.normpath(f"{root}/{name.removeprefix(FILE)}")
     if not path.startswith(f"{root}{os.sep}") or "\0" in path:
@@ -58,51 +58,54 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 class ScratchFolder:
-    """A folder of files that came with a request; it goes when nobody holds it any more.
+    """A temporary folder of a load request's files, reference-counted and removed with the last.
 
-    It is made in `parent`, or where the system keeps such folders.
+    It is created in `parent`, by default the system's folder for temporary files.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="penstock-model-", dir=parent))
-        self._holders = 0
+        self._references = 0
 
     @property
-    def held(self) -> bool:
-        return self._holders > 0
+    def retained(self) -> bool:
+        return self._references > 0
 
     def retain(self) -> None:
-        """Keep the folder until `release`."""
-        self._holders += 1
+        """Count a reference."""
+        self._references += 1
 
     async def release(self) -> None:
-        """Need the folder no more."""
-        self._holders -= 1
-        if not self._holders:
+        """Drop a reference; removes the folder with the last one."""
+        self._references -= 1
+        if not self._references:
             await asyncio.to_thread(self.remove)
 
     def remove(self) -> None:
-        """Remove the folder, whoever holds it."""
+        """Remove the folder, whatever references it."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class ScratchFolders:
-    """The folders that models were loaded from, by model. `parent` names where they are made."""
+    """The scratch folders that models were loaded from, by model.
+
+    `parent` returns the folder to create them in.
+    """
 
     def __init__(self, parent: Callable[[], Path] | None = None) -> None:
         self._parent = parent
         self._folders: dict[str, ScratchFolder] = {}
 
     def parent(self) -> Path | None:
-        """Where a new folder belongs; `None` for where the system keeps such folders."""
+        """The folder to create new ones in; `None` for the system's temporary folder."""
         return None if self._parent is None else self._parent()
 
     def names(self) -> list[str]:
-        """Models whose files came with a request."""
+        """Models whose files came with a load request."""
         return list(self._folders)
 
     async def keep(self, name: str, folder: ScratchFolder | None) -> None:
-        """Hold the folder that a model is loaded from, until it is loaded anew or unloaded."""
+        """Retain the folder of a model until the model is reloaded or unloaded."""
         former = self._folders.pop(name, None)
         if folder is not None:
             folder.retain()
@@ -111,7 +114,7 @@ class ScratchFolders:
             await former.release()
 
     async def release(self, names: Iterable[str]) -> None:
-        """Need the folders of models no more."""
+        """Release the folders of models."""
         for name in names:
             if folder := self._folders.pop(name, None):
                 await folder.release()

@@ -1,4 +1,4 @@
-"""`ModelRepository`: the folders of models on disk, and which of their versions are served."""
+"""`ModelRepository`: reads the models of repository folders: configuration and versions."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.pbtxt"
 
 _NO_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
-"""Folders of a model that hold other things than a version."""
+"""Folders of a model that are not versions."""
 
 _CLOUD = re.compile(r"(s3|gs|as):/")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """What the repository holds of one model.
+    """The files of one model: its folder, configuration and version folders.
 
-    `config` says what the file says, which may be nothing, plus the defaults of all models and
-    what backend it is for; the backend completes it. `folder` holds files that came with a
-    request, in place of what the repository has.
+    `config` is that of the file, if any, with backend and defaults filled in; the backend completes
+    it. `folder` has files of a load request, in place of the repository's.
     """
 
     name: str
@@ -51,7 +50,7 @@ class ModelFiles:
 
 
 class ModelRepository:
-    """Folders whose subfolders are models; every call reads the disk anew.
+    """Repository folders, whose subfolders are models; every call reads the disk.
 
     `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
     """
@@ -65,21 +64,21 @@ class ModelRepository:
         return sorted({folder.name for path in self.paths for folder in _folders(path)})
 
     def models(self) -> list[Path]:
-        """The folder of every model that only one repository has."""
+        """The folders of all models, without those in more than one repository."""
         twice = self.duplicates()
         return [f for path in self.paths for f in _folders(path) if f.name not in twice]
 
     def duplicates(self) -> set[str]:
-        """Models that more than one repository has; none of them can be loaded."""
+        """Models in more than one repository, which cannot be loaded."""
         found = Counter(folder.name for path in self.paths for folder in _folders(path))
         return {name for name, count in found.items() if count > 1}
 
     def read(
         self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
     ) -> ModelFiles:
-        """What is there of one model. What is wrong is logged; the error says only that it is.
+        """Read one model's files. Failures are logged in detail; the error raised is generic.
 
-        The files of an `override` stand in for all of the model's, its configuration for its file.
+        The files of an `override` replace all of the model's, its configuration the model's file.
         They are written below `scratch`.
         """
         check_name(name)
@@ -107,7 +106,7 @@ class ModelRepository:
         return found[0]
 
     def _read_config(self, path: Path) -> ModelConfig | None:
-        """What the model's file says, be it one or not; `None` when there is nothing."""
+        """The configuration in the model's file; `None` if the file does not exist."""
         custom = path / "configs" / f"{self._config_name}.pbtxt"
         for candidate in (custom, path / CONFIG_FILE):
             if candidate.exists():
@@ -116,7 +115,7 @@ class ModelRepository:
 
 
 def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> ModelFiles:
-    """A model whose files came with the request."""
+    """Read a model whose files came with the load request."""
     if override.config is None:
         raise ModelLoadError("Load parameter 'config' must be specified for model file override")
     folder = ScratchFolder(scratch)
@@ -130,7 +129,7 @@ def _read_files(name: str, override: ModelOverride, scratch: Path | None) -> Mod
 
 
 def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
-    """The configuration with what must be known of a model before its backend sees it."""
+    """The configuration with backend and defaults filled in, validated as far as possible."""
     if config.name not in ("", name):
         raise ConfigError(
             f"unexpected directory name '{name}' for model '{config.name}', "
@@ -143,7 +142,7 @@ def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
 
 @contextmanager
 def _polling(name: str) -> Iterator[None]:
-    """Log what is wrong with a model's files; the client learns only that they are wrong."""
+    """Log the details of a failure and raise a generic error for the client."""
     try:
         yield
     except (ModelLoadError, OSError) as error:
@@ -156,7 +155,7 @@ def _poll_failure(name: str) -> InternalError:
 
 
 def check_name(name: str) -> None:
-    """Refuse names that are no folder directly inside a repository."""
+    """Refuse names that are not a folder directly inside a repository."""
     if not name:
         raise InvalidRequestError(
             "Model name cannot be empty. Please enter a valid name to deploy."
@@ -168,7 +167,7 @@ def check_name(name: str) -> None:
 
 
 def select_versions(policy: VersionPolicy | None, available: Iterable[int]) -> list[int]:
-    """The versions that a policy serves, ascending; without one, the latest."""
+    """The versions that a policy selects, ascending; without a policy, the latest."""
     versions = sorted(available)
     if policy is not None and policy.all is not None:
         return versions
@@ -181,7 +180,7 @@ def select_versions(policy: VersionPolicy | None, available: Iterable[int]) -> l
 
 
 def versions_to_load(files: ModelFiles, policy: VersionPolicy | None) -> dict[int, Path]:
-    """The folders of the versions that a policy serves; raises when there is none."""
+    """The folders of the versions that a policy selects; raises if there are none."""
     if policy is not None and policy.specific is not None:
         for version in policy.specific.versions:
             if version not in files.versions:
@@ -216,12 +215,12 @@ def _local(path: Path | str) -> Path:
 
 
 def _folders(path: Path) -> list[Path]:
-    """Subfolders by name; hidden ones are no models and no versions."""
+    """Subfolders by name, without hidden ones."""
     return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def _file_names(path: Path) -> frozenset[str]:
-    """What lies in the first of a model's folders; other versions are taken to look the same."""
+    """The file names in a model's first folder, taken as typical of all versions."""
     first = next(iter(_folders(path)), None)
     return frozenset() if first is None else frozenset(p.name for p in first.iterdir())
 
@@ -246,7 +245,7 @@ def _versions(path: Path) -> dict[int, Path]:
 
 
 def _version_number(name: str) -> int | None:
-    """The number that a folder's name is; warns about one that is none."""
+    """The number in a folder's name; logs a warning if it is not a version number."""
     if len(name) > 1 and name.startswith("0"):
         logger.warning(
             "ignore version directory '%s' which contains leading zeros in its directory name", name

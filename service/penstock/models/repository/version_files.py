@@ -1,4 +1,4 @@
-"""What a model version was read from: its files, their fingerprints, and its label files."""
+"""`VersionFiles`: the files of a model version, their fingerprint, and its class labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.models.repository.repository import CONFIG_FILE, ModelFiles
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """`config` has all that the files' own leaves out; `labels` are by output."""
+    """The files of one version; `config` is complete, `labels` are by output."""
 
     files: ModelFiles
     number: int
@@ -25,7 +25,7 @@ class VersionFiles:
 
     @classmethod
     def read(cls, files: ModelFiles, number: int, config: ModelConfig) -> VersionFiles:
-        """The version with what else its files hold. Reads the disk."""
+        """The version with its labels and origin. Reads the disk."""
         labels = read_labels(config, files.path)
         return cls(files, number, config, labels, origin_of(files, number))
 
@@ -37,13 +37,13 @@ class VersionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a version was loaded from: its configuration as polled, and the state of its files."""
+    """What a version was loaded from: configuration as read, and fingerprint of its files."""
 
     config: ModelConfig
     files: Fingerprint
 
     def differs_in_instances_only(self, other: Origin) -> bool:
-        """Whether changing the instances is all there is to do, and is something to do."""
+        """Whether the instance groups differ and nothing else does."""
         groups = self.config.instance_group
         return (
             groups != other.config.instance_group
@@ -53,27 +53,24 @@ class Origin:
 
 
 def origin_of(files: ModelFiles, version: int) -> Origin:
-    """Name, size and time of every file of a version and of those that all versions share.
-
-    Reads the disk.
-    """
-    ours = files.versions[version]
-    others = {str(path) for path in files.versions.values() if path != ours}
+    """The origin of a version: its own files and those that all versions share. Reads the disk."""
+    own = files.versions[version]
+    others = {str(path) for path in files.versions.values() if path != own}
     skipped = others | {str(files.path / "configs"), str(files.path / CONFIG_FILE)}
-    return Origin(files.config, fingerprint(files.path, skipped) | fingerprint(ours))
+    return Origin(files.config, fingerprint(files.path, skipped) | fingerprint(own))
 
 
 Fingerprint = frozenset[tuple[str, int, int]]
-"""Every file and folder below one: its path, when it was changed, and its size."""
+"""Path, modification time in nanoseconds and size of every file and folder below a folder."""
 
 _MADE_BY_LOADING = "__pycache__"
 
 
 def fingerprint(folder: Path, skipped: Collection[str] = ()) -> Fingerprint:
-    """Everything below a folder but what Python compiles; a link is what it points to.
+    """The fingerprint of a folder, without Python's byte code; links are followed.
 
-    Paths in `skipped`, and what is below them, do not count; nor does what cannot be looked at, as
-    links to nowhere and folders of others below this one.
+    Leaves out paths in `skipped`, with all below them, and what cannot be read, such as dangling
+    links.
     """
     return frozenset(_below(str(folder), skipped))
 
@@ -84,7 +81,7 @@ def _below(folder: str, skipped: Collection[str]) -> Iterator[tuple[str, int, in
         entry = todo.pop()
         if entry.name == _MADE_BY_LOADING or entry.path in skipped:
             continue
-        with suppress(OSError):  # gone already, or out of reach
+        with suppress(OSError):  # removed meanwhile, or not accessible
             status = entry.stat()
             if not entry.is_dir():
                 yield entry.path, status.st_mtime_ns, status.st_size
@@ -100,7 +97,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def read_labels(config: ModelConfig, folder: Path) -> Mapping[str, Sequence[bytes]]:
-    """The labels of every output that names a file in the model's folder, one line an index."""
+    """The class labels of each output with a label file in the model's folder, one a line."""
     files = {o.name: folder / o.label_filename for o in config.output if o.label_filename}
     return {output: _lines(path) for output, path in files.items()}
 

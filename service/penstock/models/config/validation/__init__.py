@@ -1,6 +1,6 @@
-"""Whether a configuration as a whole makes sense; problems are told in the words clients know.
+"""Validation of model configurations. Messages are Triton's.
 
-Each module has rules: functions that yield what is wrong with a configuration, worst first.
+A rule is a generator of the problems of a configuration, most important first.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _COMPLETE: tuple[Rule, ...] = (*_POLLED, tensor_problems, batch_tensor_problems)
 
 
 def validate_polled(config: ModelConfig) -> None:
-    """Refuse what is wrong before a backend has completed the configuration.
+    """Validate a configuration before its backend completes it; raises `ConfigError`.
 
-    These problems keep a model from being polled at all; tensors and instances are not looked at.
+    Tensors and instances are not checked yet. A model with such a problem is not read at all.
     """
     _refuse(problem for rule in _POLLED for problem in rule(config))
 
 
 def validate(config: ModelConfig, gpus: Sequence[int] = ()) -> None:
-    """Refuse a complete, normalised configuration that is wrong; `gpus` may be used."""
+    """Validate a complete configuration; `gpus` are available. Raises `ConfigError`."""
     _refuse(problem for rule in _COMPLETE for problem in rule(config))
     _refuse(instance_problems(config, gpus))
 

@@ -21,7 +21,7 @@ _PAIRS = ("int32_false_true", "fp32_false_true", "bool_false_true")
 
 
 def batching_problems(config: ModelConfig) -> Iterator[str]:
-    """The whole of `dynamic_batching`."""
+    """Problems of `dynamic_batching`."""
     batching = config.dynamic_batching
     if batching is None:
         return
@@ -51,7 +51,7 @@ def _priority_problems(batching: DynamicBatching) -> Iterator[str]:
 
 
 def _ordering_problems(batching: DynamicBatching) -> Iterator[str]:
-    """Who keeps the order of responses can neither prefer nor postpone requests."""
+    """Preserving the order of responses rules out priorities and delayed timeouts."""
     if not batching.preserve_ordering:
         return
     if batching.priority_levels > 1:
@@ -70,7 +70,7 @@ def _delays(policy: QueuePolicy | None) -> bool:
 
 
 def sequence_problems(config: ModelConfig) -> Iterator[str]:
-    """The whole of `sequence_batching`."""
+    """Problems of `sequence_batching`."""
     batching = config.sequence_batching
     if batching is None:
         return

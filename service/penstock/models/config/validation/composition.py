@@ -1,6 +1,6 @@
-"""Whether the models of an ensemble fit together: asked when they are loaded (E-03 to E-05, E-10).
+"""Validation of an ensemble against the models of its steps, at load (E-03 to E-05, E-10).
 
-Problems are told in the words and in the order of the real server.
+Messages and their order are Triton's.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Dims = tuple[int, ...]
 
 
 def composed(config: ModelConfig, parts: Parts) -> ModelConfig:
-    """An ensemble's configuration once its models are known: decoupled if any of them is.
+    """An ensemble's configuration over its models: decoupled if any of them is.
 
-    Raises `ConfigError` where they do not fit.
+    Raises `ConfigError` if tensors or batch sizes do not match.
     """
     tensors = _Tensors(config)
     for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
         for problem in _step_problems(config, step, parts[step.model_name], tensors):
             raise ConfigError(problem)
-    flow = _Flow(config, parts, tensors)
-    for problem in flow.problems():
+    origins = _Origins(config, parts, tensors)
+    for problem in origins.problems():
         raise ConfigError(problem)
     if config.response_cache is not None and config.response_cache.enable:
         _refuse_to_cache(config, parts)
-    policy = TransactionPolicy(decoupled=flow.decoupled)
+    policy = TransactionPolicy(decoupled=origins.decoupled)
     return replace(config, model_transaction_policy=policy)
 
 
 def _refuse_to_cache(config: ModelConfig, parts: Parts) -> None:
-    """What cannot be kept of a step cannot be kept of the whole (E-14)."""
+    """An ensemble cannot be cached if one of its models cannot (E-14)."""
     if any(part.sequence_batching is not None for part in parts.values()):
         raise ConfigError(
             f"Response Cache does not currently support model {config.name} with sequence batching"
@@ -52,8 +52,8 @@ def _refuse_to_cache(config: ModelConfig, parts: Parts) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a model says about a tensor of the ensemble. Dimensions of -1 are any size."""
+class _Declaration:
+    """A model's declaration of a tensor of the ensemble; dimensions of -1 match any size."""
 
     model: str
     datatype: DataType
@@ -61,12 +61,14 @@ class _Seen:
     full: Dims
 
     @classmethod
-    def by(cls, owner: ModelConfig, tensor: ModelInput | ModelOutput, dims: Dims) -> _Seen:
+    def of_tensor(
+        cls, owner: ModelConfig, tensor: ModelInput | ModelOutput, dims: Dims
+    ) -> _Declaration:
         full = (-1, *dims) if owner.max_batch_size > 0 else dims
         return cls(owner.name, tensor.data_type or DataType.INVALID, dims, full)
 
-    def conflict(self, other: _Seen) -> str:
-        """How two models disagree; empty when they do not."""
+    def conflict(self, other: _Declaration) -> str:
+        """How two declarations differ; empty if they match."""
         kind, one, two = "", "", ""
         if self.datatype is not other.datatype:
             kind, one, two = "data type", self.datatype.config_name, other.datatype.config_name
@@ -81,22 +83,22 @@ class _Seen:
 
 
 class _Tensors:
-    """What was first said about each tensor of an ensemble; its own words come first."""
+    """The first declaration of each tensor of an ensemble; the ensemble's own come first."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._ensemble = config.name
-        self._seen: dict[str, _Seen] = {}
+        self._declared: dict[str, _Declaration] = {}
         own: list[ModelInput | ModelOutput] = [*config.input, *config.output]
         for tensor in own:
             dims = tensor.dims if tensor.reshape is None else tensor.reshape.shape
-            self._seen.setdefault(tensor.name, _Seen.by(config, tensor, dims))
+            self._declared.setdefault(tensor.name, _Declaration.of_tensor(config, tensor, dims))
 
     def owner(self, name: str) -> str:
-        """The model that spoke about a tensor first."""
-        return self._seen[name].model
+        """The model that declared a tensor first."""
+        return self._declared[name].model
 
-    def see(self, name: str, seen: _Seen) -> Iterator[str]:
-        conflict = self._seen.setdefault(name, seen).conflict(seen)
+    def declare(self, name: str, declared: _Declaration) -> Iterator[str]:
+        conflict = self._declared.setdefault(name, declared).conflict(declared)
         if conflict:
             yield f"in ensemble {self._ensemble}, ensemble tensor {name}: {conflict}"
 
@@ -126,7 +128,7 @@ def _input_problems(
     for known in part.input:
         mapped = step.input_map.get(known.name)
         if mapped is not None:
-            yield from tensors.see(mapped, _Seen.by(part, known, known.dims))
+            yield from tensors.declare(mapped, _Declaration.of_tensor(part, known, known.dims))
         elif not known.optional:
             yield (
                 f"in ensemble {ensemble}, input {known.name} in model {part.name}"
@@ -145,13 +147,13 @@ def _output_problems(
             )
     for name, tensor in step.output_map.items():
         known = part.outputs_by_name[name]
-        yield from tensors.see(tensor, _Seen.by(part, known, known.dims))
+        yield from tensors.declare(tensor, _Declaration.of_tensor(part, known, known.dims))
 
 
-class _Flow:
-    """From which decoupled step each tensor comes: a number, 0 for none.
+class _Origins:
+    """The decoupled step from which each tensor originates: a number, 0 for none.
 
-    Responses of different ones cannot be told apart, so nothing may be made of both.
+    Responses of different decoupled steps cannot be matched, so no step may use both.
     """
 
     def __init__(self, config: ModelConfig, parts: Parts, tensors: _Tensors) -> None:
@@ -163,11 +165,11 @@ class _Flow:
 
     @property
     def decoupled(self) -> bool:
-        """Whether the ensemble may answer any number of times; known after `problems`."""
+        """Whether the ensemble is decoupled; valid once `problems` is exhausted."""
         return self._decoupled > 0
 
     def problems(self) -> Iterator[str]:
-        """Steps, and at last the ensemble itself, that take of different origins."""
+        """Steps, and last the ensemble itself, whose inputs have different origins."""
         scheduling = self._config.ensemble_scheduling
         waiting = list(scheduling.step) if scheduling else []
         while ready := [s for s in waiting if self._origins.keys() >= {*s.input_map.values()}]:

@@ -1,4 +1,4 @@
-"""Rules about an ensemble by itself; whether its models fit is seen when they are there."""
+"""Rules about an ensemble alone; `composition` checks it against the models of its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.core.config import EnsembleScheduling, EnsembleStep, ModelConfig
 
 
 def ensemble_problems(config: ModelConfig) -> Iterator[str]:
-    """`ensemble_scheduling` and the platform `ensemble` come together, and its tensors connect."""
+    """Problems of `ensemble_scheduling` and of the graph of its tensors."""
     scheduling, name = config.ensemble_scheduling, config.name
     if scheduling is None:
         if config.is_ensemble:
@@ -25,7 +25,7 @@ def ensemble_problems(config: ModelConfig) -> Iterator[str]:
     made: set[str] = set()
     for at, step in enumerate(scheduling.step):
         yield from _step_problems(step, at, name, made)
-    yield from _Flow.of(config, scheduling).problems(config)
+    yield from _TensorGraph.of(config, scheduling).problems(config)
 
 
 def _foreign_fields(config: ModelConfig) -> Iterator[str]:
@@ -38,7 +38,7 @@ def _foreign_fields(config: ModelConfig) -> Iterator[str]:
 
 
 def _step_problems(step: EnsembleStep, at: int, name: str, made: set[str]) -> Iterator[str]:
-    """What a step lacks, and tensors that were `made` before; its own are added."""
+    """Missing fields of a step, and outputs in `made` already; adds its outputs to `made`."""
     for required in ("model_name", "input_map", "output_map"):
         if not getattr(step, required):
             yield f"must specify '{required}' in step {at} of ensemble '{name}'"
@@ -52,27 +52,27 @@ def _step_problems(step: EnsembleStep, at: int, name: str, made: set[str]) -> It
 
 
 @dataclass(frozen=True, slots=True)
-class _Flow:
-    """How tensors come of each other: `made_of` by tensor, `used` by any step, `written` at all."""
+class _TensorGraph:
+    """The tensor graph: sources by tensor, tensors that steps use, and tensors that are written."""
 
-    made_of: Mapping[str, tuple[str, ...]]
+    sources: Mapping[str, tuple[str, ...]]
     used: frozenset[str]
     written: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, config: ModelConfig, scheduling: EnsembleScheduling) -> _Flow:
+    def of(cls, config: ModelConfig, scheduling: EnsembleScheduling) -> _TensorGraph:
         steps = scheduling.step
-        made_of = {o: tuple(s.input_map.values()) for s in steps for o in s.output_map.values()}
+        sources = {o: tuple(s.input_map.values()) for s in steps for o in s.output_map.values()}
         used = frozenset(tensor for step in steps for tensor in step.input_map.values())
-        flow = cls(made_of, used, {tensor.name for tensor in config.input})
-        while new := {t for t, of in made_of.items() if flow.written.issuperset(of)} - flow.written:
+        flow = cls(sources, used, {tensor.name for tensor in config.input})
+        while new := {t for t, of in sources.items() if flow.written.issuperset(of)} - flow.written:
             flow.written.update(new)
         return flow
 
     @property
     def tensors(self) -> dict[str, None]:
         """Every tensor that a step knows, in order."""
-        return dict.fromkeys((*self.made_of, *sorted(self.used)))
+        return dict.fromkeys((*self.sources, *sorted(self.used)))
 
     def problems(self, config: ModelConfig) -> Iterator[str]:
         """Ends that hang loose. The lone quotes are what clients get to see."""
@@ -98,10 +98,10 @@ class _Flow:
         return f"{text}: at least one of its depending tensors, '{source}', is not connected"
 
     def _source(self, tensor: str) -> str:
-        """The tensor farthest up that is not written and that `tensor` is made of."""
+        """The farthest upstream source of `tensor` that is not written."""
         seen = {tensor}
         while True:
-            loose = (t for t in self.made_of.get(tensor, ()) if t not in self.written | seen)
+            loose = (t for t in self.sources.get(tensor, ()) if t not in self.written | seen)
             found = next(loose, None)
             if found is None:
                 return tensor

@@ -10,7 +10,7 @@ from penstock.models.config.defaults import KNOWN_BACKENDS
 
 
 def backend_problems(config: ModelConfig) -> Iterator[str]:
-    """Name, backend and platform belong together; the batch size is a size."""
+    """Name, backend and platform are consistent; the batch size is not negative."""
     name = config.name
     if not name:
         yield "model configuration must specify 'name'"
@@ -28,7 +28,7 @@ def backend_problems(config: ModelConfig) -> Iterator[str]:
 
 
 def cache_problems(config: ModelConfig) -> Iterator[str]:
-    """Only models that answer once, and by the request alone, can have their responses kept."""
+    """Only responses of stateless models with one response a request can be cached."""
     if config.response_cache is None or not config.response_cache.enable:
         return
     refusal = f"Response Cache does not currently support model {config.name} with"
@@ -39,7 +39,7 @@ def cache_problems(config: ModelConfig) -> Iterator[str]:
 
 
 def metric_problems(config: ModelConfig) -> Iterator[str]:
-    """A change to a metric says which one and what."""
+    """A metric control names the metric and its options."""
     if config.model_metrics is not None:
         for control in config.model_metrics.metric_control:
             yield from _control_problems(control)
@@ -59,7 +59,7 @@ def _control_problems(control: MetricControl) -> Iterator[str]:
 
 
 def instance_problems(config: ModelConfig, gpus: Sequence[int]) -> Iterator[str]:
-    """Groups name the devices that their kind needs, and only devices that can be used."""
+    """Groups name the devices that their kind needs, and only available ones."""
     if config.ensemble_scheduling is not None:
         return
     if not config.instance_group:

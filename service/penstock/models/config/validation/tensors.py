@@ -1,4 +1,4 @@
-"""Rules about inputs and outputs: names, types, dimensions and what they are reshaped to."""
+"""Rules about inputs and outputs: names, datatypes, dimensions and reshapes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.core.config import (
 from penstock.core.tensor import DataType
 
 ANY = -1
-"""A dimension of any length."""
+"""A variable-size dimension."""
 
 _SHAPES = "must be integer >= 1, or -1 to indicate a variable-size dimension"
 
 
 def tensor_problems(config: ModelConfig) -> Iterator[str]:
-    """Every input and output by itself. Names may repeat: Triton loads such models."""
+    """Problems of single inputs and outputs. Names may repeat: Triton loads such models."""
     tensors: tuple[ModelInput | ModelOutput, ...] = (*config.input, *config.output)
     for tensor in tensors:
         for problem in _problems(tensor, config):
@@ -57,7 +57,7 @@ def _shape_problems(tensor: ModelInput | ModelOutput, config: ModelConfig) -> It
 
 
 def _reshape_problems(tensor: ModelInput | ModelOutput) -> Iterator[str]:
-    """Both shapes hold as many elements, also in each part between dimensions of any length."""
+    """Both shapes have equal numbers of elements, also between variable dimensions."""
     if tensor.reshape is None:
         return
     if not _are_lengths(tensor.reshape.shape):
@@ -74,7 +74,7 @@ def _are_lengths(dims: Sequence[int]) -> bool:
 
 
 def _parts(dims: Sequence[int]) -> list[int]:
-    """Numbers of elements between the dimensions of any length."""
+    """The numbers of elements between variable dimensions."""
     parts = [1]
     for dim in dims:
         if dim == ANY:
@@ -85,7 +85,7 @@ def _parts(dims: Sequence[int]) -> list[int]:
 
 
 def _layout_problems(tensor: ModelInput | ModelOutput, platform: str) -> Iterator[str]:
-    """What only TensorRT knows."""
+    """Properties that only TensorRT supports."""
     if tensor.is_shape_tensor and platform != "tensorrt_plan":
         yield "shape tensors are only supported for TensorRT platform"
     if not tensor.is_non_linear_format_io:
@@ -98,7 +98,7 @@ def _layout_problems(tensor: ModelInput | ModelOutput, platform: str) -> Iterato
 
 
 def batch_tensor_problems(config: ModelConfig) -> Iterator[str]:
-    """Tensors that the server computes for a batch, and outputs that it splits."""
+    """Problems of `batch_input` and `batch_output`."""
     for computed in config.batch_input:
         for problem in _computed_problems(computed, config):
             yield f"{problem} for {config.name}"
