@@ -16,7 +16,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
-from penstock.gateway.server import open_gateway
+from penstock.gateway.app import open_gateway
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository

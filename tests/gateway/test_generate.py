@@ -19,7 +19,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
-from penstock.gateway.server import open_gateway
+from penstock.gateway.app import open_gateway
 from penstock.settings import HttpSettings
 
 _ONE = "/v2/models/numbers/generate"

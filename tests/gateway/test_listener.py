@@ -15,8 +15,8 @@ from gateway.serving import SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.gateway.app import open_gateway
 from penstock.gateway.listener import listening
-from penstock.gateway.server import open_gateway
 from penstock.settings import HttpSettings
 
 _LOCAL = HttpSettings(address="127.0.0.1", port=0)

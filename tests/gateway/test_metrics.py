@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from penstock.gateway.server import open_metrics
+from penstock.gateway.metrics import open_metrics
 from penstock.settings import MetricsSettings
 
 _LOCAL = MetricsSettings(address="127.0.0.1", port=0)

@@ -15,7 +15,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
-from penstock.gateway.server import open_gateway
+from penstock.gateway.app import open_gateway
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.answers import ModelStatistics
 from penstock.server.answers import ModelIndexEntry

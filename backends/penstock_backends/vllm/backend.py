@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from penstock_backends.language_model import (
     Answer,
     GenerationRequest,
     LanguageModelBackend,
+    Logprobs,
     check_decoupled,
     complete_tensors,
     read_request,
@@ -34,7 +35,6 @@ from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import Adapters, read_adapters
-from penstock_backends.vllm.outputs import add_output
 from penstock_backends.vllm.sampling import read_sampling
 
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)
@@ -103,7 +103,7 @@ class VllmBackend(LanguageModelBackend):
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
         async with aclosing(self._engine.generate(prompt, sampling, adapter)) as outputs:
             async for output in outputs:
-                add_output(answer, output)
+                _add_output(answer, output)
                 if answer.due:
                     yield answer.take_response()
 
@@ -123,3 +123,28 @@ def _asked(generation: GenerationRequest) -> dict[str, Any]:
     if generation.wanted.cumulative_logprob:
         parameters.setdefault("logprobs", 0)
     return parameters
+
+
+def _add_output(answer: Answer, output: Any) -> None:
+    """Add one `RequestOutput`; it may hold only some of the candidates."""
+    if output.prompt_token_ids is not None:
+        answer.prompt_tokens = len(output.prompt_token_ids)
+    for completion in output.outputs:
+        candidate = answer.candidates[completion.index]
+        candidate.add(completion.text, len(completion.token_ids))
+        if completion.logprobs is not None:
+            candidate.add_logprobs(_places(completion.logprobs), completion.cumulative_logprob)
+        if completion.finish_reason is not None:
+            candidate.finish_reason = completion.finish_reason
+
+
+def _places(logprobs: Iterable[Mapping[int, Any]]) -> list[Logprobs]:
+    return [{token: _token(logprob) for token, logprob in place.items()} for place in logprobs]
+
+
+def _token(logprob: Any) -> dict[str, Any]:
+    return {
+        "logprob": logprob.logprob,
+        "rank": logprob.rank,
+        "decoded_token": logprob.decoded_token,
+    }

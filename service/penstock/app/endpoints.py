@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.server import open_gateway, open_metrics
+from penstock.gateway.app import open_gateway
+from penstock.gateway.metrics import open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import render
 from penstock.rpc.server import open_grpc

@@ -1,9 +1,15 @@
-"""The route table of the HTTP protocol: KServe v2 and its extensions."""
+"""The HTTP endpoint: the route table of KServe v2 and its extensions, and its listener."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
+from penstock.gateway.listener import listening
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.replies import PLAIN
 from penstock.gateway.repository import RepositoryEndpoints
@@ -13,12 +19,29 @@ from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings
 
+logger = logging.getLogger(__name__)
+
 _MODEL = "/v2/models/(?P<model>[^/]+)"
 _VERSION = _MODEL + "(?:/versions/(?P<version>[0-9]+))?"
 _REPOSITORY = "/v2/repository(?:/(?P<repository>[^/]+))?"
 _REPOSITORY_MODEL = _REPOSITORY + "/models/(?P<model>[^/]+)"
 
 _GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
+
+
+@asynccontextmanager
+async def open_gateway(
+    server: InferenceServer, settings: HttpSettings, grace: ExitDeadline
+) -> AsyncIterator[int]:
+    """Serve HTTP; yields the port. Raises `OSError` if the address is not available.
+
+    On exit, requests and streams in flight get the rest of `grace` to finish.
+    """
+    app = gateway_app(server, settings)
+    address, port = settings.address, settings.port
+    async with listening(app, "HTTP", address, port, grace, settings.reuse_port) as port:
+        logger.info("Started HTTPService at %s:%s", address, port)
+        yield port
 
 
 def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:

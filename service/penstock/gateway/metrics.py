@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.core.exit_deadline import ExitDeadline
+from penstock.gateway.listener import listening
 from penstock.gateway.replies import PLAIN, error_reply, reply
+from penstock.settings import MetricsSettings
+
+logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "text/plain; charset=utf-8"
+
+
+_SCRAPE_SECONDS = 1.0
+"""Seconds that a request for metrics may take once the server stops."""
+
+
+@asynccontextmanager
+async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> AsyncIterator[int]:
+    """Serve `page` at /metrics; yields the port. Raises `OSError` if it is not available."""
+    app = metrics_app(page)
+    address, port = settings.address, settings.port
+    grace = ExitDeadline(_SCRAPE_SECONDS)
+    async with listening(app, "metrics", address, port, grace) as port:
+        logger.info("Started Metrics Service at %s:%s", address, port)
+        yield port
 
 
 def metrics_app(page: Callable[[], str]) -> ASGIApp:

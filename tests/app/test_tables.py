@@ -3,7 +3,7 @@
 import re
 
 from harness import recorded
-from penstock.telemetry.tables import table
+from penstock.app.report import table
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
