@@ -1,4 +1,4 @@
-"""Who waits for whom among instances that call other models."""
+"""The wait-for graph: which nested calls would deadlock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_who_does_not_call_will_answer() -> None:
     assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []
 
 
-def test_a_call_to_who_waits_for_the_caller_closes_a_circle() -> None:
+def test_a_call_to_an_instance_that_waits_for_the_caller_is_a_cycle() -> None:
     a, b = callers(A, B)
     waits(b, a)
     assert find_cycle(NestedCall(a, blocking=True), pool(b)) == [b]
@@ -46,7 +46,7 @@ def test_a_circle_may_be_long() -> None:
     assert find_cycle(NestedCall(a, blocking=True), pool(b)) == [b, c]
 
 
-def test_who_waits_for_somebody_that_goes_on_will_answer() -> None:
+def test_an_instance_that_waits_for_a_running_one_is_not_in_a_cycle() -> None:
     a, b, c = callers(A, B, C)
     waits(b, c)
     assert find_cycle(NestedCall(a, blocking=True), pool(b)) == []

@@ -128,7 +128,7 @@ def test_backend_sees_the_reshaped_dimensions() -> None:
     assert ModelOutput(dims=(4,)).backend_dims == (4,)
 
 
-def test_queue_delay_is_told_in_seconds() -> None:
+def test_queue_delay_is_in_seconds() -> None:
     assert DynamicBatching(max_queue_delay_microseconds=1500).max_queue_delay == 0.0015
 
 
@@ -162,7 +162,7 @@ def test_a_choice_that_is_false_is_still_a_choice() -> None:
 
 @given(model_configs())
 @settings(max_examples=50, deadline=None)
-def test_json_says_the_same_as_the_config(config: ModelConfig) -> None:
+def test_json_is_equivalent_to_the_config(config: ModelConfig) -> None:
     assert config_from_json(config_to_json(config)) == config
     assert config_from_json(config_to_json(config, with_defaults=True)) == config
 

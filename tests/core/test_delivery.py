@@ -21,7 +21,7 @@ HIGH_WATER = WINDOW.responses
 
 
 async def _answer(outcome: Any) -> list[Any]:
-    """What a client reads that gets `outcome` for its request."""
+    """The responses that a client reads for an `outcome`."""
     sink = ResponseStream()
     deliver(outcome, sink)
     return await marks(sink)

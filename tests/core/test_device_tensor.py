@@ -49,7 +49,7 @@ def test_nothing_is_copied_to_hand_it_on_and_to_check_it() -> None:
     assert device.copies == 0
 
 
-def test_the_host_gets_one_copy_whoever_asks() -> None:
+def test_the_host_copy_is_shared() -> None:
     device, tensor = on_device()
     assert tensor.reshaped((6,)).numpy().tolist() == [0, 1, 2, 3, 4, 5]
     assert bytes(tensor.buffer) == ARRAY.tobytes()

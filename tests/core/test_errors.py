@@ -1,4 +1,4 @@
-"""Errors, what others' errors become, and the codes that they travel by."""
+"""Errors of the core, conversion of foreign exceptions, and error codes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_rejected_request_arrives_as_unavailable() -> None:
     assert type(error_from_code(RejectedError.code, "")) is UnavailableError
 
 
-def test_a_code_that_nobody_knows_is_the_base_class() -> None:
+def test_an_unknown_code_is_the_base_class() -> None:
     arrived = error_from_code("BROKEN", "odd")
     assert type(arrived) is InferenceError
     assert arrived.message == "odd"

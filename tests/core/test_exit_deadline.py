@@ -1,4 +1,4 @@
-"""What a server has left once it was asked to stop."""
+"""The time budget of a server that was asked to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader that has not taken its responses may be sent."""
+"""Flow control: how many unread responses may be sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one_response_is_always_allowed() -> None:
     assert left == [True, False, True]
 
 
-def test_who_had_to_wait_is_told_to_go_on_when_half_is_free() -> None:
+def test_a_waiting_sender_resumes_when_half_of_the_window_is_free() -> None:
     credit = Credit(Window(4, 1000))
     for _ in range(4):
         credit.spend(10)

@@ -31,7 +31,7 @@ def _on_a_thread(work: Callable[[], Any]) -> Any:
         ({"cpu-cores": "0-0", "numa-node": "0"}, Placement((0, 0), 0)),
     ],
 )
-def test_a_policy_says_cores_and_node(settings: Mapping[str, str], placement: Placement) -> None:
+def test_a_policy_sets_cores_and_node(settings: Mapping[str, str], placement: Placement) -> None:
     assert Placement.from_settings("p", settings) == placement
 
 

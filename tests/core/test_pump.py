@@ -1,4 +1,4 @@
-"""From an iterator of responses to the stream that the client reads."""
+"""`Pump`: a response generator of a backend, relayed to a stream under backpressure."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_nonsense_fails_the_stream_and_is_not_passed_on(nonsense: Any) -> 
     await asyncio.wait_for(closed.wait(), 20)
 
 
-async def test_a_generator_whose_closing_fails_is_logged_and_harms_nobody(
+async def test_a_failure_to_close_a_generator_is_logged_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def generate() -> AsyncIterator[InferenceResponse]:

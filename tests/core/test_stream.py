@@ -79,7 +79,7 @@ async def test_an_error_is_raised_after_the_responses_before_it() -> None:
         await anext(stream)
 
 
-async def test_an_error_is_raised_again_to_whoever_reads_on() -> None:
+async def test_an_error_is_raised_again_on_further_reads() -> None:
     stream = ResponseStream()
     stream.fail(error := InternalError("broken"))
     for _ in range(2):
@@ -183,7 +183,7 @@ async def test_a_producer_that_waits_for_room_hears_that_the_reader_left() -> No
     await asyncio.wait_for(waiting, 20)
 
 
-async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
+async def test_the_producer_is_notified_of_the_responses_that_were_taken() -> None:
     stream = ResponseStream()
     taken: list[int] = []
     stream.connect(lambda: None, taken.append)
@@ -193,7 +193,7 @@ async def test_the_producer_is_told_how_many_responses_were_taken() -> None:
     assert taken == [1, 3]
 
 
-async def test_a_producer_that_has_ended_is_not_told_any_more() -> None:
+async def test_a_producer_that_has_ended_is_not_notified_any_more() -> None:
     stream = ResponseStream()
     taken: list[int] = []
     stream.connect(lambda: None, taken.append)
@@ -235,7 +235,7 @@ async def test_a_reader_that_leaves_early_is_reported_as_cancelled() -> None:
     assert [type(error) for error in ends.errors] == [RequestCancelledError]
 
 
-async def test_closing_tells_the_producer_once() -> None:
+async def test_closing_notifies_the_producer_once() -> None:
     stream, calls = ResponseStream(), []
     stream.connect(lambda: calls.append("closed"))
     stream.close()

@@ -244,7 +244,7 @@ def test_a_buffer_that_is_cut_short_is_refused(elements: list[bytes], data: st.D
         (b"\xff\xff\xff\xff", "data of X, expecting string of length 4294967295 but only 0 bytes"),
     ],
 )
-def test_the_refusal_says_what_is_missing_where(buffer: bytes, text: str) -> None:
+def test_the_error_names_the_missing_bytes_and_their_place(buffer: bytes, text: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"incomplete string {text}"):
         decode_elements(buffer, " of X")
     with pytest.raises(InvalidRequestError, match=f"incomplete string {text}"):

@@ -1,4 +1,4 @@
-"""Who is out of time, and when that is noticed."""
+"""The timing wheel, and the expiry of deadlines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request on its way, and what it leaves in the statistics."""
+"""One request in flight, and its statistics."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_stations_that_were_not_reported_take_no_time() -> None:
     assert statistics.compute_output.ns >= 0
 
 
-def test_the_last_inference_is_told_in_milliseconds() -> None:
+def test_the_last_inference_is_in_milliseconds() -> None:
     statistics = Statistics()
     before = time.time_ns() // 1_000_000
     _answer(make_inference(statistics=statistics))

@@ -1,4 +1,4 @@
-"""What models count when their latencies are to be known better."""
+"""Optional latency statistics: quantiles, and the first response."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_request_without_a_response_is_not_observed() -> None:
     assert histogram.buckets[-1][1] == 0
 
 
-def test_responses_are_told_apart_as_well() -> None:
+def test_responses_are_counted_by_index_as_well() -> None:
     statistics = Statistics(first_response=Histogram([100]), each_response=True)
     inference = following(statistics)
     inference.stream.send(answer())
@@ -67,7 +67,7 @@ def test_responses_are_told_apart_as_well() -> None:
     assert statistics.first_response.buckets[-1][1] == 1
 
 
-def test_nothing_is_done_with_responses_unless_somebody_wants_to_know() -> None:
+def test_responses_are_not_transformed_without_statistics_of_them() -> None:
     assert not Statistics().follows_responses
     assert make_inference(statistics=Statistics()).counting_responses(None) is None
 

@@ -1,4 +1,4 @@
-"""Counters: how often, how long, and how many are on their way."""
+"""Statistics: counts, durations, and requests in flight."""
 
 from __future__ import annotations
 

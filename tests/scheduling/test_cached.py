@@ -1,4 +1,4 @@
-"""Answers from the cache, and what goes on to the next scheduler."""
+"""Cache hits, and misses that go to the next scheduler."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ async def test_failures_are_not_kept(fail: Callable[[Inference], None]) -> None:
     assert len(inner.scheduled) == 2
 
 
-async def test_what_is_kept_is_what_the_model_said() -> None:
+async def test_the_response_of_the_model_is_cached() -> None:
     """Each request then changes it as it likes: to a shape, to classes."""
     scheduler = _cached(Answering())
     first, second = (Inference(make_request(), 1, Statistics(), "1") for _ in range(2))

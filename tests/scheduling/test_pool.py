@@ -1,4 +1,4 @@
-"""Which instances are idle, and what runs on the others."""
+"""Idle and busy instances, and running executions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_an_instance_that_is_away_is_not_idle() -> None:
     assert [pool.idle(), pool.idle()] == [here, here]
 
 
-async def test_instances_of_one_name_are_told_apart() -> None:
+async def test_instances_of_one_name_are_distinct() -> None:
     first, second = FakeInstance("same", held=True), FakeInstance("same")
     pool = _pool(first, second)
     pool.run(first, [make_inference()])
@@ -101,7 +101,7 @@ async def test_an_execution_begins_at_once() -> None:
     await pool.drain()
 
 
-async def test_who_starts_an_execution_is_not_told_that_the_next_may_come_at_once() -> None:
+async def test_the_caller_of_run_is_not_notified_when_the_instance_is_done_at_once() -> None:
     """It goes on starting by itself; being called back, each would nest in the one before."""
     instance, calls = Immediate(), Calls()
     pool = InstancePool([instance], calls)

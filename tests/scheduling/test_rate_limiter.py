@@ -1,4 +1,4 @@
-"""Who may run: never more than there is, nobody starves, nothing lies idle in vain."""
+"""The rate limiter: limits hold, without starvation and without idle resources."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_was_refused_takes_no_part() -> None:
     limits.register(turn({("R", 0): 2}))
 
 
-def test_a_name_is_free_again_when_nobody_uses_it() -> None:
+def test_a_name_without_users_is_free_again() -> None:
     gone = turn({("X", None): 1})
     limits = limiter(gone)
     limits.unregister(gone)
@@ -171,7 +171,7 @@ def test_who_needs_something_else_does_not_wait_behind_others() -> None:
     assert run(limits, free)
 
 
-def test_who_has_nothing_to_run_any_more_holds_up_nobody() -> None:
+def test_a_claim_with_nothing_to_run_does_not_hold_up_others() -> None:
     """Its requests were cancelled while it waited."""
     limits = limiter()
     busy, other = Model(limits, turn({GPU: 1})), Model(limits, turn({GPU: 1}))
@@ -186,7 +186,7 @@ def test_who_has_nothing_to_run_any_more_holds_up_nobody() -> None:
     assert other.running
 
 
-def test_who_leaves_the_server_holds_up_nobody() -> None:
+def test_a_removed_instance_does_not_hold_up_others() -> None:
     busy, gone, small = turn({GPU: 2}), turn({GPU: 2}), turn({GPU: 1})
     limits = limiter(busy, gone, small)
     assert run(limits, busy)
@@ -238,7 +238,7 @@ def _used(models: list[Model]) -> Counter[Resource]:
 
 @pytest.mark.contract("I-13", "I-14")
 @given(_MODELS, st.lists(st.integers(0, 5), max_size=80))
-def test_limits_hold_and_somebody_runs_and_nothing_is_left_idle(
+def test_limits_hold_and_no_resource_is_left_idle(
     described: list[tuple[dict[Resource, int], int]], steps: list[int]
 ) -> None:
     limits = RateLimiter()

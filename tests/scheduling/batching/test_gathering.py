@@ -1,4 +1,4 @@
-"""Waiting a moment for those whose answers have just left."""
+"""Batch gathering: the delay for clients that were just answered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_nobody_waits_before_anything_was_executed() -> None:
     assert Gathering(0.5).due(0.0, 1) == -inf
 
 
-def test_those_who_wait_leave_when_all_are_back() -> None:
+def test_a_batch_starts_when_all_clients_are_back() -> None:
     gathering = Gathering(0.5)
     gathering.executed(begun=10.0, now=14.0, requests=3, waiting=2)
     assert gathering.due(14.0, 2) == gathering.due(15.9, 4) == 16.0
@@ -69,14 +69,14 @@ async def test_clients_that_come_back_stay_together() -> None:
 
 
 @in_virtual_time
-async def test_a_lone_client_waits_for_nobody() -> None:
+async def test_a_lone_client_is_not_delayed() -> None:
     instance = FakeInstance(seconds=1.0)
     await call_for_ever(DynamicBatcher(SETTINGS, [instance]), "a", 0.1, 10)
     assert instance.began[:4] == [pytest.approx(1.1 * n) for n in range(4)]
 
 
 @in_virtual_time
-async def test_who_waits_for_those_who_do_not_come_back_leaves_after_the_share() -> None:
+async def test_a_batch_starts_after_the_share_if_clients_do_not_come_back() -> None:
     instance = FakeInstance(seconds=1.0)
     batcher = DynamicBatcher(SETTINGS, [instance])
     scheduled(batcher, "abc")
@@ -87,7 +87,7 @@ async def test_who_waits_for_those_who_do_not_come_back_leaves_after_the_share()
 
 
 @in_virtual_time
-async def test_a_whole_batch_waits_for_nobody() -> None:
+async def test_a_full_batch_is_not_delayed() -> None:
     instance = FakeInstance(seconds=1.0)
     batcher = DynamicBatcher(SETTINGS, [instance])
     scheduled(batcher, "a")

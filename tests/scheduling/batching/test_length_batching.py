@@ -1,4 +1,4 @@
-"""The parameters about lengths: what they mean, and what is refused."""
+"""The parameters of batching by length: values and errors."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def test_a_budget_and_buckets_are_read() -> None:
 
 
 @pytest.mark.parametrize(("padding", "padded"), [({}, False), ({"padding": "IN=0"}, True)])
-def test_ragged_inputs_are_padded_only_when_the_configuration_says_so(
-    padding: dict[str, str], padded: bool
-) -> None:
+def test_ragged_inputs_are_padded_only_if_configured(padding: dict[str, str], padded: bool) -> None:
     ragged = (ModelInput("IN", DataType.INT32, dims=(-1,), allow_ragged_batch=True),)
     config = _config(**padding)
     config = model_config(input=ragged, parameters=config.parameters)

@@ -1,4 +1,4 @@
-"""The order in which requests are served, and who is turned away: plain numbers for a clock."""
+"""The order of service, timeouts and rejections, with plain numbers for a clock."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_delayed_request_does_not_expire_again() -> None:
     assert _order(queue) == "a"
 
 
-def test_those_who_left_in_time_are_not_remembered() -> None:
+def test_removed_requests_are_not_remembered() -> None:
     queue = _one(REJECTING)
     for _ in range(1000):
         queue.remove(_added(queue, "a"))
@@ -123,7 +123,7 @@ def test_those_who_left_in_time_are_not_remembered() -> None:
 
 
 @pytest.mark.contract("D-11")
-def test_a_level_that_is_full_takes_nobody_until_somebody_leaves() -> None:
+def test_a_full_level_takes_no_request_until_one_leaves() -> None:
     policies = {1: LevelPolicy(max_queue_size=2), 2: LevelPolicy()}
     queue = PriorityQueue[str](_levels(policies))
     first = _added(queue, "a", priority=1)
@@ -253,7 +253,7 @@ TestModel = Model.TestCase
 
 
 @given(st.lists(st.integers(1, 3), max_size=30), st.floats(0, 9))
-def test_a_queue_that_is_cleared_gives_back_everybody(levels: list[int], now: float) -> None:
+def test_a_cleared_queue_returns_every_request(levels: list[int], now: float) -> None:
     queue = PriorityQueue[str](_levels({1: REJECTING, 2: DELAYING, 3: LevelPolicy()}))
     entries = [_added(queue, str(n), priority=level) for n, level in enumerate(levels)]
     rejected = queue.expire(now)

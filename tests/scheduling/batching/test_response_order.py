@@ -81,7 +81,7 @@ async def test_an_error_waits_for_its_turn_and_lets_the_next_answer() -> None:
 
 
 @pytest.mark.parametrize("leaving", "abc")
-async def test_a_request_whose_client_left_holds_up_nobody(leaving: str) -> None:
+async def test_a_cancelled_request_does_not_hold_up_others(leaving: str) -> None:
     readers = Readers("abc")
     await readers.leave(leaving)
     for id in "cba":
@@ -103,7 +103,7 @@ async def test_later_batches_wait_for_earlier_ones() -> None:
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5)))
 @in_virtual_time
-async def test_everybody_who_stays_gets_an_answer_in_order(
+async def test_requests_that_are_not_cancelled_are_answered_in_order(
     answered: list[int], leaving: set[int]
 ) -> None:
     readers = Readers("012345")

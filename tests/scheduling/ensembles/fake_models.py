@@ -83,7 +83,7 @@ class FakeModel:
 
     @property
     def running(self) -> int:
-        """Calls that nobody has ended."""
+        """Calls that are still open."""
         return sum(not stream.ended for stream in self.streams)
 
 
@@ -99,7 +99,7 @@ class Asked:
         return self.inference.stream
 
     def taken(self) -> list[dict[str, list[int]]]:
-        """What has come, without waiting."""
+        """The responses so far, without waiting."""
         return [values(response) for response in self.stream.take_ready()]
 
     @property

@@ -1,4 +1,4 @@
-"""What an ensemble's plan says about tensors and steps."""
+"""The dataflow graph of an ensemble, and its subgraphs."""
 
 from __future__ import annotations
 

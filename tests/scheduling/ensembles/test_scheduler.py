@@ -1,4 +1,4 @@
-"""Requests on their way through ensembles of fake models."""
+"""Execution of ensembles of fake models."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_a_step_may_change_the_sequence_for_those_after_it() -> None:
     assert response.parameters == {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
 
 
-def test_a_step_that_says_nonsense_of_its_sequence_fails_the_request() -> None:
+def test_invalid_sequence_parameters_of_a_step_fail_the_request() -> None:
     first, second, asked = _chain()
     first.reply(B=TWO, parameters={"sequence_start": 1})
     assert "to be TRITONSERVER_PARAMETER_BOOL" in asked.failure.message
@@ -210,7 +210,7 @@ def test_an_output_that_a_model_leaves_out_is_absent_for_the_next() -> None:
 
 
 @pytest.mark.contract("E-09")
-def test_an_ensemble_that_comes_to_a_standstill_says_so() -> None:
+def test_an_ensemble_that_comes_to_a_standstill_fails() -> None:
     first, _, asked = _chain()
     first.streams[0].end()
     error = asked.failure

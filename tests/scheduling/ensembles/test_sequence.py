@@ -26,7 +26,7 @@ ASKED = SequenceMark(7, start=True)
         ({"sequence_start": False}, SequenceMark(7)),
     ],
 )
-def test_what_a_response_says_of_its_sequence_counts(
+def test_the_sequence_parameters_of_a_response_count(
     said: dict[str, Any], mark: SequenceMark
 ) -> None:
     assert ASKED.updated(said) == mark

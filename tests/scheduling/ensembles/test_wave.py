@@ -1,4 +1,4 @@
-"""Which steps are ready, and which tensors are kept."""
+"""Waves: which steps are ready, and which tensors are kept."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_step_is_ready_when_all_its_tensors_are_there() -> None:
     assert wave.add({"C": ONE}) == [0]
 
 
-def test_a_tensor_that_nobody_wants_is_not_kept() -> None:
+def test_an_unused_tensor_is_not_kept() -> None:
     wave = _wave()
     assert wave.add({"OTHER": ONE}) == []
     assert wave.held == 0
@@ -84,7 +84,7 @@ def test_an_output_that_no_model_made_is_left_out_of_the_response() -> None:
     assert wave.response(of_text=False).outputs == {}
 
 
-def test_a_wave_without_a_mark_says_nothing_about_sequences() -> None:
+def test_a_wave_without_a_mark_has_no_sequence_parameters() -> None:
     wave = _wave()
     wave.add({"D": ONE})
     assert wave.response(of_text=False).parameters == InferenceResponse().parameters

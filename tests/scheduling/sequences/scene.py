@@ -1,4 +1,4 @@
-"""A batcher of sequences between clients and instances that keep what they have seen."""
+"""A sequence batcher between clients and instances that record their batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests belong to a sequence, and what their model is told. Times are virtual."""
+"""Which requests belong to a sequence, and their control tensors. Times are virtual."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ async def test_a_start_within_a_sequence_begins_it_anew(
 
 @pytest.mark.contract("S-11", "S-12")
 @BOTH
-async def test_a_model_is_told_where_in_its_sequence_a_request_is(model: ModelConfig) -> None:
+async def test_control_tensors_give_the_place_of_a_request_in_its_sequence(
+    model: ModelConfig,
+) -> None:
     scene = Scene(model)
     await outcomes([*scene.send_all(5, "abc"), *scene.send_all(6, "d")])
     rows = [row for batch in scene.instance.batches for row in batch]

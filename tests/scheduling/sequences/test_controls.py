@@ -1,4 +1,4 @@
-"""What models are told, in every encoding that a configuration may choose."""
+"""Control tensors, in every encoding that a configuration may choose."""
 
 from __future__ import annotations
 

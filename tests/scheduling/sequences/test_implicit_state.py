@@ -95,7 +95,7 @@ async def test_states_of_different_lengths_do_not_share_a_batch(strategy: Any) -
 
 
 @pytest.mark.contract("S-13", "S-16")
-async def test_an_empty_row_has_a_state_that_nobody_keeps() -> None:
+async def test_the_state_of_an_empty_row_is_discarded() -> None:
     scene = Scene(model(), Recorder(answer=counting))
     await outcome(scene.send(1, start=True))
     await outcome(scene.send(2, start=True))
@@ -138,7 +138,7 @@ async def test_a_failure_leaves_the_state_as_it_was() -> None:
 
 @pytest.mark.contract("S-10", "S-16")
 @in_virtual_time
-async def test_without_the_state_of_who_left_a_sequence_cannot_go_on() -> None:
+async def test_a_sequence_ends_without_the_state_of_a_cancelled_request() -> None:
     scene = Scene(model(), Recorder(answer=counting, seconds=1.0))
     first, second = scene.send(1, start=True), scene.send(1)
     await turns()

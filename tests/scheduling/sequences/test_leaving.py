@@ -78,7 +78,7 @@ async def test_a_sequence_in_the_backlog_goes_with_one_of_its_requests(model: Mo
 
 
 @BOTH
-async def test_abandoned_requests_are_told_why(model: ModelConfig) -> None:
+async def test_abandoned_requests_fail_with_the_reason(model: ModelConfig) -> None:
     scene = Scene(model, Recorder(seconds=60.0))
     sent = [*scene.send_all(1, "ab"), *scene.send_all(2, "c")]
     scene.batcher.abandon(UnavailableError("the model is gone"))

@@ -1,4 +1,4 @@
-"""What a model sees of a request besides what the client has sent."""
+"""Control tensors and states that are added to requests."""
 
 from __future__ import annotations
 

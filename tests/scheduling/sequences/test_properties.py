@@ -1,4 +1,4 @@
-"""Whatever comes and leaves: every request ends, and each sequence sees its own, in order."""
+"""Every request ends, and each sequence executes its own requests, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has which slot: decided in numbers, and by a machine that does whatever can be done."""
+"""Assignment of slots: by example, and by a state machine of random operations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_oldest_sequence_of_the_backlog_gets_the_first_free_slot() -> None:
     assert (second.slot, third.slot) == (Slot(0, 0), None)
 
 
-def test_a_sequence_has_one_request_under_way() -> None:
+def test_a_sequence_executes_one_request_at_a_time() -> None:
     table = make_table()
     sequence = begun(table, "a", "a1", "a2")
     table.take_next(sequence)
@@ -258,7 +258,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def no_slot_leaks(self) -> None:
-        """Whoever waits for a slot waits since all others are held by sequences that need them."""
+        """A sequence waits for a slot only while all are held by sequences that need them."""
         holders = [s for s in self.table.sequences if s.slot is not None]
         assert len({s.slot for s in holders}) == len(holders)
         for holder in holders:

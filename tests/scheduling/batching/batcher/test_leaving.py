@@ -1,4 +1,4 @@
-"""Whoever leaves harms nobody else. Times are virtual."""
+"""A cancelled request does not affect others. Times are virtual."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _limited(**limits: Any) -> BatcherSettings:
 
 
 @pytest.mark.contract("D-11")
-async def test_a_full_queue_turns_requests_away_until_somebody_leaves() -> None:
+async def test_a_full_queue_rejects_requests_until_one_leaves() -> None:
     instance, statistics = FakeInstance(held=True), Statistics()
     batcher = DynamicBatcher(_limited(max_queue_size=2), [instance])
     scheduled(batcher, "a", statistics)
@@ -110,7 +110,7 @@ async def test_the_lowest_priority_waits_no_longer_than_its_policy() -> None:
 
 
 @pytest.mark.contract("D-20")
-async def test_the_first_batch_waits_for_as_many_as_the_environment_says(
+async def test_the_first_batch_waits_for_the_number_in_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
@@ -126,7 +126,7 @@ async def test_the_first_batch_waits_for_as_many_as_the_environment_says(
 
 
 @pytest.mark.contract("D-21")
-async def test_batches_are_logged_for_who_debugs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_batches_are_logged_at_debug_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "penstock.scheduling.batching.dynamic_batcher")
     batcher = DynamicBatcher(EAGER, [FakeInstance(held=True)])
     for id, rows in (("a", 3), ("b", 1), ("c", 1)):

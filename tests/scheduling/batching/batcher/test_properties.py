@@ -1,4 +1,4 @@
-"""Whatever comes and leaves: everybody is answered, rejected or gone, once."""
+"""Every request is answered, rejected or cancelled, exactly once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUESTS = st.lists(st.tuples(TIMES, st.integers(1, 5), st.none() | TIMES), max_
 @settings(max_examples=60)
 @given(REQUESTS, st.integers(1, 3), st.floats(0, 2, allow_subnormal=False), st.booleans())
 @in_virtual_time
-async def test_everybody_who_stays_is_answered_and_who_leaves_the_queue_never_executes(
+async def test_requests_are_answered_unless_cancelled_and_never_executed_after(
     requests: list[tuple[float, int, float | None]], count: int, seconds: float, patient: bool
 ) -> None:
     statistics = Statistics()

@@ -1,4 +1,4 @@
-"""When a batch leaves, and what is in it: pure decisions, so plain numbers for a clock."""
+"""When a batch is due, and its requests: pure decisions, with plain numbers for a clock."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_without_a_delay_preferred_sizes_are_kept() -> None:
     assert [rows_of(b) for b in emptied(queue_of(policy, items_of(*[1] * 6)), now=99.0)] == [4, 2]
 
 
-def test_a_neighbour_who_left_does_not_part_those_beside_it() -> None:
+def test_a_cancelled_request_does_not_separate_its_neighbours() -> None:
     items = [Item(1, "a"), Item(8, "b", abandoned=True), Item(1, "a")]
     (batch,) = emptied(queue_of(BatchPolicy(4), items))
     assert batch == [items[0], items[2]]
 
 
-def test_a_cleared_queue_gives_back_everything_and_is_empty() -> None:
+def test_a_cleared_queue_returns_everything_and_is_empty() -> None:
     items = items_of(1, 2, 3)
     queue = queue_of(BatchPolicy(8), items)
     assert queue.clear() == items

@@ -80,7 +80,7 @@ def test_batches_are_not_searched_for_in_the_whole_queue() -> None:
 
 
 @given(LENGTHS, st.integers(1, 20), st.booleans(), st.sampled_from([(), (4,), (2, 5, 7)]))
-def test_lengths_lose_nobody_and_keep_the_budget(
+def test_lengths_lose_no_request_and_keep_the_budget(
     requests: list[tuple[int, int]], budget: int, padded: bool, buckets: tuple[int, ...]
 ) -> None:
     policy = BatchPolicy(8, max_elements=budget, padded=padded, buckets=buckets)

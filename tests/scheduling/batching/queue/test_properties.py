@@ -1,4 +1,4 @@
-"""What is true of every queue, whatever waits in it: plain numbers for a clock."""
+"""Invariants of every queue, with plain numbers for a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many calls of a step run at a time."""
+"""The concurrency limit of a step's calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_calls_beyond_the_limit_wait_in_order() -> None:
     assert (started, limit.waiting) == (["b", "c"], 0)
 
 
-def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> None:
+def test_a_cancelled_call_takes_no_permit_and_no_memory() -> None:
     limit, started = ConcurrencyLimit(1), list[str]()
 
     def gone() -> None:
@@ -35,7 +35,7 @@ def test_a_call_that_nobody_wants_any_more_takes_no_place_and_no_memory() -> Non
     assert started == ["next"]
 
 
-def test_a_place_that_nobody_waits_for_is_free_again() -> None:
+def test_a_released_permit_can_be_acquired_again() -> None:
     limit = ConcurrencyLimit(1)
     limit.acquire(lambda: None)
     limit.release()

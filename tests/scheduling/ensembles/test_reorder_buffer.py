@@ -1,4 +1,4 @@
-"""Responses leave in the order of their waves."""
+"""The reorder buffer: responses leave in the order of their waves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_response_waits_for_those_before_it() -> None:
     assert [mark(r) for r in buffer.put(first, make_response("a"))] == ["a", "b"]
 
 
-def test_a_wave_without_a_response_holds_nobody_up() -> None:
+def test_a_wave_without_a_response_does_not_hold_up_others() -> None:
     buffer = ReorderBuffer()
     first, second = buffer.reserve(), buffer.reserve()
     assert buffer.put(first, None) == []
