@@ -76,7 +76,7 @@ __all__ = [
 ]
 
 MODULES = ("triton_python_backend_utils", "c_python_backend_utils")
-"""What models import: the module in Python, and rarely, for type annotations, the one in C."""
+"""Names that models import: the module in Python, and rarely, for annotations, the one in C."""
 
 
 def install_module() -> None:
@@ -85,7 +85,7 @@ def install_module() -> None:
         sys.modules[name] = sys.modules[__name__]
 
 
-# -- tensors of a request, and what a configuration says of them ---------------------------------
+# -- tensors of a request and of a configuration -------------------------------------------------
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
@@ -102,12 +102,12 @@ def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) 
 
 
 def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """What the configuration, as a dict, says of an input; `None` when there is none."""
+    """The declaration of an input in a configuration as a dict; `None` without one."""
     return _named(model_config.get("input", ()), name)
 
 
 def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """What the configuration, as a dict, says of an output; `None` when there is none."""
+    """The declaration of an output in a configuration as a dict; `None` without one."""
     return _named(model_config.get("output", ()), name)
 
 
@@ -171,7 +171,7 @@ def serialize_byte_tensor(input_tensor: Array) -> bytes | tuple[()] | None:
 
 
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> Array:
-    """What `serialize_byte_tensor` has made, as an array of one dimension."""
+    """The elements that `serialize_byte_tensor` has encoded, as an array of one dimension."""
     elements = decode_elements(encoded_tensor)
     array = np.empty(len(elements), dtype=np.object_)
     array[:] = elements

@@ -1,4 +1,4 @@
-"""`ModelConfig`: what `auto_complete_config` is given to fill in (contract PY-02, AC-09)."""
+"""`ModelConfig`: the argument of a model's `auto_complete_config` (contract PY-02, AC-09)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NO_DATATYPE = "TYPE_INVALID"
 
 
 class ModelConfig:
-    """A model's configuration as JSON, to which a model may add but which it may not contradict.
+    """A model's configuration, to which the model may add but which it may not contradict.
 
-    What it refuses is a `ValueError` in Triton's words.
+    Contradictions raise `ValueError` with Triton's text.
     """
 
     def __init__(self, model_config: str) -> None:
@@ -34,7 +34,7 @@ class ModelConfig:
         return self._config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Set the most rows of a batch; not below what the configuration file says."""
+        """Set the maximum of rows in a batch; not below that of the configuration file."""
         given = self._config["max_batch_size"]
         if given > max_batch_size:
             raise ValueError(
@@ -44,7 +44,7 @@ class ModelConfig:
         self._config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Batch dynamically, unless the configuration file says so already, and how."""
+        """Enable dynamic batching; its settings in the configuration file are kept."""
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._config:
                 raise ValueError(
@@ -54,7 +54,7 @@ class ModelConfig:
         self._config.setdefault("dynamic_batching", {})
 
     def set_model_transaction_policy(self, transaction_policy_dict: Mapping[str, Any]) -> None:
-        """Say whether the model is decoupled: `{"decoupled": True}`."""
+        """Set whether the model is decoupled: `{"decoupled": True}`."""
         if transaction_policy_dict.keys() - {"decoupled"}:
             raise ValueError(
                 f"model transaction property in {self._function} contains property other than"

@@ -1,4 +1,4 @@
-"""Other models of the server, as a model can load, unload and ask for them (contract PY-32)."""
+"""Model control from within a model: load, unload, readiness (contract PY-32)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ def load_model(
 ) -> None:
     """Load a model, or load it again; returns when it is ready.
 
-    `config` is JSON that stands for the repository's configuration. `files`, by names such as
-    `file:1/model.onnx`, stand for the model's directory, and then `config` must be given.
+    `config` is JSON that replaces the repository's configuration. `files`, by names such as
+    `file:1/model.onnx`, replace the model's directory, and then `config` must be given.
     """
-    _ask("Failed to load model", "load", model_name, config or "", _checked(model_name, files))
+    _control(
+        "Failed to load model", "load", model_name, config or "", _checked_files(model_name, files)
+    )
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unload a model; with `unload_dependents` also those that an ensemble has loaded with it."""
-    _ask("Failed to unload model", "unload", model_name, bool(unload_dependents))
+    """Unload a model; with `unload_dependents` also the models loaded with it, as an ensemble's."""
+    _control("Failed to unload model", "unload", model_name, bool(unload_dependents))
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
     """Whether requests to the model would be served; without a version, to any of them."""
-    return bool(_ask("Failed to check model readiness", "ready", model_name, model_version))
+    return bool(_control("Failed to check model readiness", "ready", model_name, model_version))
 
 
-def _checked(model_name: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+def _checked_files(model_name: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
     if not isinstance(files, Mapping | None):
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file paths and"
@@ -44,7 +46,7 @@ def _checked(model_name: str, files: Mapping[str, bytes] | None) -> dict[str, by
     return dict(files or {})
 
 
-def _ask(failed: str, verb: str, *arguments: Any) -> Any:
+def _control(failed: str, verb: str, *arguments: Any) -> Any:
     try:
         return runtime.current().control(verb, *arguments)
     except TritonModelException as error:

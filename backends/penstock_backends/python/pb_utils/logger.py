@@ -1,4 +1,4 @@
-"""`Logger`: lines of a model's own in the server's log, with the place they come from (L-09)."""
+"""`Logger`: log records of a model in the server's log, with file and line (contract L-09)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from penstock_backends.python.pb_utils.exception import TritonModelException
 
 
 class Logger:
-    """Writes to the server's log, or to standard error before the server listens."""
+    """Writes to the server's log, or to standard error where there is no link to the server."""
 
     class LogLevel(IntEnum):
-        """How much a line matters; VERBOSE ones show from `--log-verbose=1` on."""
+        """Severity; VERBOSE records are shown from `--log-verbose=1` on."""
 
         INFO = 0
         WARNING = 1
@@ -57,7 +57,7 @@ _LEVELS = {
 
 
 def _log(level: Logger.LogLevel, message: str) -> None:
-    """Called by the methods above, and they by the model: two frames up is the place."""
+    """Log with the place of the caller's caller: the methods above are called by the model."""
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     try:
@@ -69,7 +69,7 @@ def _log(level: Logger.LogLevel, message: str) -> None:
 
 
 class ServerHandler(logging.Handler):
-    """Takes the records of Python's own logging to the server's log."""
+    """Handler that sends the records of Python's logging to the server's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)

@@ -1,7 +1,7 @@
-"""`MetricFamily` and `Metric`: numbers of a model's own on the metrics page (contract PY-34).
+"""`MetricFamily` and `Metric`: a model's own Prometheus metrics (contract PY-34).
 
-They are handles; the numbers live in the server, where instances of a model share them. What is
-said to the server is the vocabulary of `penstock.metrics.custom`.
+They are handles: the values are in the server, where the instances of a model share them. The
+operations are those of `penstock.metrics.custom`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.metrics.exposition import MetricKind
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
 
-_unsaid: deque[Callable[[], object]] = deque()
-"""Ends of families that the server does not know of yet. An object can be collected at any moment,
-also while something is being sent, so its end is told with the next operation."""
+_deletions: deque[Callable[[], object]] = deque()
+"""Deletions of families that are not sent yet. A family can be garbage-collected at any moment,
+even while a message is being sent, so its deletion is sent before the next operation."""
 
 
 class MetricFamily:
-    """Metrics of one name, kind and description; it and its metrics end with this object."""
+    """Metrics of one name, kind and description, which exist as long as this object."""
 
     COUNTER: ClassVar[MetricKind] = MetricKind.COUNTER
     GAUGE: ClassVar[MetricKind] = MetricKind.GAUGE
@@ -33,9 +33,9 @@ class MetricFamily:
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         self._kind = kind_of(kind)
         failed = "Error when creating MetricFamily"
-        self._handle: int = _ask(failed, "family", name, description, int(kind))
-        end = partial(runtime.current().metric, "delete", self._handle)
-        weakref.finalize(self, _unsaid.append, end).atexit = False
+        self._handle: int = _send(failed, "family", name, description, int(kind))
+        delete = partial(runtime.current().metric, "delete", self._handle)
+        weakref.finalize(self, _deletions.append, delete).atexit = False
 
     def Metric(  # noqa: N802 (the name is Triton's)
         self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
@@ -45,7 +45,7 @@ class MetricFamily:
             raise TritonModelException("Failed to create metric. Labels must be a dictionary.")
         bounds = self._bounds(buckets)
         failed = "Error when creating Metric"
-        handle = _ask(failed, "create", self._handle, dict(labels or {}), bounds)
+        handle = _send(failed, "create", self._handle, dict(labels or {}), bounds)
         return Metric(self, self._kind, handle)
 
     def _bounds(self, buckets: Sequence[float] | None) -> list[float] | None:
@@ -63,42 +63,42 @@ class MetricFamily:
 
 
 class Metric:
-    """One number, or one histogram, of a family. Made by `MetricFamily.Metric`."""
+    """One counter, gauge or histogram of a family. Created by `MetricFamily.Metric`."""
 
     __slots__ = ("_family", "_handle", "_kind")
 
     def __init__(self, family: MetricFamily, kind: MetricKind, handle: int) -> None:
-        self._family = family  # which lives as long as its metrics do
+        self._family = family  # kept, as its metrics are deleted with it
         self._kind = kind
         self._handle = handle
 
     def increment(self, value: float) -> None:
-        """Add to a counter or gauge; a counter takes no negative amounts."""
-        self._act("Failed to increment metric value", "increment", float(value))
+        """Add to a counter or gauge; a counter refuses negative amounts."""
+        self._apply("Failed to increment metric value", "increment", float(value))
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        self._act("Failed to set metric value", "set", float(value))
+        self._apply("Failed to set metric value", "set", float(value))
 
     def observe(self, value: float) -> None:
         """Count a value in a histogram."""
-        self._act("Failed to observe metric value", "observe", float(value))
+        self._apply("Failed to observe metric value", "observe", float(value))
 
     def value(self) -> float:
-        """The number now, with what other instances have added."""
-        number: float = self._act("Failed to get metric value", "value")
+        """The current value, over all instances of the model."""
+        number: float = self._apply("Failed to get metric value", "value")
         return number
 
-    def _act(self, failed: str, operation: str, *number: float) -> Any:
+    def _apply(self, failed: str, operation: str, *number: float) -> Any:
         if reason := refusal(self._kind, operation, *number):
             raise TritonModelException(f"{failed}: {reason}")
-        return _ask(failed, operation, self._handle, *number)
+        return _send(failed, operation, self._handle, *number)
 
 
-def _ask(failed: str, operation: str, *arguments: Any) -> Any:
-    with suppress(IndexError):  # another thread may have said it
-        while _unsaid:
-            _unsaid.popleft()()
+def _send(failed: str, operation: str, *arguments: Any) -> Any:
+    with suppress(IndexError):  # another thread may have sent it
+        while _deletions:
+            _deletions.popleft()()
     try:
         return runtime.current().metric(operation, *arguments)
     except TritonModelException as error:

@@ -1,4 +1,4 @@
-"""`InferenceRequest`: what `execute` gets, and what a model makes to call another (BLS)."""
+"""`InferenceRequest`: the input of `execute`, and the call of another model (BLS)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.response_iterators import (
     AsyncResponseIterator,
     ResponseIterator,
-    begin,
-    only,
+    response_future,
+    wait_for_response,
 )
 from penstock_backends.python.pb_utils.responses import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
@@ -44,8 +44,8 @@ class InferenceTrace:
 class InferenceRequest:
     """One request (contract PY-11 and PY-12).
 
-    Made by a model, it asks another model: `exec` and `async_exec` give its response, or with
-    `decoupled=True` an iterator of responses.
+    A model creates one to call another model: `exec` and `async_exec` return the response, or
+    with `decoupled=True` an iterator over responses.
     """
 
     __slots__ = (
@@ -97,7 +97,7 @@ class InferenceRequest:
 
     @classmethod
     def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
-        """A request that the server sent to this model."""
+        """A request that the server has sent to this model."""
         request = cls.__new__(cls)
         request._core = core
         request._tensors = None
@@ -114,10 +114,10 @@ class InferenceRequest:
 
     @property
     def core(self) -> CoreRequest:
-        """The request as the server sees it."""
+        """The request in the server's form."""
         return self._core
 
-    # -- what is in it ------------------------------------------------------------------------
+    # -- contents -----------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
         return list(self.tensors.values())
@@ -159,7 +159,7 @@ class InferenceRequest:
         return parameters_json(self._core.parameters)
 
     def requested_output_names(self) -> list[str]:
-        """The outputs asked for; all of the model's when the client named none."""
+        """The requested outputs; all outputs of the model if the client named none."""
         if not self._core.requested_outputs and self._reply is not None:
             return list(self._reply.outputs)
         return list(self._core.requested_outputs)
@@ -170,7 +170,7 @@ class InferenceRequest:
     def trace(self) -> InferenceTrace:
         return self._trace
 
-    # -- answering it -------------------------------------------------------------------------
+    # -- response -----------------------------------------------------------------------------
 
     def get_response_sender(self) -> InferenceResponseSender:
         if self._reply is None:
@@ -179,13 +179,13 @@ class InferenceRequest:
         return InferenceResponseSender(self._reply)
 
     def is_cancelled(self) -> bool:
-        """Whether the client has left; a good model then stops working on it."""
+        """Whether the client has cancelled; the model should then stop working on the request."""
         return self._reply is not None and self._reply.is_cancelled()
 
     def set_release_flags(self, flags: int) -> None:
-        """Say what becomes of the request after `execute` (contract PY-28).
+        """Choose whether `execute` releases the request or reschedules it (contract PY-28).
 
-        It is released, or comes again in a later batch: for iterative sequences only.
+        A rescheduled request is in a later batch again; for iterative sequences only.
         """
         reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
         if not reschedules and flags != TRITONSERVER_REQUEST_RELEASE_ALL:
@@ -197,30 +197,30 @@ class InferenceRequest:
             )
         self.rescheduled = reschedules
 
-    # -- asking another model -----------------------------------------------------------------
+    # -- call of another model ----------------------------------------------------------------
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
-        """Ask, and wait for the response; with `decoupled`, for an iterator of responses."""
+        """Call the model and wait for the response; `decoupled` returns an iterator at once."""
         core = self._outgoing()
         call = runtime.current().call(core, decoupled=decoupled, blocks=not decoupled)
         if decoupled:
             return ResponseIterator(call)
-        return only(call)
+        return wait_for_response(call)
 
     def async_exec(
         self, decoupled: bool = False
     ) -> asyncio.Future[InferenceResponse] | asyncio.Future[AsyncIterator[InferenceResponse]]:
-        """As `exec`, begun at once; whoever awaits it lets other coroutines of the model go on."""
-        loop = asyncio.get_running_loop()  # raises where there is none, before anything is asked
+        """As `exec`, without blocking the event loop; the request is sent before it is awaited."""
+        loop = asyncio.get_running_loop()  # raises where there is none, before anything is sent
         call = runtime.current().call(self._outgoing(), decoupled=decoupled)
         if not decoupled:
-            return begin(call)
+            return response_future(call)
         future = loop.create_future()
         future.set_result(AsyncResponseIterator(call))
         return future
 
     def _outgoing(self) -> CoreRequest:
-        """The request with the flags that were set since it was made."""
+        """The request to send, with the flags as they are now."""
         core = self._core
         return CoreRequest(
             model_name=core.model_name,

@@ -1,4 +1,4 @@
-"""Responses of other models, as a model takes them: one, or one after the other (BLS)."""
+"""Iterators over the responses of called models (BLS), and futures of a single response."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from penstock_backends.python.pb_utils.responses import InferenceResponse, Trito
 
 
 class ResponseIterator:
-    """Responses of a decoupled model, as they come (contract PY-15)."""
+    """Iterator over the responses of a decoupled model (contract PY-15); `next` blocks."""
 
-    def __init__(self, call: runtime.Call) -> None:
+    def __init__(self, call: runtime.ModelCall) -> None:
         self._call = call
 
     def __iter__(self) -> ResponseIterator:
@@ -24,14 +24,14 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Want no more; the called model learns of it."""
+        """Discard further responses, and cancel the request in the called model."""
         self._call.cancel()
 
 
 class AsyncResponseIterator:
-    """As `ResponseIterator`, for `async for`; a plain `for` waits as that one does."""
+    """As `ResponseIterator`, for `async for`; in a plain `for` it blocks."""
 
-    def __init__(self, call: runtime.Call) -> None:
+    def __init__(self, call: runtime.ModelCall) -> None:
         self._call = call
 
     def __aiter__(self) -> AsyncResponseIterator:
@@ -47,36 +47,36 @@ class AsyncResponseIterator:
         return ResponseIterator(self._call)
 
     def cancel(self) -> None:
-        """Want no more; the called model learns of it."""
+        """Discard further responses, and cancel the request in the called model."""
         self._call.cancel()
 
 
-def _bare_end(call: runtime.Call) -> InferenceResponse | None:
-    """The response without outputs that a final flag sent alone is; `None` otherwise."""
+def _bare_end(call: runtime.ModelCall) -> InferenceResponse | None:
+    """The response without outputs that stands for a final flag sent alone; `None` otherwise."""
     return InferenceResponse() if call.take_bare_end() else None
 
 
-def only(call: runtime.Call) -> InferenceResponse:
-    """The response of a model that gives one, waiting for it."""
-    return _some(call.next())
+def wait_for_response(call: runtime.ModelCall) -> InferenceResponse:
+    """The response of a model that is not decoupled; blocks until it arrives."""
+    return _or_error(call.next())
 
 
-def begin(call: runtime.Call) -> asyncio.Future[InferenceResponse]:
-    """As `only`, while other coroutines of the model go on."""
-    task = asyncio.get_running_loop().create_task(_only(call))
+def response_future(call: runtime.ModelCall) -> asyncio.Future[InferenceResponse]:
+    """As `wait_for_response`, for the event loop; cancelling the future cancels the call."""
+    task = asyncio.get_running_loop().create_task(_await_response(call))
     runtime.current().keep(task)
     return task
 
 
-async def _only(call: runtime.Call) -> InferenceResponse:
+async def _await_response(call: runtime.ModelCall) -> InferenceResponse:
     try:
-        return _some(await call.next_async())
+        return _or_error(await call.next_async())
     except asyncio.CancelledError:
         call.cancel()
         raise
 
 
-def _some(response: InferenceResponse | None) -> InferenceResponse:
+def _or_error(response: InferenceResponse | None) -> InferenceResponse:
     if response is None:
         error = TritonError("the called model ended without a response")
         return InferenceResponse(error=error)

@@ -1,4 +1,4 @@
-"""What a model answers with: errors, responses, and where it wants its tensors."""
+"""Responses and errors of a model, preferred memory, and Triton's constants."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TritonError:
 
     @classmethod
     def from_name(cls, name: str, message: str) -> TritonError:
-        """The error with a code by its name, as the server tells it."""
+        """The error with the code of this name."""
         return cls(message, _CODES.index(name) if name in _CODES else cls.UNKNOWN)
 
     def message(self) -> str:
@@ -57,12 +57,12 @@ class TritonError:
 
     @property
     def code_name(self) -> str:
-        """The code's name, as the server understands it."""
+        """The name of the code, as the server uses it."""
         return _CODES[self._code]
 
     @property
     def core(self) -> InferenceError:
-        """The error as the server sees it."""
+        """The error in the server's form."""
         return error_from_code(self.code_name, self._message)
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class InferenceResponse:
 
     @property
     def core_parameters(self) -> dict[str, Any]:
-        """The parameters as the server sees them."""
+        """The parameters in the server's form."""
         return self._parameters
 
 
@@ -125,12 +125,12 @@ def _as_error(error: object) -> TritonError:
 
 
 def parameters_json(parameters: Mapping[str, Any]) -> str:
-    """As Triton writes them: without blanks, and with every character as it is."""
+    """The parameters as JSON in Triton's form: without blanks and without escapes of non-ASCII."""
     return json.dumps(dict(parameters), separators=(",", ":"), ensure_ascii=False)
 
 
 def checked_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The parameters of a request or response, when they are of types that can travel."""
+    """The parameters of a request or response; raises unless all are of types that can be sent."""
     if parameters is None:
         return {}
     if not isinstance(parameters, Mapping):

@@ -1,4 +1,4 @@
-"""What the model process offers to the model: the seam between `pb_utils` and the link."""
+"""Interfaces between `pb_utils` and the model process: runtime, replies, calls of other models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock_backends.python.pb_utils.responses import InferenceResponse
 
 
 class Reply(Protocol):
-    """One request that the server waits to have answered."""
+    """The reply to one request of the server."""
 
     decoupled: bool
     iterative: bool
@@ -20,13 +20,15 @@ class Reply(Protocol):
     sent: int
     outputs: Sequence[str]
 
-    def send(self, response: InferenceResponse | None, *, final: bool) -> None: ...
+    def send(self, response: InferenceResponse | None, *, final: bool) -> None:
+        """Send a response, the final flag, or both."""
 
-    def is_cancelled(self) -> bool: ...
+    def is_cancelled(self) -> bool:
+        """Whether the client has cancelled the request."""
 
 
-class Call(Protocol):
-    """One request that the model has made; its responses come one after the other."""
+class ModelCall(Protocol):
+    """A request in flight to another model (BLS), and the queue of its responses."""
 
     def next(self) -> InferenceResponse | None:
         """The next response, waiting for it; `None` after the last."""
@@ -35,9 +37,10 @@ class Call(Protocol):
         """As `next`, without blocking the event loop."""
 
     def take_bare_end(self) -> bool:
-        """Whether the called model sent its final flag alone; told once, after the last."""
+        """Whether the called model sent its final flag alone; true once, after the last one."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Discard further responses, and cancel the request in the called model."""
 
 
 class Runtime(Protocol):
@@ -45,26 +48,27 @@ class Runtime(Protocol):
 
     model_directory: str
 
-    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> Call:
-        """Have the server run a request; `blocks` if this thread waits until it is answered."""
+    def call(self, request: CoreRequest, *, decoupled: bool, blocks: bool = False) -> ModelCall:
+        """Send a request to another model; `blocks` if this thread waits for the response."""
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Hold a task until it is done, whether or not the model does."""
+        """Keep a reference to a task until it is done, as event loops do not."""
 
     def control(self, verb: str, *arguments: Any) -> Any:
-        """Load, unload or ask for a model; raises `TritonModelException` with the reason."""
+        """Load or unload a model, or query its readiness; raises `TritonModelException`."""
 
     def metric(self, operation: str, *arguments: Any) -> Any:
-        """Act on a metric of the model's own."""
+        """Apply an operation of `penstock.metrics.custom` to a metric of the model."""
 
-    def log(self, level: int, message: str, file: str, line: int) -> None: ...
+    def log(self, level: int, message: str, file: str, line: int) -> None:
+        """Write to the server's log; `level` is one of `logging`."""
 
 
 _current: list[Runtime] = []
 
 
 def install(runtime: Runtime) -> None:
-    """Make `runtime` the one that `pb_utils` reaches; a model process has just one."""
+    """Make `runtime` the one that `pb_utils` uses; a model process has just one."""
     _current[:] = [runtime]
 
 

@@ -1,4 +1,4 @@
-"""`InferenceResponseSender`: responses of one request, from any thread, also after `execute`."""
+"""`InferenceResponseSender`: responses of one request, from any thread, even after `execute`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class InferenceResponseSender:
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send a response, the final flag, or both.
 
-        Waits while the client has not taken enough of what was sent before, so that a slow
-        reader holds back the model instead of filling memory.
+        Blocks while too many responses are in flight: flow control, so that a slow client slows
+        the model down instead of filling memory.
         """
         self._check(response, flags)
         self._reply.send(response, final=flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def is_cancelled(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has cancelled the request."""
         return self._reply.is_cancelled()
 
     def _check(self, response: InferenceResponse | None, flags: int) -> None:
@@ -44,7 +44,7 @@ class InferenceResponseSender:
             self._check_single(response)
 
     def _check_single(self, response: InferenceResponse | None) -> None:
-        """A model that is not decoupled answers once."""
+        """A model that is not decoupled sends one response."""
         if response is not None and self._reply.sent:
             raise TritonModelException(
                 "Unable to send response. Non-decoupled model cannot send more than one response."

@@ -1,4 +1,4 @@
-"""The tensor that models see and make (contract PY-21)."""
+"""`Tensor`: a named tensor in numpy and DLPack form (contract PY-21)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock_backends.python.pb_utils.exception import TritonModelException
 
 
 class Tensor:
-    """A named tensor over a numpy array, or over anything that speaks DLPack.
+    """A named tensor over a numpy array, or over any object with DLPack support.
 
     `Tensor(name, array)` keeps the array, without a copy where it is contiguous.
     """
@@ -35,7 +35,7 @@ class Tensor:
 
     @classmethod
     def over(cls, name: str, core: CoreTensor) -> Tensor:
-        """A tensor over one of the server's, without a copy."""
+        """A tensor over one in the server's form, without a copy."""
         tensor = cls.__new__(cls)
         tensor._name = name
         tensor._core = core
@@ -43,7 +43,7 @@ class Tensor:
 
     @property
     def core(self) -> CoreTensor:
-        """The tensor as the server sees it."""
+        """The tensor in the server's form."""
         return self._core
 
     def name(self) -> str:
@@ -66,7 +66,7 @@ class Tensor:
         return True
 
     def to_dlpack(self) -> Any:
-        """A capsule over the same memory."""
+        """A DLPack capsule over the same memory."""
         return self.__dlpack__()
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -79,8 +79,8 @@ class Tensor:
 
     @classmethod
     def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
-        """A tensor over whatever speaks DLPack, or a capsule; on the CPU without a copy."""
-        if type(tensor).__name__ != "PyCapsule" and not _speaks_dlpack(tensor):
+        """A tensor over an object with DLPack support, or a capsule; on the CPU without a copy."""
+        if type(tensor).__name__ != "PyCapsule" and not _supports_dlpack(tensor):
             raise TritonModelException(
                 "Provided tensor is not supported. Tensor must be a DLPack capsule or have"
                 " `__dlpack__` and `__dlpack_device__` attributes"
@@ -88,7 +88,7 @@ class Tensor:
         return cls.over(name, dlpack.imported(tensor))
 
 
-def _speaks_dlpack(tensor: object) -> bool:
+def _supports_dlpack(tensor: object) -> bool:
     return hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__")
 
 
@@ -108,4 +108,4 @@ NUMBERS = {
     DataType.BYTES: 13,
     DataType.BF16: 14,
 }
-"""Datatypes by the numbers that `inference.DataType` gives them."""
+"""Numbers of datatypes in the protocol's `inference.DataType`."""

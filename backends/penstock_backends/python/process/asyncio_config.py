@@ -1,4 +1,4 @@
-"""How models written as a `penstock.model.Model` are found, and what they say of themselves."""
+"""Discovery of `penstock.model.Model` classes, and the configuration that they declare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def find_model(module: ModuleType) -> type[Model] | None:
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, Model) and value is not Model
     ]
-    # Bases that are imported, or that others here are made from, are no models themselves.
+    # Classes that are imported, or bases of others here, are not models themselves.
     leaves = {c for c in classes if not any(c in other.__mro__[1:] for other in classes)}
     own = [cls for cls in leaves if cls.__module__ == module.__name__] or list(leaves)
     if len(own) > 1:
@@ -33,15 +33,12 @@ def find_model(module: ModuleType) -> type[Model] | None:
 
 
 def is_stream(cls: type[Model]) -> bool:
-    """Whether the model answers with streams, which makes it decoupled."""
+    """Whether the model streams its responses, which makes it decoupled."""
     return inspect.isasyncgenfunction(cls.infer)
 
 
 def completed_config(cls: type[Model], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration, as JSON, with what the class says where it says nothing itself.
-
-    A `ValueError` tells where the two contradict each other.
-    """
+    """A configuration, as JSON, completed by the class's own; raises `ValueError` on conflicts."""
     own = config_to_json(cls.config)
     completion = ModelConfig(json.dumps(given))
     config = completion.as_dict()
@@ -77,7 +74,7 @@ def _complete_policy(cls: type[Model], completion: ModelConfig) -> None:
 
 
 def _fill(given: dict[str, Any], own: Mapping[str, Any]) -> None:
-    """Take over what is not given; of the ways of scheduling, only one can be."""
+    """Copy the fields that are missing; a configuration has at most one scheduler."""
     scheduled = any(given.get(name) is not None for name in _SCHEDULERS)
     for name, value in own.items():
         if not given.get(name) and not (scheduled and name in _SCHEDULERS):

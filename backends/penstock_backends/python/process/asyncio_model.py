@@ -1,7 +1,7 @@
-"""Models written as a `penstock.model.Model`: how the model process calls them.
+"""Wrapper that calls a `penstock.model.Model` on the event loop of the model process.
 
-The process keeps an event loop, on which it awaits `AsyncioModel.load`, then `execute` for every
-batch, each in a task of its own, and `unload` in the end.
+The process awaits `AsyncioModel.load`, then `execute` for every batch, each in a task of its own,
+and `unload` in the end.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class AsyncReply(runtime.Reply, Protocol):
         """Wait until one more response may be sent."""
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the event loop when the client leaves, at once if it has left."""
+        """Call `callback` on the event loop on cancellation, at once if already cancelled."""
 
 
 Batch = Sequence[tuple[AsyncReply, CoreRequest]]
 
 
 class AsyncioModel:
-    """One object of the model's class, and the answers it owes."""
+    """An instance of the model's class; sends its responses to the replies of a batch."""
 
     def __init__(self, cls: type[Model], config: ModelConfig) -> None:
         self._model = cls()
@@ -59,25 +59,25 @@ class AsyncioModel:
         await self._model.unload()
 
     async def execute(self, batch: Batch) -> None:
-        """Answer every request of the batch; returns when all have their answers."""
+        """Execute a batch; returns when all replies are complete."""
         if self._together:
-            await self._answer_together(batch)
+            await self._execute_together(batch)
             return
         async with asyncio.TaskGroup() as answers:
             for reply, request in batch:
-                answers.create_task(self._answer(reply, request))
+                answers.create_task(self._execute_one(reply, request))
 
-    async def _answer(self, reply: AsyncReply, request: CoreRequest) -> None:
+    async def _execute_one(self, reply: AsyncReply, request: CoreRequest) -> None:
         task = asyncio.current_task()
         assert task is not None
-        # From here and no earlier: a task that is cancelled before it begins answers nothing.
+        # Not before the task runs: one that is cancelled earlier would send no reply.
         reply.on_cancel(task.cancel)
         try:
             if self._stream:
                 await self._send_stream(reply, request)
             else:
                 response = await cast(Any, self._model.infer(Request(request)))
-                reply.send(self._outputs.answer(response, reply), final=True)
+                reply.send(self._outputs.convert(response, reply), final=True)
         except asyncio.CancelledError as error:
             reply.send(None if reply.is_cancelled() else _failure(error), final=True)
             raise
@@ -91,10 +91,10 @@ class AsyncioModel:
         async with aclosing(stream) as responses:
             async for response in responses:
                 await reply.wait_for_room()
-                reply.send(self._outputs.answer(response, reply), final=False)
+                reply.send(self._outputs.convert(response, reply), final=False)
         reply.send(None, final=True)
 
-    async def _answer_together(self, batch: Batch) -> None:
+    async def _execute_together(self, batch: Batch) -> None:
         try:
             answers = await self._model.infer_batch([Request(core) for _, core in batch])
             if len(answers) != len(batch):
@@ -108,18 +108,18 @@ class AsyncioModel:
                 reply.send(failure, final=True)
             return
         for (reply, _), response in zip(batch, answers, strict=True):
-            reply.send(self._outputs.answer(response, reply), final=True)
+            reply.send(self._outputs.convert(response, reply), final=True)
 
 
 class _Outputs:
-    """Makes tensors of what a model answers, as its configuration declares them."""
+    """Converts the values of a model's response to tensors as the configuration declares them."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._declared = config.outputs_by_name
         self._batched = config.max_batch_size > 0
 
-    def answer(self, response: object, reply: runtime.Reply) -> InferenceResponse:
-        """A response with the outputs that were asked for, or with what is wrong with it."""
+    def convert(self, response: object, reply: runtime.Reply) -> InferenceResponse:
+        """The response with the requested outputs, or with an error if it is invalid."""
         try:
             if not isinstance(response, Response):
                 kind = type(response).__name__
@@ -132,7 +132,7 @@ class _Outputs:
                 if name in reply.outputs
             ]
             return InferenceResponse(tensors, parameters=response.parameters)
-        except Exception as error:  # what a model makes may be anything
+        except Exception as error:  # the model may return anything
             return _failure(error)
 
     def _tensor(self, name: str, value: Value) -> CoreTensor:
@@ -152,7 +152,7 @@ class _Outputs:
 
 
 def _failure(error: BaseException) -> InferenceResponse:
-    """The answer that tells of an error; one that nobody has foreseen is logged."""
+    """The error response of an exception; unexpected exceptions are logged."""
     if not isinstance(error, InferenceError | asyncio.CancelledError):
         runtime.current().log(logging.ERROR, describe(error), *_place(error))
     seen = as_inference_error(error)
@@ -160,7 +160,7 @@ def _failure(error: BaseException) -> InferenceResponse:
 
 
 def _place(error: BaseException) -> tuple[str, int]:
-    """File and line where it was raised."""
+    """File and line where an exception was raised."""
     trace = error.__traceback__
     if trace is None:
         return "model.py", 0
@@ -173,7 +173,7 @@ def _place(error: BaseException) -> tuple[str, int]:
 
 
 async def call_model(request: CoreRequest, decoupled: bool) -> AsyncGenerator[CoreResponse, None]:
-    """The way of a `Context` to other models: through the server, as `pb_utils` goes."""
+    """Calls of a `Context` to other models: through the server, as those of `pb_utils`."""
     call = runtime.current().call(request, decoupled=decoupled)
     ended = False
     try:

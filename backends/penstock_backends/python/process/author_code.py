@@ -1,4 +1,4 @@
-"""Loads `model.py`, makes the model, and calls it as Triton's Python backend does."""
+"""Loader of `model.py`, and wrapper that calls a `TritonPythonModel` as Triton's backend does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLASS = "TritonPythonModel"
 
 
 def load_class(code: ModelCode) -> type[Any]:
-    """The model's class, of either form; what lies beside it becomes importable."""
+    """The model's class, of either form; modules beside its file become importable."""
     module = _import(code)
     if code.class_name:
         return _named_class(module, code)
@@ -63,7 +63,7 @@ def _import(code: ModelCode) -> ModuleType:
 
 
 class PythonModel:
-    """One object of the model's class; callbacks that the model lacks do nothing."""
+    """An instance of the model's class; callbacks that the class lacks do nothing."""
 
     def __init__(self, cls: type[Any]) -> None:
         self._model = cls()
@@ -77,7 +77,7 @@ class PythonModel:
 
     def execute(self, requests: Sequence[Any]) -> Any:
         """Call the model's `execute`; a coroutine when the model is asynchronous."""
-        return self._model.execute(list(requests))  # its own, which it may empty
+        return self._model.execute(list(requests))  # a copy, since the model may change the list
 
     def finalize(self) -> None:
         """Call the model's `finalize`, which may be missing."""
@@ -85,10 +85,10 @@ class PythonModel:
             self._model.finalize()
 
     @property
-    def tells_readiness(self) -> bool:
-        """Whether the model has an opinion on being ready (contract PY-06)."""
+    def has_readiness(self) -> bool:
+        """Whether the model has a method `is_ready` (contract PY-06)."""
         return hasattr(self._model, "is_ready")
 
     def is_ready(self) -> Any:
-        """The model's opinion; a coroutine when it is asynchronous there."""
+        """The result of the model's `is_ready`; a coroutine if that is asynchronous."""
         return self._model.is_ready()

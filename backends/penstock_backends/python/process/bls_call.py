@@ -46,7 +46,7 @@ class BlsCall:
         self._ended = True
         self._notify()
 
-    # -- for the model: `pb_utils.runtime.ModelCall` --------------------------------------------
+    # -- for the model: `pb_utils.runtime.ModelCall` ------------------------------------------
 
     def next(self) -> InferenceResponse | None:
         """The next response, waiting for it; `None` after the last."""

@@ -1,4 +1,4 @@
-"""How much memory a model may take: parameter `penstock.memory_limit_bytes`."""
+"""Memory limit of a model process: parameter `penstock.memory_limit_bytes`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PARAMETER = "penstock.memory_limit_bytes"
 
 
 def memory_limit(config: ModelConfig) -> int | None:
-    """Bytes that each model process may take, `None` without a limit; raises `ConfigError`."""
+    """The limit of each model process in bytes, `None` without one; raises `ConfigError`."""
     text = config.parameter(_PARAMETER)
     if text is None:
         return None
@@ -23,10 +23,9 @@ def memory_limit(config: ModelConfig) -> int | None:
 
 
 def limit_memory(config: ModelConfig) -> None:
-    """Let allocations of this process fail beyond the limit, with `MemoryError` in the model.
+    """Make allocations of this process fail beyond the limit: `MemoryError` in the model.
 
-    What counts is memory of its own that may be written, touched or not; tensors that are shared
-    with the server do not.
+    All private writable memory counts, touched or not; memory shared with the server does not.
     """
     limit = memory_limit(config)
     if limit is not None:

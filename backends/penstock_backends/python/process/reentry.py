@@ -1,4 +1,4 @@
-"""Calls of a model to itself, which would wait for ever (contract PY-16)."""
+"""Detection of self-calls that would deadlock (contract PY-16)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from penstock.core.request import InferenceRequest
 
 
 class Reentry:
-    """Refuses a call that can only be answered once its caller has returned.
+    """Refuses a call that would deadlock, as it is answered only after its caller has returned.
 
     That is certain in one case: a model calls itself from the thread that executes, and there is
-    no other instance. `busy` tells whether the server waits for an execution to return.
+    no other instance. The callback `busy` says whether the server waits for an execution to return.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Reentry:
         self._busy = busy
 
     def refusal(self, request: InferenceRequest) -> UnsupportedError | None:
-        """Why the request must not be made, if so."""
+        """The error if the call would deadlock, else `None`."""
         if request.model_name != self._model or request.model_version not in self._versions:
             return None
         if not self._alone or not self.holds():
@@ -44,7 +44,7 @@ class Reentry:
         return UnsupportedError(call_refused(self._model, problem))
 
     def holds(self) -> bool:
-        """Whether nothing goes on in the model while this thread waits."""
+        """Whether the instance is blocked while this thread waits."""
         return self._busy() and _in_main_thread()
 
 

@@ -1,4 +1,4 @@
-"""Exceptions of a model as text for clients and the log, in the form of Triton's backend.
+"""Formatting of a model's exceptions for clients and the log, in the form of Triton's backend.
 
 `ValueError: boom`, an empty line, `At:`, and a line `  /path/model.py(11): execute` for each
 frame, the innermost first.
@@ -16,14 +16,14 @@ from penstock.core.errors import InferenceError, InternalError
 
 _OWN = ("penstock", "penstock_backends")
 _MOST_FRAMES = 60
-"""Of a recursion without end, the two ends are enough."""
+"""Frames that are shown; of an endless recursion the two ends are enough."""
 
 
 def describe(error: BaseException) -> str:
-    """What was raised and where; then, in the same form, the exceptions that it was raised from.
+    """The exception and its traceback; then, in the same form, the exceptions that caused it.
 
-    Frames of the server's own code and of the import machinery are left out: they are the same
-    for every model and tell nothing about this one.
+    Frames of the server and of the import machinery are left out: they are the same for every
+    model.
     """
     text, *causes = (_description(cause) for cause in _chain(error))
     for cause in causes:
@@ -32,7 +32,7 @@ def describe(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> tuple[str, str]:
-    """Code and text with which a model that cannot be loaded is refused."""
+    """Error code and message for a model that cannot be loaded."""
     if isinstance(error, InferenceError):
         return error.code, error.message
     return InternalError.code, describe(error)
@@ -78,7 +78,7 @@ def _own_directories() -> tuple[str, ...]:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, what it was raised from, and what a group holds, each once."""
+    """The exception, its causes and the members of groups, each once."""
     waiting, seen = [error], set[int]()
     while waiting:
         current = waiting.pop(0)

@@ -124,7 +124,7 @@ class Worker:
 
     def _readiness(self) -> bool | Coroutine[Any, Any, Any]:
         """The result of the model's `is_ready`, true without one; a coroutine if it is one."""
-        if not self._model.tells_readiness:
+        if not self._model.has_readiness:
             return True
         try:
             ready = self._model.is_ready()
