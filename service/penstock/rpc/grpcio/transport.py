@@ -22,9 +22,9 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.rpc.channelz.grpcio import GrpcioChannelzSource
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
+from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
 from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings

@@ -12,10 +12,10 @@ from functools import partial
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
-from penstock.rpc.channelz.native import NativeChannelzSource
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.local_socket import LocalSocket
+from penstock.rpc.native.channelz_source import NativeChannelzSource
 from penstock.rpc.native.connection import ConnectionProtocol
 from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
 from penstock.rpc.native.routes import Routes
