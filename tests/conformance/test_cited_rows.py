@@ -11,7 +11,6 @@ import pytest
 from conformance.contract import ROOT, TABLE, areas
 
 _PAGE = ROOT / "docs" / "contract.md"
-_AREA_NAMES = [re.sub(r"^[A-Z]+\d?\. ", "", area.title) for area in areas()]
 _ROWS = {row for area in areas() for row in area.rows}
 _CITED = re.compile(r"\b([A-Z]{1,3}2?)-(\d+)\b(?:\s+to\s+\1-(\d+)\b)?")
 """An id, or a range such as `H-01 to H-07`, which cites what lies between as well."""
@@ -51,7 +50,7 @@ def test_explained_rows_are_those_of_the_contract_in_its_order() -> None:
 def test_page_names_the_area_of_each_prefix() -> None:
     prefixes = [next(iter(area.rows)).rpartition("-")[0] for area in areas()]
     names = re.findall(r"^\| `(\w+)` \| \[?([^\]|]+?)\]?(?:\(#.*\))? \|$", _PAGE.read_text(), re.M)
-    assert names == list(zip(prefixes, _AREA_NAMES, strict=True))
+    assert names == list(zip(prefixes, [area.title for area in areas()], strict=True))
 
 
 @pytest.mark.parametrize("room", ["service", "backends", "tests"])
