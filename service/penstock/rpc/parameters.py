@@ -142,12 +142,7 @@ _OWN: dict[str, Callable[[str, pb.InferParameter], tuple[str, Any]]] = {
 }
 
 
-_NONE: Mapping[str, str] = {}
-
-
-def forwarded(forward: HeaderForward | None, context: RpcContext) -> Mapping[str, str]:
+def forwarded(forward: HeaderForward, context: RpcContext) -> Mapping[str, str]:
     """The text metadata that `forward` selects; raises `InvalidRequestError` for reserved names."""
-    if forward is None:
-        return _NONE
     fields = context.metadata_fields
     return forward.select((name, value) for name, value in fields if isinstance(value, str))

@@ -101,7 +101,7 @@ class InferenceServicer:
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
-        headers = forwarded(self._forward, context)
+        headers = forwarded(self._forward, context) if self._forward else None
         regions = self._server.regions
         request = decode_request(message, context.deadline, regions, headers)
         try:

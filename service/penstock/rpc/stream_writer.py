@@ -97,7 +97,7 @@ class StreamWriter:
         stream = None
         try:
             model = self._server.find(name, message.model_version)
-            headers = forwarded(self._forward, self._context)
+            headers = forwarded(self._forward, self._context) if self._forward else None
             regions = self._server.regions
             request = decode_request(received, self._deadline, regions, headers)
             answer.on_close = partial(regions.release, request)
