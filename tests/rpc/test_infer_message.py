@@ -114,7 +114,7 @@ def seen(message: InferMessage) -> tuple[Any, ...]:
     request = decode_request(message, 5.0)
     inputs = request.inputs.items()
     tensors = [(name, t.datatype, t.shape, bytes(t.buffer)) for name, t in inputs]
-    rest = replace(request, inputs={}, form=None)
+    rest = replace(request, inputs={}, template=None)
     return repr(rest), tensors
 
 

@@ -52,7 +52,7 @@ class InferenceRequest:
     classes the client wants in place of the values; `output_places` the slices of the client's
     shared memory that outputs are written to.
     `call_chain` holds the nested calls that led to this request, outermost first. Requests of
-    equal `form` differ only in deadline and in the contents, not the sizes, of their tensors.
+    equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them.
     """
@@ -72,7 +72,7 @@ class InferenceRequest:
     classes: Mapping[str, int] = _EMPTY
     output_places: Mapping[str, RegionSlice] = _EMPTY
     call_chain: tuple[NestedCall, ...] = ()
-    form: Hashable = None
+    template: Hashable = None
     on_device: frozenset[str] = frozenset()
 
 

@@ -283,5 +283,5 @@ class RequestTemplate:
             inputs,
             self._outputs,
             deadline=deadline,
-            form=self,
+            template=self,
         )

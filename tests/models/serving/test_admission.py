@@ -301,11 +301,11 @@ def _elements(buffer: bytes) -> int | None:
 
 
 def test_form_of_requests_is_checked_once_for_each_model() -> None:
-    form = object()
+    template = object()
     fitting = Admission(_config(_input("IN", 3), max_batch_size=8))
     strict = Admission(_config(_input("IN", 4), max_batch_size=8))
     for _ in range(2):
-        request = InferenceRequest("m", inputs={"IN": _zeros(2, 3)}, form=form)
+        request = InferenceRequest("m", inputs={"IN": _zeros(2, 3)}, template=template)
         assert fitting.check(request) == 2
         with pytest.raises(InvalidRequestError):
             strict.check(request)
@@ -313,9 +313,9 @@ def test_form_of_requests_is_checked_once_for_each_model() -> None:
 
 def test_strings_are_looked_at_whatever_the_form() -> None:
     admission = Admission(_config(_input(data_type=DataType.BYTES)))
-    form = object()
-    whole = InferenceRequest("m", inputs={"IN": Tensor.from_strings(["ab"])}, form=form)
+    template = object()
+    whole = InferenceRequest("m", inputs={"IN": Tensor.from_strings(["ab"])}, template=template)
     cut = Tensor(DataType.BYTES, (1,), b"\3\0\0\0ab")
     assert admission.check(whole) == 1
     with pytest.raises(InvalidRequestError, match="incomplete string data"):
-        admission.check(InferenceRequest("m", inputs={"IN": cut}, form=form))
+        admission.check(InferenceRequest("m", inputs={"IN": cut}, template=template))

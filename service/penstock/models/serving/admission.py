@@ -26,7 +26,7 @@ _MAX_CACHED = 256
 class Admission:
     """The request checks of one model, prepared from its configuration.
 
-    Where no check depends on the contents of tensors, each request form is checked once.
+    Where no check depends on the contents of tensors, each request template is checked once.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -36,20 +36,20 @@ class Admission:
         self._required = [tensor.name for tensor in config.input if not tensor.optional]
         self._outputs = frozenset(tensor.name for tensor in config.output)
         self._reads_contents = any(t.data_type is DataType.BYTES for t in config.input)
-        self._rows_of_form: dict[Hashable, int] = {}
+        self._rows_by_template: dict[Hashable, int] = {}
 
     def check(self, request: InferenceRequest) -> int:
         """The number of batch rows of a valid request; raises `InvalidRequestError` otherwise."""
-        form = request.form
-        if form is None:
+        template = request.template
+        if template is None:
             return self._check(request)
-        rows = self._rows_of_form.get(form)
+        rows = self._rows_by_template.get(template)
         if rows is None:
             rows = self._check(request)
             if not self._reads_contents:
-                if len(self._rows_of_form) >= _MAX_CACHED:
-                    self._rows_of_form.clear()
-                self._rows_of_form[form] = rows
+                if len(self._rows_by_template) >= _MAX_CACHED:
+                    self._rows_by_template.clear()
+                self._rows_by_template[template] = rows
         return rows
 
     def _check(self, request: InferenceRequest) -> int:
