@@ -44,7 +44,7 @@ class Script:
 
 
 class FakeBackend(Backend):
-    """Plays a `Script`; subclasses change what the script does not say."""
+    """Plays a `Script`; subclasses change the rest."""
 
     script: ClassVar[Script]
 

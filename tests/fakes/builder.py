@@ -1,4 +1,4 @@
-"""A loader that makes models of fake instances, and the folders that it reads."""
+"""A version builder of models on fake instances, and the folders that it reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeBuilder(VersionBuilder):
     """Makes models of one `FakeInstance` each, when `gate` is open, and that of the version.
 
     `failures` are raised for versions, `broken` for models; `before` is run for a model first.
-    A model knows what it was loaded from if the loader `remembers`; otherwise it may have changed.
+    A model has an origin if the builder `remembers`; otherwise its files may have changed.
     """
 
     def __init__(self) -> None:

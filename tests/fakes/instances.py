@@ -1,4 +1,4 @@
-"""Instances that do as a test tells them, and models of them."""
+"""Scripted instances, and models on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FakeInstance:
     """Takes `seconds` for a batch, and is `held` until `release`; answers with the request's id.
 
     `batches` are the requests that it got by id, and `began` when it got them. `asked` counts how
-    often somebody wanted to know whether it is available.
+    often `available` was read.
     """
 
     def __init__(
@@ -75,18 +75,18 @@ class FakeInstance:
         self._available = False
 
     def give_up(self) -> None:
-        """Be down for good, and say so."""
+        """Be down for good, and call `on_lost`."""
         self._available = False
         self.lost = True
         assert self.on_lost is not None
         self.on_lost()
 
     def release(self) -> None:
-        """Let go of what is held, and hold nothing from now on."""
+        """Answer what is held, and hold nothing from now on."""
         self._gate.set()
 
     def come_back(self) -> None:
-        """Be available again, and say so."""
+        """Be available again, and call `on_available`."""
         self._available = True
         assert self.on_available is not None
         self.on_available()

@@ -1,4 +1,4 @@
-"""A server over a repository on disk, with a loader that does as it is told."""
+"""A server over a repository on disk, with a scripted version builder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.server.server import InferenceServer, ServerIdentity
 
 
 class House:
-    """A server over a repository on disk, with a loader that does as it is told."""
+    """A server over a repository on disk, with a scripted version builder."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path

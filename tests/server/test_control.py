@@ -82,9 +82,9 @@ async def test_a_model_of_two_repositories_is_unavailable(tmp_path: Path) -> Non
     lifecycle = ModelLifecycle(repository, FakeBuilder())
     server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
     await server.start(["m"])
-    told = answers("options.json")["same name in two repositories, no namespacing"]
+    recorded = answers("options.json")["same name in two repositories, no namespacing"]
     (entry,) = await server.index()
-    (expected,) = json.loads(told["body"])
+    (expected,) = json.loads(recorded["body"])
     assert (entry.state, entry.reason) == (expected["state"], expected["reason"])
 
 

@@ -1,4 +1,4 @@
-"""Sequences that are under way when the server is told to stop (contract S-22)."""
+"""Sequences in progress when the server stops (S-22)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class House:
         assert [*response.outputs] == ["OUT"]
 
     def exiting(self, seconds: float = 30.0) -> asyncio.Future[None]:
-        """What waits for the sequences of a server that is told to stop."""
+        """A task that waits for the sequences of a server that stops."""
         self.server.refuse_new_work()
         return asyncio.ensure_future(self.server.finish_sequences(ExitDeadline(seconds)))
 

@@ -1,4 +1,4 @@
-"""Requests to a server, and who finds no model."""
+"""Requests to a server, also for models that are not found."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def test_stopping_tells_every_second_what_it_waits_for(
     with caplog.at_level(logging.INFO, "penstock"):
         await server.stop(ExitDeadline(1.1))
     house.builder.instances[0].release()
-    assert _told(caplog) == [
+    assert _messages(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 1: Found 1 model versions that have in-flight inferences",
         "Timeout 0: Found 1 model versions that have in-flight inferences",
@@ -108,7 +108,7 @@ async def test_stopping_tells_which_models_are_still_there(
     server = await house.started("m")
     with caplog.at_level(logging.INFO, "penstock"):
         await server.stop(ExitDeadline(30))
-    assert _told(caplog) == [
+    assert _messages(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 30: Found 0 model versions that have in-flight inferences",
         "All models are stopped, unloading models",
@@ -117,7 +117,7 @@ async def test_stopping_tells_which_models_are_still_there(
     ]
 
 
-def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the log says of the exit."""
+def _messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The log messages of the exit."""
     ours = ("penstock.server.server", "penstock.server.shutdown_log")
     return [r.message for r in caplog.records if r.name in ours]

@@ -16,7 +16,7 @@ def control() -> TraceControl:
     return TraceControl(TraceSettings(file="trace.json"))
 
 
-def test_settings_are_told_as_text(control: TraceControl) -> None:
+def test_settings_are_views_of_text(control: TraceControl) -> None:
     assert trace_texts(control.current()) == {
         "trace_level": ["OFF"],
         "trace_rate": ["1000"],
@@ -28,7 +28,7 @@ def test_settings_are_told_as_text(control: TraceControl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "shown"),
     [
         ("trace_rate", " 7", "7"),
         ("trace_rate", "5x", "5"),
@@ -40,10 +40,10 @@ def test_settings_are_told_as_text(control: TraceControl) -> None:
     ],
 )
 def test_numbers_are_read_as_the_real_server_does(
-    control: TraceControl, name: str, text: str, told: str
+    control: TraceControl, name: str, text: str, shown: str
 ) -> None:
     control.change({name: [text]})
-    assert trace_texts(control.current())[name] == [told]
+    assert trace_texts(control.current())[name] == [shown]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_file_cannot_be_changed(control: TraceControl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "shown"),
     [
         (["TENSORS", "TIMESTAMPS"], ["TIMESTAMPS", "TENSORS"]),
         (["TIMESTAMPS", "NOPE"], ["TIMESTAMPS"]),
@@ -90,9 +90,9 @@ def test_the_file_cannot_be_changed(control: TraceControl) -> None:
         ([], ["OFF"]),
     ],
 )
-def test_levels(control: TraceControl, given: list[str], told: list[str]) -> None:
+def test_levels(control: TraceControl, given: list[str], shown: list[str]) -> None:
     control.change({"trace_level": given})
-    assert trace_texts(control.current())["trace_level"] == told
+    assert trace_texts(control.current())["trace_level"] == shown
 
 
 def test_only_unknown_levels_change_nothing(control: TraceControl) -> None:

@@ -1,1 +1,1 @@
-"""The facade that every frontend calls, and what it answers with."""
+"""The facade that every frontend calls, its views, and the settings that clients change."""

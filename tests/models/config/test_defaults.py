@@ -89,7 +89,7 @@ def test_file_name_in_the_config_stays() -> None:
     assert _kind(config, "model.py") == ("python", "", "mine.py")
 
 
-def test_backend_nobody_knows_stays_as_it_is() -> None:
+def test_an_unknown_backend_is_kept() -> None:
     assert _kind(ModelConfig(backend="identity"), "model.py") == ("identity", "", "")
 
 
@@ -132,14 +132,14 @@ def test_name_is_that_of_the_folder_unless_given() -> None:
 
 
 @pytest.mark.contract("C-06", "C-41")
-def test_latest_version_is_served_unless_told_otherwise() -> None:
+def test_latest_version_is_served_by_default() -> None:
     assert with_defaults(ModelConfig()).version_policy == VersionPolicy(latest=LatestVersions(1))
     given = VersionPolicy(latest=LatestVersions(3))
     assert with_defaults(ModelConfig(version_policy=given)).version_policy == given
 
 
 @pytest.mark.contract("C-41")
-def test_largest_batch_is_preferred_unless_told_otherwise() -> None:
+def test_largest_batch_is_preferred_by_default() -> None:
     config = ModelConfig(max_batch_size=8, dynamic_batching=DynamicBatching())
     assert with_defaults(config).dynamic_batching == DynamicBatching((8,))
     config = replace(config, dynamic_batching=DynamicBatching((4,)))
@@ -161,7 +161,7 @@ def test_sequences_may_be_silent_for_a_second() -> None:
 
 
 @pytest.mark.contract("C-25", "C-41")
-def test_pinned_memory_is_used_unless_told_otherwise() -> None:
+def test_pinned_memory_is_used_by_default() -> None:
     off = Optimization(input_pinned_memory=PinnedMemory(enable=False))
     optimization = with_defaults(ModelConfig(optimization=off)).optimization
     assert optimization == replace(off, output_pinned_memory=PinnedMemory(enable=True))

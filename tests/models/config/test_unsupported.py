@@ -71,7 +71,7 @@ NOT_YET: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("written", SUPPORTED)
-def test_what_works_is_let_through(written: dict[str, Any]) -> None:
+def test_supported_fields_are_accepted(written: dict[str, Any]) -> None:
     refuse_unsupported(config_from_json({"name": "m", **written}))
 
 
@@ -90,7 +90,7 @@ class Computing(IdentityBackend):
 
 
 @pytest.mark.parametrize("path", ["batch_input", "batch_output"])
-def test_tensors_of_a_batch_are_refused_where_nobody_computes_them(path: str) -> None:
+def test_batch_tensors_are_refused_without_backend_support(path: str) -> None:
     config = config_from_json({"name": "m", "backend": "identity", path: [{}]})
     refuse_batch_tensors(config, Computing)
     with pytest.raises(UnsupportedError, match=f"field '{path}' is not supported by backend 'ide"):

@@ -60,7 +60,9 @@ def test_what_runs_a_model(
 
 @pytest.mark.contract("PY-43")
 @pytest.mark.parametrize(("name", "runtime", "files", "why"), REFUSED)
-def test_what_nothing_runs(name: str, runtime: str, files: str, why: str, tmp_path: Path) -> None:
+def test_a_model_without_a_backend_is_refused(
+    name: str, runtime: str, files: str, why: str, tmp_path: Path
+) -> None:
     settings = written(tmp_path, name, files)
     with pytest.raises(ModelLoadError, match=why):
         backend_of(ModelConfig(name="m", backend=name, runtime=runtime), settings)

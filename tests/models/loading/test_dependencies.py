@@ -61,7 +61,7 @@ def test_a_circle_is_ordered_all_the_same() -> None:
 
 
 @pytest.mark.contract("M-08")
-def test_an_ensemble_of_a_model_that_nobody_knows_is_defect() -> None:
+def test_an_ensemble_of_an_unknown_model_is_defect() -> None:
     graph = DependencyGraph()
     graph.add(_files("e", ("x", -1), ("y", -1)), explicit=True)
     assert graph.defect("e") == "ensemble e contains models that are not available or ambiguous: x"
@@ -85,7 +85,7 @@ def test_an_ensemble_above_a_circle_is_not_in_it() -> None:
 
 
 @pytest.mark.contract("M-08")
-def test_what_an_ensemble_lacks_is_told() -> None:
+def test_unmet_dependencies_are_reported() -> None:
     graph = _graph(e="a")
     unmet = graph.unmet("e", {"a": set()}, {})
     assert unmet == "ensemble 'e' depends on 'a' which has no loaded version."

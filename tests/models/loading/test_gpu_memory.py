@@ -92,7 +92,7 @@ needs_compiler = pytest.mark.needs(
 
 
 @needs_compiler
-def test_the_driver_says_how_much_is_used(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_reports_memory_use(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert [used_memory(device, driver) for device in (0, 1)] == [0.25, 0.5]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-abc")

@@ -142,7 +142,7 @@ async def test_a_part_that_cannot_be_read_is_missed(house: House) -> None:
 
 
 @pytest.mark.contract("M-08")
-async def test_a_part_that_fails_to_load_is_told(house: House) -> None:
+async def test_a_part_that_fails_to_load_is_reported(house: House) -> None:
     house.builder.broken["b"] = RuntimeError("no memory")
     assert await house.failure("pair") == (
         "ensemble 'pair' depends on 'b' which has no loaded version. Model 'b' loading failed with"
@@ -150,7 +150,7 @@ async def test_a_part_that_fails_to_load_is_told(house: House) -> None:
     )
 
 
-async def test_a_nested_ensemble_that_is_not_valid_is_told(house: House) -> None:
+async def test_a_nested_ensemble_that_is_not_valid_is_reported(house: House) -> None:
     house.write(pair="a nope")
     assert await house.failure("more") == (
         "ensemble 'more' depends on 'pair' which is not valid. Model 'pair' failed with error:"
@@ -158,7 +158,7 @@ async def test_a_nested_ensemble_that_is_not_valid_is_told(house: House) -> None
     )
 
 
-async def test_a_version_that_is_not_there_is_told(house: House) -> None:
+async def test_a_missing_version_is_reported(house: House) -> None:
     house.write(pair="a:7")
     assert await house.failure("pair") == (
         "ensemble 'pair' depends on 'a' whose required version 7 is not loaded."
@@ -183,7 +183,7 @@ async def test_parts_that_do_not_fit_are_refused(house: House) -> None:
     )
 
 
-async def test_a_model_asked_for_that_cannot_be_read_is_told_as_ever(house: House) -> None:
+async def test_a_requested_model_that_cannot_be_read_is_reported(house: House) -> None:
     with pytest.raises(InternalError, match="failed to load 'nope', failed to poll"):
         await house.lifecycle.load("nope")
 
@@ -244,7 +244,7 @@ async def test_parts_stay_unless_they_are_to_go_as_well(house: House) -> None:
 
 
 @pytest.mark.contract("X-24")
-async def test_parts_go_as_well_unless_somebody_else_wants_them(house: House) -> None:
+async def test_parts_are_unloaded_too_unless_another_ensemble_needs_them(house: House) -> None:
     await house.load("a", "more")
     await house.unload("more", unload_dependents=True)
     assert house.serving == "a"

@@ -9,7 +9,7 @@ from penstock.models.loading.reservations import Reservations
 
 
 class Line:
-    """Operations that take names, tell so, and keep them until they are told to go."""
+    """Operations that lock names, report it, and keep them until released."""
 
     def __init__(self) -> None:
         self.reservations = Reservations()
@@ -49,8 +49,8 @@ async def test_who_shares_a_name_waits() -> None:
     await asyncio.gather(first, second)
 
 
-async def test_nobody_is_overtaken_by_one_who_wants_the_same() -> None:
-    """Otherwise one who wants many names might wait for ever."""
+async def test_waiters_for_the_same_name_keep_their_order() -> None:
+    """Otherwise a waiter for many names might starve."""
     line = Line()
     first, leave_first = line.come("a")
     many, leave_many = line.come("ab")
@@ -66,7 +66,7 @@ async def test_nobody_is_overtaken_by_one_who_wants_the_same() -> None:
     assert line.inside == []
 
 
-async def test_one_who_gives_up_waiting_lets_the_next_in() -> None:
+async def test_a_cancelled_waiter_lets_the_next_in() -> None:
     line = Line()
     first, leave = line.come("a")
     many, _ = line.come("ab")

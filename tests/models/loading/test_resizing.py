@@ -263,7 +263,7 @@ async def test_an_unload_waits_for_no_sequences_of_an_instance_that_goes(house: 
 
 
 @pytest.mark.parametrize("more", ["", "dynamic_batching { }", SEQUENCES % ""])
-async def test_nobody_waits_once_all_instances_are_passive(house: House, more: str) -> None:
+async def test_queued_requests_fail_once_all_instances_are_passive(house: House, more: str) -> None:
     await house.load(groups(1), more)
     house.script.gate.clear()
     running = step(house, 1, "a", start=True)

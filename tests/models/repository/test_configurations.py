@@ -99,7 +99,7 @@ def test_files_stand_in_for_all_that_the_repository_has(tmp_path: Path) -> None:
         (ModelOverride('{"backend":"b"}'), "model not found in any model repository."),
     ],
 )
-def test_overrides_that_cannot_be_are_told_in_the_log_and_leave_nothing(
+def test_invalid_overrides_are_logged_and_leave_nothing(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,

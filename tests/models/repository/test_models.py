@@ -24,7 +24,7 @@ def test_models_of_all_repositories_are_named_once(tmp_path: Path) -> None:
     assert ModelRepository([tmp_path / "one", tmp_path / "two"]).names() == ["a", "b", "c"]
 
 
-def test_models_of_two_repositories_are_told(tmp_path: Path) -> None:
+def test_models_in_two_repositories_are_reported(tmp_path: Path) -> None:
     write_files(tmp_path, "one/m/", "one/n/", "two/m/")
     assert ModelRepository([tmp_path / "one", tmp_path / "two"]).duplicates() == {"m"}
 

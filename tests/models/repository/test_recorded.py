@@ -1,4 +1,4 @@
-"""What the log says of models that cannot be read, as the real server's did."""
+"""Log messages about models that cannot be read, as recorded from Triton."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_FAILURE = re.compile(r"\"(Poll failed for model directory '(\w+)': .*)\"$"
 
 
 def _recorded() -> dict[str, str]:
-    """What was logged about models that could not be polled; files are told with their place."""
+    """Log messages about models that could not be polled, with file, line and column."""
     found = _POLL_FAILURE.findall(log("load_errors_server.log"))
     return {name: re.sub("(failed to read text proto from).*", r"\1", text) for text, name in found}
 

@@ -70,7 +70,7 @@ RECORDED = (
     "ensemble missing input",
     "ensemble wrong dtype",
 )
-"""The requests that the core refuses for what they say, not a codec or a scheduler."""
+"""Requests that the core refuses for their content, not a codec or a scheduler."""
 
 
 @pytest.fixture(scope="module")
@@ -237,13 +237,13 @@ def test_negative_dimensions_are_refused_even_where_any_size_is_welcome(
 
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, -1), (4, -1)])
-def test_dimensions_that_are_left_open_are_told_from_wrong_ones(shape: tuple[int, ...]) -> None:
+def test_unspecified_dimensions_have_an_error_of_their_own(shape: tuple[int, ...]) -> None:
     config = _config(_input("IN", 4))
     why = "All input dimensions should be" if shape == (-1,) else "unexpected shape for input"
     assert why in _refusal(config, {"IN": Tensor(DataType.INT32, shape, bytes(16))})
 
 
-def test_length_that_is_cut_short_is_told_with_the_request_and_the_model() -> None:
+def test_a_truncated_length_names_request_and_model() -> None:
     config = _config(_input(data_type=DataType.BYTES))
     assert _refusal(config, {"IN": Tensor(DataType.BYTES, (1,), b"\1\0\0\0ab")}) == (
         "[request id: <id_unknown>] incomplete string length indicator for inference input 'IN'"

@@ -1,4 +1,4 @@
-"""Outputs told as classes."""
+"""Outputs returned as classes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.contract("X-01", "X-02", "X-04")
 LABELS = (b"zero", b"one", b"", b" three\r", b"four")
 
 
-def told(values: Any, dtype: Any, count: int, labels: Any = (), batched: bool = False) -> Any:
+def classified(values: Any, dtype: Any, count: int, labels: Any = (), batched: bool = False) -> Any:
     return top_classes(Tensor.from_numpy(np.array(values, dtype)), count, labels, batched)
 
 
 def test_best_come_first_with_value_index_and_label() -> None:
     """As the real server answered; an empty label and one that is not there are left out."""
-    tensor = told([1.5, 0.1, 1e10, -2, np.inf, -np.inf], np.float32, 10, LABELS)
+    tensor = classified([1.5, 0.1, 1e10, -2, np.inf, -np.inf], np.float32, 10, LABELS)
     assert tensor.datatype is DataType.BYTES
     assert tensor.shape == (6,)
     assert tensor.elements() == [
@@ -38,27 +38,30 @@ def test_best_come_first_with_value_index_and_label() -> None:
     ]
 
 
-def test_integers_are_told_whole() -> None:
-    assert told([2**64 - 1, 5], np.uint64, 2).elements() == [b"18446744073709551615:0", b"5:1"]
+def test_integers_have_no_decimals() -> None:
+    assert classified([2**64 - 1, 5], np.uint64, 2).elements() == [
+        b"18446744073709551615:0",
+        b"5:1",
+    ]
 
 
 def test_not_a_number_comes_first() -> None:
-    assert told([1, np.nan, 2], np.float32, 2).elements() == [b"nan:1", b"2.000000:2"]
+    assert classified([1, np.nan, 2], np.float32, 2).elements() == [b"nan:1", b"2.000000:2"]
 
 
 def test_each_row_of_a_batch_has_its_own_classes() -> None:
-    tensor = told([[[1, 2], [3, 0]], [[7, 6], [5, 4]]], np.int32, 2, batched=True)
+    tensor = classified([[[1, 2], [3, 0]], [[7, 6], [5, 4]]], np.int32, 2, batched=True)
     assert tensor.shape == (2, 2)
     assert tensor.elements() == [b"3:2", b"2:1", b"7:0", b"6:1"]
 
 
 def test_without_batching_all_dimensions_are_one_row() -> None:
-    assert told([[1, 2], [3, 0]], np.int32, 1).elements() == [b"3:2"]
+    assert classified([[1, 2], [3, 0]], np.int32, 1).elements() == [b"3:2"]
 
 
 @pytest.mark.parametrize(("shape", "batched"), [((0,), False), ((2, 0), True), ((0, 3), True)])
 def test_nothing_has_no_classes(shape: tuple[int, ...], batched: bool) -> None:
-    tensor = told(np.empty(shape), np.float32, 3, batched=batched)
+    tensor = classified(np.empty(shape), np.float32, 3, batched=batched)
     assert tensor.elements() == []
 
 
@@ -71,13 +74,15 @@ def test_types_without_classes_are_refused(datatype: str) -> None:
 
 def test_too_many_elements_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"^classification output tensor too large$"):
-        told(np.zeros(1_000_001), np.int8, 1)
+        classified(np.zeros(1_000_001), np.int8, 1)
 
 
 @given(st.lists(st.integers(-3, 3), max_size=40), st.integers(1, 50))
 def test_order_is_that_of_a_stable_sort(values: list[int], count: int) -> None:
     expected = sorted(range(len(values)), key=lambda i: -values[i])[:count]
-    assert told(values, np.int8, count).elements() == [b"%d:%d" % (values[i], i) for i in expected]
+    assert classified(values, np.int8, count).elements() == [
+        b"%d:%d" % (values[i], i) for i in expected
+    ]
 
 
 def test_only_the_wanted_outputs_become_classes() -> None:

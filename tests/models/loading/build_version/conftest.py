@@ -1,4 +1,4 @@
-"""A loader, in a house of its own."""
+"""A version builder with its repository."""
 
 from __future__ import annotations
 

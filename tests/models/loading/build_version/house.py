@@ -1,4 +1,4 @@
-"""A loader with a repository of one model, whose backend plays a script."""
+"""A version builder with a repository of one model, whose backend plays a script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
 
 
 class House:
-    """A loader, a repository, and the backend `fake` installed as another distribution's."""
+    """A version builder, a repository, and the backend `fake` installed as another distribution's."""
 
     def __init__(self, path: Path, install: InstallBackend) -> None:
         self.path = path

@@ -59,14 +59,14 @@ async def test_an_instance_is_placed_by_its_host_policy(
     await model.stop()
 
 
-async def test_a_policy_that_nobody_defined_places_nothing(house: House) -> None:
+async def test_an_undefined_host_policy_places_nothing(house: House) -> None:
     model = await house.load(f"{TENSORS} instance_group {{ host_policy: 'nope' }}")
     assert house.script.contexts[0].placement == Placement()
     await model.stop()
 
 
 @pytest.mark.contract("I-06", "I-09")
-async def test_a_backend_is_told_of_secondary_devices(house: House) -> None:
+async def test_a_context_has_the_secondary_devices(house: House) -> None:
     group = "secondary_devices { kind: KIND_NVDLA device_id: 1 }"
     model = await house.load(f"{TENSORS} instance_group {{ {group} }}")
     assert house.script.contexts[0].secondary_devices == (("KIND_NVDLA", 1),)

@@ -27,7 +27,7 @@ async def test_a_loaded_model_answers(house: House) -> None:
     assert house.script.finalized == 1
 
 
-async def test_an_instance_is_told_about_itself(house: House) -> None:
+async def test_an_instance_has_its_context(house: House) -> None:
     model = await house.load(settings_of=lambda backend: {"of": backend})
     (context,) = house.script.contexts
     assert (context.name, context.version, context.kind) == ("m_0", 1, "KIND_CPU")

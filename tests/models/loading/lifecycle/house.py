@@ -1,4 +1,4 @@
-"""A lifecycle over a repository on disk, with a loader that does as it is told."""
+"""A lifecycle over a repository on disk, with a scripted version builder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = "version_policy { all { } }"
 
 
 class House:
-    """A lifecycle over a repository on disk, with a loader that does as it is told."""
+    """A lifecycle over a repository on disk, with a scripted version builder."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Loading anew: nobody's request is lost, and the policy says which versions serve."""
+"""Reloading: no request is lost, and the version policy selects the versions that serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unloading, which waits for nobody but those in flight."""
+"""Unloading, which waits only for requests in flight."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from penstock.models.loading.warmup import WarmupSample, warm_up
 
 
 class Answering(FakeInstance):
-    """Answers every request in the way that it is told."""
+    """Answers every request as scripted."""
 
     def __init__(self, way: Callable[[Inference], None]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ async def test_samples_are_counted_as_requests_are() -> None:
         ),
     ],
 )
-async def test_every_failure_of_a_batch_is_told(way: Callable[[Inference], None]) -> None:
+async def test_every_failure_of_a_batch_is_reported(way: Callable[[Inference], None]) -> None:
     error = await _error(Answering(way), _sample(2))
     assert error == "failed to run warmup sample 's': boom; boom; "
 

@@ -36,7 +36,7 @@ def called_by(*callers: CallingInstance | None, holds: bool = True) -> Inference
     return make_request(call_chain=tuple(NestedCall(caller, blocking=holds) for caller in known))
 
 
-# -- who waits for itself --------------------------------------------------------------------------
+# -- cycles of one instance ------------------------------------------------------------------------
 
 
 async def test_a_call_from_the_only_instance_is_refused_with_the_chain() -> None:
@@ -46,7 +46,7 @@ async def test_a_call_from_the_only_instance_is_refused_with_the_chain() -> None
         make_model(instance).infer(request)
 
 
-async def test_an_instance_that_is_passive_answers_nobody() -> None:
+async def test_a_passive_instance_answers_no_call() -> None:
     instance, passive = calling(), calling("m_1", passive=True)
     with pytest.raises(UnsupportedError):
         make_model(instance, passive).infer(called_by(instance.caller))
@@ -65,7 +65,7 @@ async def test_an_instance_that_takes_several_batches_may_call_itself() -> None:
     assert await marks(make_model(instance).infer(called_by(instance.caller))) == [""]
 
 
-# -- who waits for whom ----------------------------------------------------------------------------
+# -- cycles of several instances -------------------------------------------------------------------
 
 
 async def test_a_call_that_crosses_another_is_refused_with_who_waits() -> None:

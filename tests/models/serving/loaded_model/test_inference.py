@@ -1,4 +1,4 @@
-"""A loaded version admits requests, and says what is with it."""
+"""A loaded version admits requests, and reports its readiness."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_request_that_the_queue_refuses_is_raised_and_counted_as_rejecte
 
 
 async def test_no_more_requests_wait_than_the_server_lets() -> None:
-    """Whatever the scheduler; who is executed does not wait, and who leaves makes room."""
+    """Whatever the scheduler; executing requests do not count, and cancelled ones make room."""
     instance, statistics = FakeInstance(held=True), Statistics()
     config, scheduler = model_config(), DirectScheduler([instance])
     model = LoadedModel(config, 1, [instance], scheduler, statistics, max_pending=2)
@@ -79,7 +79,7 @@ async def test_one_instance_that_works_is_enough() -> None:
 
 
 @pytest.mark.parametrize("batched", [False, True])
-async def test_nobody_waits_for_instances_that_are_all_down_for_good(batched: bool) -> None:
+async def test_queued_requests_fail_once_all_instances_are_lost(batched: bool) -> None:
     instances = first, second = FakeInstance("m_0", held=True), FakeInstance("m_1", held=True)
     scheduler: Scheduler = DirectScheduler(instances)
     if batched:

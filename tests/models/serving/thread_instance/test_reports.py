@@ -1,4 +1,4 @@
-"""What a backend says of itself, and what its instance makes of it."""
+"""Health and metrics of a backend, as its instance reports them."""
 
 from __future__ import annotations
 
