@@ -1,4 +1,4 @@
-"""Stand-ins at the seams: backends, instances and the version builder; and values as tests need them."""
+"""Stand-ins at the seams: backends, instances, a version builder; and values as tests need them."""
 
 from fakes.backends import FakeBackend, InstallBackend, Script, Tokens, by_id
 from fakes.builder import FakeBuilder, write_model

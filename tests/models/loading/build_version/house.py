@@ -19,7 +19,7 @@ output { name: "OUT" data_type: TYPE_INT32 dims: -1 }
 
 
 class House:
-    """A version builder, a repository, and the backend `fake` installed as another distribution's."""
+    """A version builder, a repository, and `fake`, installed as another distribution's backend."""
 
     def __init__(self, path: Path, install: InstallBackend) -> None:
         self.path = path
