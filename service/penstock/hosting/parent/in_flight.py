@@ -56,7 +56,7 @@ class InFlight:
         self._batches: dict[int, Batch] = {}
         self._last_batch = 0
         self._to_resend: list[Batch] = []
-        self._window: float = 1
+        self._window = 1.0
         self._on_room: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._requests: dict[int, Inference] = {}
@@ -68,7 +68,7 @@ class InFlight:
         """Use the link to a process that has just started."""
         self._loop = asyncio.get_running_loop()
         self._link, self._memory, self._on_late = link, memory, on_late
-        self._window = 1 if self._serial else inf
+        self._window = 1.0 if self._serial else inf
 
     @property
     def executing(self) -> bool:
