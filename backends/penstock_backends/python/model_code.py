@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _FILE = "model.py"
 
@@ -37,6 +38,14 @@ class ModelCode:
         beside, above = str(self.path.parent), str(self.path.parent.parent)
         sys.path.insert(0, beside)
         sys.path.insert(len(sys.path) if self.shared else 0, above)
+
+
+def locate_code(
+    config: Mapping[str, Any], version_path: str, settings: Mapping[str, str]
+) -> ModelCode:
+    """The code of a model with this configuration, as JSON."""
+    shared = shared_code(config.get("backend", ""), config.get("runtime", ""), settings)
+    return shared or code_of_version(Path(version_path), config.get("default_model_filename", ""))
 
 
 def code_of_version(version_path: Path, filename: str) -> ModelCode:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.core.config import config_from_json
-from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.introduction import Introduction
+from penstock.hosting.link.messages import Execute, Kind
 from penstock.model import Context, Model
 from penstock_backends.python.pb_utils.logger import ServerHandler
 from penstock_backends.python.process.asyncio_model import AsyncioModel, call_model
@@ -31,22 +31,22 @@ class AsyncioWorker:
         link: ModelLink,
         runtime: LinkedRuntime,
         replies: ReplyTable,
-        header: Mapping[str, Any],
+        introduction: Introduction,
         cls: type[Model],
     ) -> None:
         self._link = link
         self._runtime = runtime
         self._replies = replies
-        config = config_from_json(header["config"])
+        config = config_from_json(introduction["config"])
         self._model = AsyncioModel(cls, config)
-        self._policy = ReplyPolicy.from_header(header)
+        self._policy = ReplyPolicy.from_config(introduction["config"], introduction["window"])
         self._context = Context(
-            name=header["name"],
-            path=Path(header["version_path"]),
+            name=introduction["name"],
+            path=Path(introduction["version_path"]),
             config=config,
-            version=header["version"],
-            kind=header["kind"],
-            device_id=header["device_id"],
+            version=introduction["version"],
+            kind=introduction["kind"],
+            device_id=introduction["device_id"],
             calls=call_model,
         )
 
@@ -89,7 +89,7 @@ class AsyncioWorker:
                         running.add(task)
                         task.add_done_callback(running.discard)
 
-    async def _execute(self, header: Any, payload: memoryview) -> None:
+    async def _execute(self, header: Execute, payload: memoryview) -> None:
         """Execute a batch; the next one is requested at once, since requests overlap."""
         number, packed = header
         self._link.begin_batch(number)

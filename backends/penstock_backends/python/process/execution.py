@@ -11,7 +11,7 @@ from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.frames import encode
-from penstock.hosting.link.messages import Done, Kind
+from penstock.hosting.link.messages import Done, Execute, Kind, NumberedResponse
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse
 from penstock_backends.python.process.model_link import ModelLink
@@ -36,7 +36,7 @@ class Execution:
         table: ReplyTable,
         name: str,
         policy: ReplyPolicy,
-        header: Any,
+        header: Execute,
         payload: memoryview,
     ) -> None:
         self._number, packed = header
@@ -113,10 +113,10 @@ class Execution:
                 parts += encode(Kind.RESCHEDULE, reply.number)
         return parts
 
-    def _pack(self) -> tuple[list[tuple[int, Any]], list[Buffer], list[Buffer]]:
+    def _pack(self) -> tuple[list[NumberedResponse], list[Buffer], list[Buffer]]:
         """Headers and bytes of the responses, and the errors of requests that fail."""
         self.requests, self._cores = [], []  # so that no request keeps inputs that are outputs too
-        headers: list[tuple[int, Any]] = []
+        headers: list[NumberedResponse] = []
         payload: list[Buffer] = []
         collected = self._collected
         try:

@@ -9,7 +9,14 @@ from typing import Any
 
 from penstock.core.errors import error_from_code
 from penstock.core.request import InferenceRequest as CoreRequest
-from penstock.hosting.link.messages import Kind, pack_request, unpack_response
+from penstock.hosting.link.messages import (
+    Controlled,
+    Error,
+    Kind,
+    NumberedResponse,
+    pack_request,
+    unpack_response,
+)
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.process.bls_call import BlsCall
 from penstock_backends.python.process.model_link import ModelLink
@@ -106,7 +113,7 @@ class LinkedRuntime:
 
     # -- messages from the server -------------------------------------------------------------
 
-    def _on_response(self, header: Any, payload: memoryview) -> None:
+    def _on_response(self, header: NumberedResponse, payload: memoryview) -> None:
         number, packed = header
         # Unpacked in any case, so that the blocks of its tensors become free again.
         response = unpack_response(packed, payload, self._link.codec)
@@ -115,17 +122,17 @@ class LinkedRuntime:
                 self._calls.pop(number, None)
             call.add(response)
 
-    def _on_end(self, number: Any, _: memoryview) -> None:
+    def _on_end(self, number: int, _: memoryview) -> None:
         if call := self._find_call(number):
             self._calls.pop(number, None)
             call.end()
 
-    def _on_error(self, header: Any, _: memoryview) -> None:
+    def _on_error(self, header: Error, _: memoryview) -> None:
         number, code, message = header
         if call := self._find_call(number):
             self._calls.pop(number, None)
             call.end(error_from_code(code, message))
 
-    def _on_answer(self, header: Any, _: memoryview) -> None:
+    def _on_answer(self, header: Controlled, _: memoryview) -> None:
         number, value, problem = header
         self._answers[number] = value, problem

@@ -15,8 +15,8 @@ from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
-from penstock.hosting.link.messages import Kind, pack_next_response, pack_response
-from penstock.hosting.link.region_sharing import Borrower
+from penstock.hosting.link.messages import Kind, PackedResponse, pack_next_response, pack_response
+from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places, TensorCodec
 from penstock_backends.python.process.release_queue import ReleaseQueue
 
@@ -112,7 +112,7 @@ class ModelLink:
 
     def pack_response(
         self, response: CoreResponse, payload: list[Buffer], places: Places = NO_PLACES
-    ) -> Any:
+    ) -> PackedResponse:
         """A response's header; the bytes of its tensors are added to `payload`."""
         self.exit_if_fork()
         return pack_next_response(response, payload, self.codec, places)
@@ -128,12 +128,12 @@ class ModelLink:
         """Record that this batch has begun, where the server sees it even if the process dies."""
         self._out.begin(number)
 
-    def map_region(self, offer: Any) -> None:
+    def map_region(self, offer: Offer) -> None:
         """Map a client's shared memory that the server offers, and confirm it."""
         if (number := self._borrower.take(offer)) is not None:
             self.send(Kind.REGION_MAPPED, number)
 
-    def unmap_region(self, number: Any) -> None:
+    def unmap_region(self, number: int) -> None:
         """Release a client's shared memory."""
         self._borrower.give_back(number)
 
@@ -196,6 +196,6 @@ class ModelLink:
         if self._loop is not None and self._on_work is not None:
             self._loop.call_soon_threadsafe(self._on_work)  # any thread may have read it
 
-    def _free(self, offsets: Any, _: memoryview) -> None:
+    def _free(self, offsets: list[int], _: memoryview) -> None:
         for offset in offsets:
             self._out.free(offset)

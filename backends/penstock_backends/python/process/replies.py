@@ -43,9 +43,8 @@ class ReplyPolicy:
     window: Window = WINDOW
 
     @classmethod
-    def from_header(cls, header: Mapping[str, Any]) -> ReplyPolicy:
-        """The policy of a model, from the header of `Kind.INITIALIZE`."""
-        config = header["config"]
+    def from_config(cls, config: Mapping[str, Any], window: tuple[int, int]) -> ReplyPolicy:
+        """The policy of a model; `config` is its configuration as JSON."""
         policy = config.get("model_transaction_policy") or {}
         sequences = config.get("sequence_batching")
         return cls(
@@ -53,7 +52,7 @@ class ReplyPolicy:
             decoupled=bool(policy.get("decoupled")),
             sequences=sequences is not None,
             iterative=bool(sequences and sequences.get("iterative_sequence")),
-            window=Window(*header["window"]),
+            window=Window(*window),
         )
 
 

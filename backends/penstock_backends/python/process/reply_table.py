@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.core.request import InferenceRequest
-from penstock.hosting.link.messages import Kind, unpack_request
+from penstock.hosting.link.messages import Kind, PackedRequest, Taken, unpack_request
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
 
@@ -24,7 +23,7 @@ class ReplyTable:
         link.on(Kind.CANCEL, self._on_cancel)
 
     def accept(
-        self, packed: Sequence[Any], payload: memoryview, policy: ReplyPolicy
+        self, packed: Sequence[PackedRequest], payload: memoryview, policy: ReplyPolicy
     ) -> list[tuple[PendingReply, InferenceRequest]]:
         """Unpack the requests of a batch, each with its reply.
 
@@ -60,12 +59,12 @@ class ReplyTable:
             reply.cancelled = True
         return reply
 
-    def _on_taken(self, header: Any, _: memoryview) -> None:
+    def _on_taken(self, header: Taken, _: memoryview) -> None:
         for number, count in header:
             if reply := self._replies.get(number):
                 reply.acknowledge(count)
 
-    def _on_cancel(self, number: Any, _: memoryview) -> None:
+    def _on_cancel(self, number: int, _: memoryview) -> None:
         self._cancelled.add(number)  # first of all: another thread may accept its batch right now
         reply = self._replies.pop(number, None)
         if reply is not None:

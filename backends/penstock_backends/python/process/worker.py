@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.core.config import config_from_json
-from penstock.core.errors import InternalError
 from penstock.core.placement import Placement
-from penstock.hosting.link.messages import Kind
+from penstock.hosting.link.introduction import Introduction
+from penstock.hosting.link.messages import Execute, Kind
 from penstock.model import Model
 from penstock.system import event_loop
-from penstock_backends.python.model_code import ModelCode, code_of_version, shared_code
+from penstock_backends.python.model_code import locate_code
 from penstock_backends.python.pb_utils.api import install_module
-from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.pb_utils.request import InferenceRequest
-from penstock_backends.python.process.asyncio_config import completed_config
 from penstock_backends.python.process.asyncio_worker import AsyncioWorker
 from penstock_backends.python.process.author_code import PythonModel, load_class
 from penstock_backends.python.process.execution import Execution
@@ -63,15 +62,15 @@ class Worker:
 
     # -- load, probe, finalize ----------------------------------------------------------------
 
-    def _initialize(self, header: Mapping[str, Any], _: memoryview) -> bool:
+    def _initialize(self, introduction: Introduction, _: memoryview) -> bool:
         install_module()
         try:
-            Placement(**header["placement"]).apply()
-            limit_memory(config_from_json(header["config"]))
-            cls = self._load_class(header)
-            worker = self._asyncio_worker(header, cls) if issubclass(cls, Model) else None
+            Placement(**introduction["placement"]).apply()
+            limit_memory(config_from_json(introduction["config"]))
+            cls = self._load_class(introduction)
+            worker = self._asyncio_worker(introduction, cls) if issubclass(cls, Model) else None
             if worker is None:
-                self._load(header, cls)
+                self._load(introduction, cls)
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             code, text = failure(error)
             self._link.exit_if_fork()
@@ -87,22 +86,24 @@ class Worker:
             return False
         return True
 
-    def _load_class(self, header: Mapping[str, Any]) -> type[Any]:
-        code = _code(header)
-        self._name = header["name"]
-        directory = header["version_path"] if code.shared else code.path.parent
+    def _load_class(self, introduction: Introduction) -> type[Any]:
+        code = locate_code(
+            introduction["config"], introduction["version_path"], introduction["settings"]
+        )
+        self._name = introduction["name"]
+        directory = introduction["version_path"] if code.shared else code.path.parent
         self._runtime.model_directory = str(directory)
         return load_class(code)
 
-    def _asyncio_worker(self, header: Mapping[str, Any], cls: type[Model]) -> AsyncioWorker:
-        return AsyncioWorker(self._link, self._runtime, self._replies, header, cls)
+    def _asyncio_worker(self, introduction: Introduction, cls: type[Model]) -> AsyncioWorker:
+        return AsyncioWorker(self._link, self._runtime, self._replies, introduction, cls)
 
-    def _load(self, header: Mapping[str, Any], cls: type[Any]) -> None:
-        self._policy = ReplyPolicy.from_header(header)
-        version, running = header["version"], self._is_running
-        self._runtime.reentry = Reentry(header["config"], version, self._name, running)
+    def _load(self, introduction: Introduction, cls: type[Any]) -> None:
+        self._policy = ReplyPolicy.from_config(introduction["config"], introduction["window"])
+        version, running = introduction["version"], self._is_running
+        self._runtime.reentry = Reentry(introduction["config"], version, self._name, running)
         self._model = PythonModel(cls)
-        self._model.initialize(_arguments(header))
+        self._model.initialize(_arguments(introduction))
         self._runtime.executing = True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
@@ -110,7 +111,7 @@ class Worker:
         try:
             self._model.finalize()
         except BaseException as error:  # the model is gone all the same
-            self._runtime.log(40, f"finalize failed: {describe(error)}", "model.py", 0)
+            self._runtime.log(logging.ERROR, f"finalize failed: {describe(error)}", "model.py", 0)
         self._link.exit_if_fork()
         return False
 
@@ -142,7 +143,7 @@ class Worker:
 
     def _not_ready(self, error: BaseException) -> bool:
         """A model whose `is_ready` fails is not ready."""
-        self._runtime.log(40, f"is_ready failed: {describe(error)}", "model.py", 0)
+        self._runtime.log(logging.ERROR, f"is_ready failed: {describe(error)}", "model.py", 0)
         return False
 
     def _map_region(self, offer: Any, _: memoryview) -> bool:
@@ -155,7 +156,7 @@ class Worker:
 
     # -- batches ------------------------------------------------------------------------------
 
-    def _execute(self, header: Any, payload: memoryview) -> bool:
+    def _execute(self, header: Execute, payload: memoryview) -> bool:
         execution = Execution(self._link, self._replies, self._name, self._policy, header, payload)
         self._requests = execution.requests
         self._running += 1
@@ -201,7 +202,7 @@ class Worker:
             ready = await self._awaited(ready)
         self._link.send(Kind.HEALTH, ready)
 
-    async def _execute_coroutine(self, header: Any, payload: memoryview) -> None:
+    async def _execute_coroutine(self, header: Execute, payload: memoryview) -> None:
         execution = Execution(self._link, self._replies, self._name, self._policy, header, payload)
         # The next batch may overlap with this one, unless it may hold the same requests.
         ahead = self._policy.decoupled and not self._policy.iterative
@@ -223,41 +224,15 @@ class Worker:
         self._link.report_released()
 
 
-def complete_config(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, completed by the model's `auto_complete_config` (contract AC-09)."""
-    config: dict[str, Any] = header["config"]
-    cls = load_class(_code(header))
-    if issubclass(cls, Model):
-        return completed_config(cls, config)
-    if not hasattr(cls, "auto_complete_config"):
-        return config
-    completed = cls.auto_complete_config(ModelConfig(json.dumps(config)))
-    if not isinstance(completed, ModelConfig):
-        raise InternalError(
-            f"auto_complete_config function in model '{config['name']}' must return a valid"
-            " pb.ModelConfig object."
-        )
-    result: dict[str, Any] = completed.as_dict()
-    return result
-
-
-def _code(header: Mapping[str, Any]) -> ModelCode:
-    """The location of the model's code."""
-    config = header["config"]
-    shared = shared_code(config.get("backend", ""), config.get("runtime", ""), header["settings"])
-    filename = config.get("default_model_filename", "")
-    return shared or code_of_version(Path(header["version_path"]), filename)
-
-
-def _arguments(header: Mapping[str, Any]) -> dict[str, str]:
+def _arguments(introduction: Introduction) -> dict[str, str]:
     """The arguments of the model's `initialize`: all of them strings (contract PY-03)."""
-    version_path = Path(header["version_path"])
+    version_path = Path(introduction["version_path"])
     return {
-        "model_config": json.dumps(header["config"]),
-        "model_instance_kind": header["kind"].removeprefix("KIND_"),
-        "model_instance_name": header["name"],
-        "model_instance_device_id": str(header["device_id"]),
+        "model_config": json.dumps(introduction["config"]),
+        "model_instance_kind": introduction["kind"].removeprefix("KIND_"),
+        "model_instance_name": introduction["name"],
+        "model_instance_device_id": str(introduction["device_id"]),
         "model_repository": str(version_path.parent),
-        "model_version": str(header["version"]),
-        "model_name": header["config"]["name"],
+        "model_version": str(introduction["version"]),
+        "model_name": introduction["config"]["name"],
     }

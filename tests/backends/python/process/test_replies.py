@@ -55,9 +55,8 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
 
 @pytest.mark.parametrize("window", [Window(1), Window(3), Window(40), Window(40, size=1)])
 async def test_room_is_as_large_as_the_model_says(window: Window) -> None:
-    header = {"config": {}, "window": (window.responses, window.size)}
     server: Any = Server()
-    reply = pending_reply(server, ReplyPolicy.from_header(header))
+    reply = pending_reply(server, ReplyPolicy.from_config({}, (window.responses, window.size)))
     output = Tensor("OUT", np.ones(1, np.float32))
     fitting = window.responses if window.size > 1 else 1
     async with asyncio.timeout(20):
