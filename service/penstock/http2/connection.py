@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from penstock.http2 import frames, peer_limits
 from penstock.http2.control_frames import DRAINING, ControlFrames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
-from penstock.http2.frame_reader import FrameReader
+from penstock.http2.frame_parser import FrameParser
 from penstock.http2.frames import (
     END_HEADERS,
     END_STREAM,
@@ -51,7 +51,7 @@ class Connection(Generic[T]):
         self.lingering = 0
         """Streams that were reset while their handlers still run."""
         self.send_buffer = SendBuffer(limits, self._local_end)
-        self.reader = FrameReader(limits, self)
+        self.parser = FrameParser(limits, self)
         self.ids = StreamIds(limits.max_concurrent_streams, limits.remembered_resets)
         self._open_stream = open_stream
         self._header_cache = HeaderCache(
@@ -92,7 +92,7 @@ class Connection(Generic[T]):
     def receive(self, data: memoryview) -> int:
         """Process received bytes; returns how many are consumed. The rest must be passed again."""
         try:
-            done = self.reader.feed(data)
+            done = self.parser.feed(data)
             self.send_buffer.pump()
         except ProtocolError as error:
             self.fail(error)
@@ -100,9 +100,9 @@ class Connection(Generic[T]):
         return done
 
     def filled(self, size: int) -> None:
-        """Process `size` bytes that were read straight into `reader.memory()`."""
+        """Process `size` bytes that were read straight into `parser.memory()`."""
         try:
-            self.reader.filled(size)
+            self.parser.filled(size)
             self.send_buffer.pump()
         except ProtocolError as error:
             self.fail(error)
@@ -128,7 +128,7 @@ class Connection(Generic[T]):
 
     def lost(self) -> None:
         """Reset every stream: the socket is closed, or will be."""
-        self.closing = self.reader.stopped = True
+        self.closing = self.parser.stopped = True
         streams = list(self.streams.values())
         self.streams.clear()
         for stream in streams:  # all of them first: a reset may make another stream answer
@@ -158,7 +158,7 @@ class Connection(Generic[T]):
     # -- control frames: see `ConnectionEvents` -----------------------------------------------
 
     def on_settings(self) -> None:
-        self.reader.settings_received()
+        self.parser.settings_received()
 
     def on_idle_frame(self) -> None:
         self._idle.spend(self.now)
@@ -220,10 +220,10 @@ class Connection(Generic[T]):
         self._block[:] = payload
         self._block_ends_stream = bool(flags & END_STREAM)
         self._continuations = 0
-        self.reader.expect_continuation(stream_id)
+        self.parser.expect_continuation(stream_id)
 
     def _continuation(self, flags: int, stream_id: int, payload: memoryview) -> None:
-        if not self.reader.in_block:
+        if not self.parser.in_block:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         self._block += payload
         self._continuations += 1
@@ -233,7 +233,7 @@ class Connection(Generic[T]):
         ):
             raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "header block without an end")
         if flags & END_HEADERS:
-            self.reader.expect_continuation(0)
+            self.parser.expect_continuation(0)
             block = bytes(self._block)
             self._block.clear()
             self._header_block(stream_id, block, self._block_ends_stream)

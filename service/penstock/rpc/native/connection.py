@@ -61,7 +61,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._set_timer()
 
     def get_buffer(self, _: int) -> memoryview:
-        memory = self.connection.reader.memory()
+        memory = self.connection.parser.memory()
         self._direct = memory is not None
         if memory is not None:
             return memory
@@ -89,11 +89,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             for call in begun:
                 call.start_deadline()
         self._flush()
-        reader, streams = connection.reader, len(connection.streams)
-        in_block = reader.in_block or len(self._rest) > HEADER_SIZE
-        anew = done > 0 and not reader.in_block
+        parser, streams = connection.parser, len(connection.streams)
+        in_block = parser.in_block or len(self._rest) > HEADER_SIZE
+        anew = done > 0 and not parser.in_block
         self._lifetime.bytes_received(
-            now, opened=reader.opened, in_block=in_block, streams=streams, anew=anew
+            now, opened=parser.opened, in_block=in_block, streams=streams, anew=anew
         )
         if in_block:
             self._check_by(now + self.server.ages.opening)

@@ -45,7 +45,7 @@ class FrameHandler(Protocol):
         """A frame violates the protocol in a way that ends its stream only."""
 
 
-class FrameReader:
+class FrameParser:
     """Passes frames to a handler: DATA as its bytes arrive, all others whole."""
 
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
