@@ -1,4 +1,4 @@
-"""How the process ends when what it serves does not."""
+"""The process exits even if a model or a reader of its output hangs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _asking(server: Served) -> HTTPConnection:
     return connection
 
 
-def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
+def test_a_closed_output_does_not_stop_the_server(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={tmp_path}/models"]
     command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0"]
@@ -86,7 +86,7 @@ def test_nobody_reads_the_output_any_more(tmp_path: Path) -> None:
     assert (tmp_path / "errors").read_text() == ""
 
 
-def test_what_cannot_be_written_keeps_no_process_from_its_end(
+def test_unwritable_output_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)

@@ -72,7 +72,9 @@ def _ask(server: Served, name: str, values: list[float]) -> list[float]:
     return answer
 
 
-def test_version_has_what_a_model_may_need(author: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_version_links_the_files_that_a_model_may_need(
+    author: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither what is hidden, nor the environment, nor the repository itself, as in `/tmp`."""
     monkeypatch.setattr(tempfile, "tempdir", str(author))
     (author / "env").mkdir()
@@ -85,7 +87,7 @@ def test_version_has_what_a_model_may_need(author: Path, monkeypatch: pytest.Mon
     assert names == {"model.py", "factors.py", "offset.txt"}
 
 
-def test_file_is_a_model_with_what_lies_beside_it(served: Served) -> None:
+def test_model_imports_files_beside_it(served: Served) -> None:
     assert _ask(served, "scale", [1.0, 2.0]) == [2.5, 4.5]
     assert _ask(served, "other", [1.0]) == [2.5]
 

@@ -1,4 +1,4 @@
-"""What is found before anything is opened."""
+"""Preflight checks before anything is opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refusal(path: Path | str) -> str:
 
 
 @pytest.mark.parametrize("name", ["missing", "file"])
-def test_a_repository_that_is_no_folder_ends_the_start(tmp_path: Path, name: str) -> None:
+def test_a_repository_that_is_not_a_folder_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / name
     assert refusal(path) == f"creating server: Internal - failed to stat file {path}"
@@ -35,9 +35,7 @@ def test_cloud_storage_ends_the_start_by_name() -> None:
 
 
 @pytest.mark.parametrize("address", ["unix:/tmp/socket", "ipv6:[::1]", "[::1]", "::1"])
-def test_addresses_that_are_no_names_are_left_to_those_who_listen(
-    tmp_path: Path, address: str
-) -> None:
+def test_other_addresses_are_left_to_the_listener(tmp_path: Path, address: str) -> None:
     repository = RepositorySettings(paths=(str(tmp_path),))
     grpc, http = GrpcSettings(address=address), HttpSettings(enabled=False)
     metrics = MetricsSettings(enabled=False)

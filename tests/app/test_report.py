@@ -1,4 +1,4 @@
-"""The tables in the log of a start."""
+"""The start-up report in the log."""
 
 from __future__ import annotations
 

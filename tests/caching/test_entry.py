@@ -1,4 +1,4 @@
-"""Responses as bytes."""
+"""Serialization of responses."""
 
 from __future__ import annotations
 

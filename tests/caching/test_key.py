@@ -1,4 +1,4 @@
-"""Which requests count as equal."""
+"""Keys: which requests are equal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_equal_requests_have_one_key() -> None:
     assert KEYS.key(REQUEST) == KEYS.key(again)
 
 
-def test_what_a_model_does_not_see_makes_no_difference() -> None:
+def test_fields_hidden_from_the_model_do_not_change_the_key() -> None:
     other = replace(REQUEST, id="7", model_version="1", priority=3, timeout=5, deadline=1.0)
     assert KEYS.key(REQUEST) == KEYS.key(other)
 
@@ -44,7 +44,7 @@ def test_what_a_model_does_not_see_makes_no_difference() -> None:
         {"parameters": {"temperature": 1.0}},
     ],
 )
-def test_what_a_model_sees_makes_a_difference(changes: dict[str, Any]) -> None:
+def test_fields_visible_to_the_model_change_the_key(changes: dict[str, Any]) -> None:
     assert KEYS.key(REQUEST) != KEYS.key(replace(REQUEST, **changes))
 
 
@@ -57,7 +57,7 @@ def test_a_prompt_that_begins_as_another_is_another() -> None:
 
 
 @pytest.mark.parametrize("keys", [CacheKeys("n", 1), CacheKeys("m", 2), CacheKeys("m", 1, b"x")])
-def test_models_versions_and_loads_are_told_apart(keys: CacheKeys) -> None:
+def test_models_versions_and_loads_have_different_keys(keys: CacheKeys) -> None:
     assert KEYS.key(REQUEST) != keys.key(REQUEST)
 
 

@@ -1,4 +1,4 @@
-"""Responses in memory, within their budget."""
+"""The LRU cache in memory, within its size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def look_up(cache: LocalCache, key: bytes) -> InferenceResponse | None:
     return found[0]
 
 
-def test_what_was_put_in_is_found() -> None:
+def test_an_inserted_response_is_found() -> None:
     cache = LocalCache(10_000)
     insert(cache, b"a", response(3, 7))
     found = look_up(cache, b"a")
@@ -43,7 +43,7 @@ def test_what_was_put_in_is_found() -> None:
     assert (found.parameters, found.final) == ({"mark": 7}, True)
 
 
-def test_what_is_kept_is_a_copy() -> None:
+def test_a_copy_is_stored() -> None:
     """The memory of a response goes back to the model process that made it."""
     cache, memory = LocalCache(10_000), bytearray(b"abc")
     tensor = Tensor(DataType.UINT8, (3,), memoryview(memory))
@@ -65,7 +65,7 @@ def test_the_least_recently_used_leaves_first() -> None:
     assert cache.statistics.evictions == 1
 
 
-def test_what_is_larger_than_the_cache_is_not_kept_and_drives_nobody_out() -> None:
+def test_a_response_larger_than_the_cache_evicts_nothing() -> None:
     cache = LocalCache(OVERHEAD + 10)
     insert(cache, b"a", response(10))
     insert(cache, b"b", response(11))
@@ -107,7 +107,7 @@ async def test_a_closed_cache_holds_nothing() -> None:
     st.integers(1, 5 * OVERHEAD),
     st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 900)), max_size=60),
 )
-def test_it_does_what_a_list_in_order_of_use_does(
+def test_it_agrees_with_a_list_in_order_of_use(
     size: int, steps: list[tuple[bool, int, int]]
 ) -> None:
     """Against a plain model: same contents, never over the budget, exact counters."""

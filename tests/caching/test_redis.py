@@ -71,7 +71,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield number
 
 
-async def test_what_was_put_in_is_found_by_every_server(port: int) -> None:
+async def test_an_inserted_response_is_found_by_every_server(port: int) -> None:
     one, other = await _open(port), await _open(port)
     assert await _look_up(one, b"k1") is None
     await _insert(one, b"k1")
@@ -96,9 +96,7 @@ async def test_many_requests_share_few_connections(port: int) -> None:
     await cache.close()
 
 
-async def test_what_somebody_else_put_there_is_a_miss(
-    port: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_foreign_value_is_a_miss(port: int, caplog: pytest.LogCaptureFixture) -> None:
     cache = await _open(port)
     client: Any = redis.asyncio.Redis(port=port)
     await client.set(b"penstock:k3", b"something else")
@@ -109,7 +107,7 @@ async def test_what_somebody_else_put_there_is_a_miss(
     await cache.close()
 
 
-async def test_a_server_that_is_gone_is_a_miss_and_is_told_once(
+async def test_a_lost_server_is_a_miss_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with _serving(tmp_path) as number:
@@ -122,7 +120,7 @@ async def test_a_server_that_is_gone_is_a_miss_and_is_told_once(
     await cache.close()
 
 
-async def test_closing_gives_up_what_is_going_on(tmp_path: Path) -> None:
+async def test_closing_cancels_commands_in_flight(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, _serving(tmp_path) as number:
         cache = await _open(number)
         cache._client.connection_pool.connection_kwargs["port"] = silent.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the command line and the environment say about Redis."""
+"""Options of the Redis cache from command line and environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _of(**given: str) -> RedisSettings:
     return RedisSettings.from_options({**PLACE, **given}, {})
 
 
-def test_what_is_not_given_has_the_defaults_of_the_real_server() -> None:
+def test_options_have_the_defaults_of_the_real_server() -> None:
     assert _of() == RedisSettings(
         host="h",
         port=6379,

@@ -1,4 +1,4 @@
-"""Which cache is opened, and that it is closed."""
+"""Caches are found by name, opened and closed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_cache_of_another_distribution_is_opened_and_closed(
     assert cache.closed
 
 
-async def test_a_cache_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_cache_is_refused() -> None:
     text = "unable to find cache 'nope'; installed caches: local, redis"
     with pytest.raises(ConfigError, match=text):
         async with open_cache({"nope": {}}):

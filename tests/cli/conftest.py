@@ -1,4 +1,4 @@
-"""Command lines that begin to serve, without serving."""
+"""Command lines that would start the server, without starting it."""
 
 from __future__ import annotations
 

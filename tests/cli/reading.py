@@ -1,4 +1,4 @@
-"""What a command line comes to."""
+"""Settings parsed from a command line."""
 
 from __future__ import annotations
 

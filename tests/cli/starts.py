@@ -1,4 +1,4 @@
-"""Starts of the real server with all kinds of command lines, and what it said."""
+"""Starts of the real server with many command lines, and their output."""
 
 from __future__ import annotations
 

@@ -76,14 +76,14 @@ def pretend_demo(monkeypatch: pytest.MonkeyPatch, write: Callable[..., None]) ->
     monkeypatch.setitem(sys.modules, "penstock.demo", demo)
 
 
-def test_demo_writes_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_writes_to_the_given_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[Path, str]] = []
     pretend_demo(monkeypatch, lambda path, *, llm, report: written.append((path, llm)))
     assert cli.main(["demo", "somewhere", "--llm", "vllm"]) == 0
     assert written == [(Path("somewhere"), "vllm")]
 
 
-def test_demo_says_why_it_failed(
+def test_demo_prints_the_reason_of_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -93,7 +93,7 @@ def test_file_that_is_not_python_is_refused(tmp_path: Path) -> None:
     assert _refusal(str(path)).startswith(f"cannot read '{path}' as Python: invalid syntax")
 
 
-def test_argument_that_is_no_file_says_what_to_write() -> None:
+def test_argument_that_is_not_a_file_gets_advice() -> None:
     text = _refusal("models")
     assert text.startswith("Unexpected argument: models\n")
     assert "--model-repository=DIR" in text

@@ -1,4 +1,4 @@
-"""What the command line refuses, and in which words."""
+"""Errors of the command line, and their texts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_refusals_have_the_words_of_tritonserver(
 
 
 @pytest.mark.parametrize("start", cases(refused=False))
-def test_what_tritonserver_starts_with_is_accepted_or_refused_by_name(
+def test_options_of_tritonserver_are_accepted_or_refused_by_name(
     start: Start, served: list[Settings], capsys: pytest.CaptureFixture[str]
 ) -> None:
     status = cli.tritonserver(start.arguments)

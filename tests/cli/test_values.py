@@ -1,4 +1,4 @@
-"""What the values of options mean, one by one and together."""
+"""Values of options, one by one and combined."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_compound_values() -> None:
 
 
 @pytest.mark.contract("CL-35", "ME-01")
-def test_metrics_listen_where_http_does_unless_told_otherwise() -> None:
+def test_metrics_listen_on_the_http_address_by_default() -> None:
     assert (settings_of().metrics.enabled, settings_of().metrics.port) == (True, 8002)
     assert not settings_of("--allow-metrics=false").metrics.enabled
     assert settings_of("--http-address=127.0.0.1").metrics.address == "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Files of ours, read by the format's own library."""
+"""Our GGUF files, read by the format's own library."""
 
 from pathlib import Path
 from typing import Any

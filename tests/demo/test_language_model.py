@@ -53,9 +53,7 @@ def engine(demo_repository: Path, tokenizer: Any) -> Greedy:
 
 
 @pytest.mark.parametrize("prompt", _PROMPTS)
-def test_the_engine_writes_what_the_weights_say(
-    engine: Greedy, tokenizer: Any, prompt: str
-) -> None:
+def test_the_engine_agrees_with_the_weights(engine: Greedy, tokenizer: Any, prompt: str) -> None:
     reference = LlamaReference(CHECKPOINT)
     assert engine(prompt, 24) == reference.greedy(tokenizer.encode(prompt).ids, 24)
 

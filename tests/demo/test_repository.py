@@ -1,4 +1,4 @@
-"""What `penstock demo` leaves on the disk."""
+"""The files that `penstock demo` writes."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
-def test_it_writes_every_model_and_says_so(tmp_path: Path) -> None:
+def test_it_writes_and_reports_every_model(tmp_path: Path) -> None:
     assert write(tmp_path / "new" / "folder")[1:] == [
         "simple: written",
         "identity: written",

@@ -1,4 +1,4 @@
-"""Our graph of all-MiniLM-L6-v2 against what the published model answers."""
+"""Our graph of all-MiniLM-L6-v2 against the answers of the published model."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What headers say about bodies."""
+"""Headers of bodies: length, encoding, JSON header."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ async def test_either_format_is_unpacked_under_either_name(
     assert await read_decompressed(request, 1 << 20) == b"text" * 50_000
 
 
-async def test_what_is_not_compressed_counts_as_empty() -> None:
+async def test_corrupt_data_counts_as_empty() -> None:
     assert await read_decompressed(_request(b"text", content_encoding="gzip"), 100) == b""
 
 
-async def test_what_is_cut_short_counts_as_far_as_it_goes() -> None:
+async def test_a_truncated_stream_counts_as_far_as_it_goes() -> None:
     packed = gzip.compress(bytes(range(256)), mtime=0)[:-40]
     plain = await read_decompressed(_request(packed, content_encoding="gzip"), 1000)
     assert bytes(range(256)).startswith(plain)
@@ -92,7 +92,9 @@ async def test_bomb_is_refused_before_it_bursts() -> None:
         await read_decompressed(_request(packed, content_encoding="gzip"), 1 << 16)
 
 
-async def test_small_body_that_grows_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_small_body_that_grows_does_not_block_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The thread of the loop unpacks a MiB of it at most."""
     unpack, here = body._decompress, list[int]()
 
@@ -110,7 +112,7 @@ async def test_small_body_that_grows_holds_nobody_up(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("size", [10, 1 << 20])
-async def test_compressed_bodies_unpack_to_what_they_were(size: int) -> None:
+async def test_compression_is_lossless(size: int) -> None:
     body = b"x" * size
     assert gzip.decompress(await compress([body], "gzip")) == body
     assert zlib.decompress(await compress([body], "deflate")) == body

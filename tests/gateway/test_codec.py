@@ -1,4 +1,4 @@
-"""Bodies of the inference endpoint."""
+"""Codec of the inference endpoint's bodies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _decode(
 
 
 @pytest.mark.contract("HI-01")
-def test_request_carries_what_the_body_says() -> None:
+def test_request_has_the_fields_of_the_body() -> None:
     request, _ = _decode({"id": "7", "inputs": [_input()], "outputs": [{"name": "OUT"}]})
     assert (request.model_name, request.model_version, request.id) == ("m", "3", "7")
     assert request.inputs["IN"].numpy().tolist() == [1.0, 2.0]
@@ -188,7 +188,7 @@ def _decode_output(parameters: dict[str, Any]) -> tuple[InferenceRequest, Output
 
 
 @pytest.mark.contract("HI-09", "HI-10")
-def test_named_outputs_are_json_unless_they_say_otherwise() -> None:
+def test_named_outputs_are_json_by_default() -> None:
     """The default for all outputs holds for a request that names none."""
     outputs = [{"name": "A", "parameters": {"binary_data": True}}, {"name": "B"}, {"name": "A"}]
     request, form = _decode(
@@ -218,7 +218,7 @@ async def test_response_lists_outputs_and_appends_binary_ones() -> None:
     assert b"".join(encoded.tensors) == tensor.buffer
 
 
-async def test_outputs_that_nobody_asked_for_stay_behind() -> None:
+async def test_outputs_not_requested_are_left_out() -> None:
     response = InferenceResponse({name: Tensor(DataType.INT8, [1], b"\1") for name in "AB"})
     request = InferenceRequest("m", requested_outputs=("B",))
     encoded = await encode_response(request, "1", response, OutputEncoding())

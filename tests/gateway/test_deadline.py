@@ -1,4 +1,4 @@
-"""The header that says how long a client waits."""
+"""The header with a client's deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers that are passed on to the model."""
+"""Headers forwarded as request parameters."""
 
 from __future__ import annotations
 

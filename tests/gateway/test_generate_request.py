@@ -1,4 +1,4 @@
-"""From the members of a generate request to tensors and parameters."""
+"""Decoding of a generate request into tensors and parameters."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_elements_that_fit_no_shape_are_refused(member: str, value: Any) -> None
         ({"numbers": [[1, 2]]}, InternalError, "Shape does not match"),
     ],
 )
-def test_what_makes_no_sense_is_refused(body: Any, error: type[InferenceError], text: str) -> None:
+def test_invalid_bodies_are_refused(body: Any, error: type[InferenceError], text: str) -> None:
     with pytest.raises(error, match=text):
         _decode(body)
 

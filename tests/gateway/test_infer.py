@@ -73,7 +73,7 @@ async def test_chunked_body_is_taken(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("encoding", "unpack"), [("gzip", gzip.decompress), ("deflate", zlib.decompress)]
 )
-async def test_response_is_compressed_for_who_likes_that(
+async def test_response_is_compressed_if_accepted(
     client: httpx.AsyncClient, encoding: str, unpack: Any
 ) -> None:
     """The header length is that of the body before compression (contract HI-18)."""
@@ -89,7 +89,9 @@ async def test_response_is_compressed_for_who_likes_that(
 
 
 @pytest.mark.contract("HI-17")
-async def test_unknown_compression_is_refused_with_what_is_known(client: httpx.AsyncClient) -> None:
+async def test_unknown_compression_is_refused_with_the_known_ones(
+    client: httpx.AsyncClient,
+) -> None:
     answer = await client.post(_PATH, content=b"x", headers={"content-encoding": "br"})
     assert (answer.status_code, answer.json()) == (501, {"error": "Unsupported compression type"})
     assert answer.headers["accept-encoding"] == "gzip, deflate"

@@ -1,4 +1,4 @@
-"""Large requests in JSON are read while others are answered."""
+"""Large JSON requests are parsed without blocking others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_others_have_turns_while_a_large_request_is_read() -> None:
     assert turns > 10
 
 
-async def test_a_large_request_says_what_a_small_one_says() -> None:
+async def test_a_large_request_decodes_as_a_small_one() -> None:
     outputs = [{"name": "OUT", "parameters": {"binary_data": True}}]
     request, form = await _read(_body(id="7", outputs=outputs, parameters={"priority": 3}))
     expected = np.full(_COUNT, 1.5, np.float32)
@@ -47,7 +47,7 @@ async def test_a_large_request_says_what_a_small_one_says() -> None:
     assert form.is_binary("OUT")
 
 
-async def test_what_is_wrong_with_a_large_request_is_told() -> None:
+async def test_errors_in_a_large_request_are_reported() -> None:
     with pytest.raises(InternalError, match="attempt to access JSON non-number as double"):
         await _read(_body("x"))
 

@@ -1,4 +1,4 @@
-"""Ports: had, not had, and closed with grace."""
+"""The HTTP listener: port errors and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
-async def test_taken_port_is_told_in_one_line() -> None:
+async def test_port_in_use_is_reported_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="already in use") as refused:
@@ -39,7 +39,7 @@ async def test_taken_port_is_told_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-async def test_address_that_is_not_ours_is_told_in_one_line(address: str) -> None:
+async def test_foreign_address_is_reported_in_one_line(address: str) -> None:
     with pytest.raises(OSError, match=f"^failed to start HTTP service: .*'{address}:0': .+"):
         async with listening(_hello, "HTTP", address, 0, ExitDeadline(1)):
             pass

@@ -32,7 +32,7 @@ async def test_bad_health_is_status_400(
 
 
 @pytest.mark.contract("H-04")
-async def test_model_that_is_not_ready_says_so(
+async def test_model_that_is_not_ready_is_an_error(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
     server.healthy = False

@@ -1,4 +1,4 @@
-"""Bodies that are nothing but data."""
+"""Raw binary requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every HTTP answer that was recorded from a running Triton, asked for again here."""
+"""Every HTTP answer that was recorded from a running Triton, compared with ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ELSEWHERE = {
     "ready": "needs all models: asked of a whole server in tests/conformance",
     "index POST": "lists all models",
     "sequence end": "is asked after its beginning in tests/conformance",
-    "binary: bytes malformed": "is found before the model runs, and so told as JSON",
+    "binary: bytes malformed": "is detected before the model runs, so the error is JSON",
     **dict.fromkeys(
         (
             "model response parameters",
@@ -85,8 +85,8 @@ async def test_answer_is_the_recorded_one(
         case["method"], case["path"], content=_body(case), headers=case["headers"]
     )
     headers = {name.lower(): value for name, value in case["reply_headers"]}
-    told = answer.status_code, answer.headers["content-type"], _content(answer, case)
-    assert told == (case["status"], headers["content-type"], _recorded(case, headers))
+    replied = answer.status_code, answer.headers["content-type"], _content(answer, case)
+    assert replied == (case["status"], headers["content-type"], _recorded(case, headers))
 
 
 def _skip_others(test: str) -> None:

@@ -15,7 +15,7 @@ _MODEL = "/v2/repository/models/numbers"
 
 
 @pytest.mark.contract("H-13")
-async def test_index_leaves_out_what_is_empty(
+async def test_index_leaves_out_empty_members(
     client: httpx.AsyncClient, server: FakeServer
 ) -> None:
     server.entries = (

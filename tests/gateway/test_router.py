@@ -1,4 +1,4 @@
-"""Paths, methods and what stands before the handlers."""
+"""The router: paths, methods, restrictions and errors."""
 
 from __future__ import annotations
 
@@ -119,5 +119,5 @@ async def test_restricted_features_need_their_header(
 @pytest.mark.parametrize(
     "path", ["/metrics", "/v2/metrics", "/v2/models/m/versions/1/trace/setting"]
 )
-async def test_what_the_protocol_has_not_is_not_found(client: httpx.AsyncClient, path: str) -> None:
+async def test_unknown_paths_are_not_found(client: httpx.AsyncClient, path: str) -> None:
     assert (await client.get(path)).status_code == 404

@@ -44,7 +44,9 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         ("/v2/logging", _LOG),
     ],
 )
-async def test_settings_are_told_in_order(client: httpx.AsyncClient, path: str, text: str) -> None:
+async def test_settings_are_listed_in_order(
+    client: httpx.AsyncClient, path: str, text: str
+) -> None:
     assert (await client.get(path)).text == text
 
 
@@ -101,7 +103,7 @@ async def test_log_settings_are_changed(client: httpx.AsyncClient) -> None:
         ),
     ],
 )
-async def test_what_cannot_be_set_is_refused(
+async def test_fixed_settings_are_refused(
     client: httpx.AsyncClient, path: str, body: str, status: int, text: str
 ) -> None:
     answer = await client.post(f"/v2/{path}", content=body)

@@ -1,4 +1,4 @@
-"""Shared memory of clients over HTTP: regions by path, and parameters of tensors in JSON."""
+"""Client shared memory over HTTP: regions by path, and parameters of tensors in JSON."""
 
 from __future__ import annotations
 

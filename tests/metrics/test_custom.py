@@ -1,4 +1,4 @@
-"""Metrics of models, as the server keeps them."""
+"""The registry of models' custom metrics."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_label_must_be_text(model: Owner) -> None:
         (HISTOGRAM, "value"),
     ],
 )
-def test_kinds_refuse_what_they_cannot(kind: MetricKind, operation: str) -> None:
+def test_kinds_refuse_unsupported_operations(kind: MetricKind, operation: str) -> None:
     expected = f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {operation.capitalize()}"
     assert refusal(kind, operation) == expected
 
@@ -187,7 +187,7 @@ def test_all_of_an_owner_goes_with_it(metrics: CustomMetrics, model: Owner) -> N
     assert metrics.snapshot() == []
 
 
-def test_shared_number_stays_while_somebody_holds_it(metrics: CustomMetrics, model: Owner) -> None:
+def test_shared_metric_stays_while_a_handle_is_left(metrics: CustomMetrics, model: Owner) -> None:
     other = Owner(metrics, "m_0_1")
     model.do("set", model.make(GAUGE), 7.0)
     kept = other.make(GAUGE)
@@ -204,7 +204,7 @@ def test_unloaded_name_is_free_for_another_kind(metrics: CustomMetrics, model: O
     assert [family.kind for family in metrics.snapshot()] == [COUNTER]
 
 
-def test_removing_who_has_nothing_does_nothing(metrics: CustomMetrics) -> None:
+def test_removing_an_owner_without_metrics_does_nothing(metrics: CustomMetrics) -> None:
     metrics.remove("nobody")
     assert metrics.snapshot() == []
 

@@ -1,4 +1,4 @@
-"""Quantiles of about the last minute."""
+"""Quantiles over a sliding window of about a minute."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_small_numbers_are_exact(numbers: list[int]) -> None:
     assert summary.quantiles([0, 1]) == [min(numbers), max(numbers)]
 
 
-def test_what_is_a_minute_old_is_forgotten() -> None:
+def test_observations_expire_after_a_minute() -> None:
     clock = Clock()
     summary = SlidingSummary(clock)
     summary.add(7)

@@ -1,4 +1,4 @@
-"""Settings refuse what contradicts itself, in the words of `tritonserver`."""
+"""Contradictory settings are rejected, with the texts of `tritonserver`."""
 
 from __future__ import annotations
 

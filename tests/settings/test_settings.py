@@ -1,4 +1,4 @@
-"""Settings have the defaults of `tritonserver`, and do not change."""
+"""Settings have the defaults of `tritonserver`, and are frozen."""
 
 from dataclasses import FrozenInstanceError
 from operator import attrgetter
@@ -108,7 +108,7 @@ def test_settings_do_not_change() -> None:
         (ModelControlMode.EXPLICIT, ("*",), True),
     ],
 )
-def test_what_is_loaded_at_start(
+def test_models_loaded_at_start(
     mode: ModelControlMode, startup: tuple[str, ...], everything: bool
 ) -> None:
     repository = RepositorySettings(control_mode=mode, startup_models=startup)

@@ -1,4 +1,4 @@
-"""Latencies on the metrics page."""
+"""Latency metrics on the metrics page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log has the lines, the switches and the quoting of `tritonserver`."""
+"""The log has the line format, the switches and the escaping of `tritonserver`."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Processor and memory use of the machine."""
+"""CPU and memory usage of the machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_asking_again_at_once_gives_the_same(machine: _Machine) -> None:
     assert machine.usage.utilization() == 0.75
 
 
-def test_what_cannot_be_read_is_zero(tmp_path: Path) -> None:
+def test_unreadable_values_are_zero(tmp_path: Path) -> None:
     usage = MachineUsage(0.0, tmp_path)
     assert (usage.utilization(), usage.memory()) == (0.0, (0, 0))
 

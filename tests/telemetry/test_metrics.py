@@ -102,7 +102,7 @@ def _header(page: str, names: set[str]) -> list[str]:
 
 
 @pytest.mark.contract("ME-03", "ME-05", "ME-06", "ME-08", "ME-09", "ME-10", "ME-11", "ME-12")
-def test_counters_are_what_was_counted() -> None:
+def test_counters_have_the_counted_values() -> None:
     counted = Statistics(
         success=Duration(3, 5_999),
         queue=Duration(3, 1_000),

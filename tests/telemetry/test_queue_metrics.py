@@ -42,7 +42,7 @@ def test_batches_are_counted_by_their_rows() -> None:
     assert values["penstock_batch_size_count", ""] == 5
 
 
-def test_the_page_says_how_long_requests_waited() -> None:
+def test_the_page_shows_queue_times() -> None:
     statistics = Statistics()
     statistics.executed(1, 0, 0, 0)
     for ns in (0, 63_000, 64_000, 2_000_000, 100_000_000_000):
@@ -55,7 +55,7 @@ def test_the_page_says_how_long_requests_waited() -> None:
 
 
 @given(st.lists(st.integers(0, 200_000_000), max_size=30))
-def test_each_bound_counts_those_who_waited_less(waits: list[int]) -> None:
+def test_each_bucket_counts_shorter_waits(waits: list[int]) -> None:
     statistics = Statistics()
     statistics.executed(1, 0, 0, 0)
     for microseconds in waits:

@@ -54,7 +54,7 @@ class GenAiEngine:
     def cancel(self, sequences: Iterable[TokenSequence]) -> None:
         """Cancel the sequences of a request whose client has left."""
         self.statistics.cancelled += 1
-        self._drop(sequences)
+        self._remove(sequences)
         self._schedule()
 
     def close(self) -> None:
@@ -123,12 +123,12 @@ class GenAiEngine:
         for sequence in tuple(self._running):
             output = sequence.handle.read() if sequence.handle is not None else None
             if output is not None and sequence in self._running:
-                self._take(sequence, output)
+                self._accept_output(sequence, output)
                 touched[sequence.delivery] = None
         for delivery in touched:
             delivery.push()
 
-    def _take(self, sequence: TokenSequence, output: StepOutput) -> None:
+    def _accept_output(self, sequence: TokenSequence, output: StepOutput) -> None:
         if output.lost:
             self._fail(sequence.delivery, UnavailableError("the engine ran out of KV cache"))
             return
@@ -146,7 +146,7 @@ class GenAiEngine:
 
     # -- cancellation and failure -----------------------------------------------------------
 
-    def _drop(self, sequences: Iterable[TokenSequence]) -> None:
+    def _remove(self, sequences: Iterable[TokenSequence]) -> None:
         for sequence in sequences:
             self._waiting.pop(sequence, None)
             if sequence in self._running:
@@ -161,14 +161,14 @@ class GenAiEngine:
     def _fail(self, delivery: Delivery, error: InferenceError) -> None:
         """Fail a request, and drop all its sequences."""
         self.statistics.failed += 1
-        self._drop(sequence for sequence in self._live() if sequence.delivery is delivery)
+        self._remove(sequence for sequence in self._live() if sequence.delivery is delivery)
         delivery.fail(error)
 
     def _fail_all(self, why: str) -> None:
         """Fail every request; later ones are rejected."""
         self.failure = why
         live = self._live()
-        self._drop(live)
+        self._remove(live)
         for delivery in dict.fromkeys(sequence.delivery for sequence in live):
             self.statistics.failed += 1
             delivery.fail(UnavailableError(why))

@@ -60,7 +60,7 @@ def read_metadata(path: Path) -> Mapping[str, Scalar]:
 
 
 def _read_head(file: BinaryIO, size: int) -> Mapping[str, Scalar]:
-    _, tensors, entries = struct.unpack("<IQQ", _take(file, 20))
+    _, tensors, entries = struct.unpack("<IQQ", _read_bytes(file, 20))
     metadata = dict(_entry(file) for _ in range(entries))
     end = max((_tensor_end(file) for _ in range(tensors)), default=0)
     alignment = max(1, int(metadata.get("general.alignment", _ALIGNMENT)))
@@ -84,16 +84,16 @@ def vocabulary_size(metadata: Mapping[str, Scalar]) -> int | None:
 
 def _entry(file: BinaryIO) -> tuple[str, Scalar]:
     key = _string(file)
-    (kind,) = struct.unpack("<I", _take(file, 4))
+    (kind,) = struct.unpack("<I", _read_bytes(file, 4))
     return key, _array_length(file) if kind == _ARRAY else _scalar(file, kind)
 
 
 def _tensor_end(file: BinaryIO) -> int:
     """The end of a tensor, in bytes from the start of the first."""
     _string(file)
-    (dimensions,) = struct.unpack("<I", _take(file, 4))
-    elements: int = prod(struct.unpack(f"<{dimensions}Q", _take(file, 8 * dimensions)))
-    kind, offset = struct.unpack("<IQ", _take(file, 12))
+    (dimensions,) = struct.unpack("<I", _read_bytes(file, 4))
+    elements: int = prod(struct.unpack(f"<{dimensions}Q", _read_bytes(file, 8 * dimensions)))
+    kind, offset = struct.unpack("<IQ", _read_bytes(file, 12))
     block, size = _BLOCKS.get(kind, (1, 0))
     end: int = offset + elements // block * size
     return end
@@ -103,16 +103,16 @@ def _scalar(file: BinaryIO, kind: int) -> Scalar:
     if kind == _STRING:
         return _string(file)
     layout = _layout(kind)
-    value: Scalar = struct.unpack(layout, _take(file, struct.calcsize(layout)))[0]
+    value: Scalar = struct.unpack(layout, _read_bytes(file, struct.calcsize(layout)))[0]
     return value
 
 
 def _array_length(file: BinaryIO) -> int:
     """Skip an array, whose elements are not needed."""
-    kind, length = struct.unpack("<IQ", _take(file, 12))
+    kind, length = struct.unpack("<IQ", _read_bytes(file, 12))
     if kind == _STRING:
         for _ in range(length):
-            file.seek(struct.unpack("<Q", _take(file, 8))[0], 1)
+            file.seek(struct.unpack("<Q", _read_bytes(file, 8))[0], 1)
     else:
         file.seek(struct.calcsize(_layout(kind)) * length, 1)
     return int(length)
@@ -125,11 +125,11 @@ def _layout(kind: int) -> str:
 
 
 def _string(file: BinaryIO) -> str:
-    (length,) = struct.unpack("<Q", _take(file, 8))
-    return _take(file, length).decode(errors="replace")
+    (length,) = struct.unpack("<Q", _read_bytes(file, 8))
+    return _read_bytes(file, length).decode(errors="replace")
 
 
-def _take(file: BinaryIO, size: int) -> bytes:
+def _read_bytes(file: BinaryIO, size: int) -> bytes:
     if size > _LONGEST:
         raise ValueError("GGUF file is damaged")
     data = file.read(size)

@@ -85,7 +85,7 @@ class VllmBackend(LanguageModelBackend):
         if not generation.prompt:
             raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
         sampling, adapter = read_sampling(
-            _asked(generation),
+            _sampling_parameters(generation),
             stream=generation.stream,
             logprobs=self._engine.logprobs,
         )
@@ -117,7 +117,7 @@ class VllmBackend(LanguageModelBackend):
         return stream
 
 
-def _asked(generation: GenerationRequest) -> dict[str, Any]:
+def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:
     """The sampling parameters; a requested sum of log probabilities needs `logprobs` in vLLM."""
     parameters = dict(generation.parameters or {})
     if generation.wanted.cumulative_logprob:

@@ -62,18 +62,18 @@ class InputReader:
         if (place := shared_slice(parameters, self._regions)) is not None:
             return tensor_in(place, datatype, shape)
         if size is not ABSENT:
-            taken = self._take(name, as_unsigned(size, unable("binary_data_size")))
+            taken = self._read_bytes(name, as_unsigned(size, unable("binary_data_size")))
             return Tensor(datatype, shape, taken)
         count = prod(shape) if shape else 0
         if not count:
             return Tensor(datatype, shape, b"")
-        self._count(name, count * datatype.itemsize)
+        self._count_bytes(name, count * datatype.itemsize)
         data = as_list(required(item, "data"), unable("data"))
         tensor = tensor_from_json(name, datatype, shape, data, count)
         discard(data)
         return tensor
 
-    def _take(self, name: str, size: int) -> memoryview:
+    def _read_bytes(self, name: str, size: int) -> memoryview:
         missing = size - len(self._rest)
         if missing > 0:
             raise InvalidRequestError(
@@ -83,7 +83,7 @@ class InputReader:
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
 
-    def _count(self, name: str, size: int) -> None:
+    def _count_bytes(self, name: str, size: int) -> None:
         self._taken += size
         if self._taken > self._limit:
             raise InvalidRequestError(

@@ -40,10 +40,10 @@ class SystemEndpoints:
     async def register(self, request: Request, target: Target) -> ASGIApp:
         _check_named(target, "system")
         json = await _json(request, self._limit)
-        key = as_string(_given(json, "key"))
+        key = as_string(_required_field(json, "key"))
         offset = member(json, "offset")
         offset = 0 if offset is ABSENT else as_unsigned(offset)
-        byte_size = as_unsigned(_given(json, "byte_size"))
+        byte_size = as_unsigned(_required_field(json, "byte_size"))
         self._regions.register_system(target.region, key, offset, byte_size)
         return reply()
 
@@ -68,7 +68,7 @@ class CudaEndpoints:
     async def register(self, request: Request, target: Target) -> ASGIApp:
         _check_named(target, "cuda")
         json = await _json(request, self._limit)
-        encoded = as_string(required(_given(json, "raw_handle"), "b64", ""))
+        encoded = as_string(required(_required_field(json, "raw_handle"), "b64", ""))
         device = as_unsigned(required(json, "device_id", ""))
         byte_size = as_unsigned(required(json, "byte_size", ""))
         self._regions.register_cuda(target.region, _handle(encoded), device, byte_size)
@@ -105,7 +105,7 @@ def _check_named(target: Target, kind: str) -> None:
         )
 
 
-def _given(json: Any, key: str) -> Any:
+def _required_field(json: Any, key: str) -> Any:
     value = member(json, key)
     if value is ABSENT:
         raise InvalidRequestError(f"Shared memory register request has no '{key}' field")

@@ -109,6 +109,6 @@ def test_unequal_tensors_are_refused() -> None:
         IdentityBackend.check_config(config)
 
 
-async def test_a_delay_that_is_no_number_is_refused() -> None:
+async def test_a_delay_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="execute_delay_ms"):
         await _backend(execute_delay_ms="soon")

@@ -37,7 +37,7 @@ def test_a_delta_is_due_when_there_is_text() -> None:
 
 
 @pytest.mark.contract("VL-10")
-def test_a_delta_holds_what_is_new() -> None:
+def test_a_delta_holds_the_new_text() -> None:
     answer = streamed()
     answer.candidates[0].add("a")
     answer.candidates[0].add("b")
@@ -106,7 +106,7 @@ def test_counts_and_probabilities_are_of_the_delta_and_sums_of_the_whole() -> No
     assert outputs["cumulative_logprob"].numpy().tolist() == [-1.5]
 
 
-def test_probabilities_that_nobody_computed() -> None:
+def test_probabilities_that_were_not_computed() -> None:
     answer = streamed(wanted=EVERYTHING)
     answer.candidates[0].add("a")
     outputs = answer.take_response().outputs

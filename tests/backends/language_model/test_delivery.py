@@ -33,7 +33,7 @@ def counts(responses: list[InferenceResponse]) -> list[int]:
     return [int(response.outputs["num_output_tokens"].numpy()[0]) for response in responses]
 
 
-def test_a_reader_who_keeps_up_gets_every_token() -> None:
+def test_a_reader_that_keeps_up_gets_every_token() -> None:
     sender = delivery()
     for _ in range(3):
         generate(sender, 1)
@@ -46,7 +46,7 @@ def test_a_slow_reader_finds_one_response() -> None:
     assert sender.stream.backlog == 1
 
 
-def test_catching_up_brings_what_was_merged() -> None:
+def test_catching_up_returns_the_merged_tokens() -> None:
     sender = delivery()
     generate(sender, 1000)
     assert counts(sender.stream.take_ready()) == [1]
@@ -86,7 +86,7 @@ def test_text_and_counts_are_complete_whenever_the_reader_takes(bursts: list[int
     assert [response.final for response in responses].count(True) == 1
 
 
-async def test_a_failure_is_raised_after_what_was_sent() -> None:
+async def test_a_failure_is_raised_after_the_sent_responses() -> None:
     sender = delivery()
     generate(sender, 1)
     sender.fail(InternalError("broken"))
@@ -95,7 +95,7 @@ async def test_a_failure_is_raised_after_what_was_sent() -> None:
         await anext(sender.stream)
 
 
-async def test_a_reader_who_leaves_is_reported() -> None:
+async def test_a_reader_that_leaves_is_reported() -> None:
     left: list[bool] = []
     answer = Answer(GenerationRequest("", True, False), 1)
     sender = Delivery(answer, lambda: left.append(True))

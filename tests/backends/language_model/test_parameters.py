@@ -1,4 +1,4 @@
-"""Sampling parameters are read field by field; what is wrong is named."""
+"""Sampling parameters are read field by field; errors name the parameter."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_no_token_ids(written: Any) -> None:
         ParameterReader({"stop_token_ids": written}).integers("stop_token_ids", 0, 9)
 
 
-def test_what_nobody_asked_for_is_refused_by_name() -> None:
+def test_an_unread_parameter_is_refused_by_name() -> None:
     reader = ParameterReader({"n": 1, "logit_bias": {}})
     reader.integer("n", 1)
     expected = "^sampling parameter 'logit_bias' is not supported by the toy backend$"

@@ -1,4 +1,4 @@
-"""The tensors of Triton's vLLM backend, read."""
+"""Decoding of the tensors of Triton's vLLM backend."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_outputs_are_asked_for_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("prompt", [b"\xff", b"\xed\xa0\x80"])
-def test_a_prompt_that_is_no_text_is_refused(prompt: bytes) -> None:
+def test_a_prompt_that_is_not_text_is_refused(prompt: bytes) -> None:
     with pytest.raises(InvalidRequestError, match="input 'text_input' is not valid UTF-8"):
         read(text_input=prompt)
 

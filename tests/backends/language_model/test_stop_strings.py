@@ -84,6 +84,6 @@ def test_one_that_ends_after_the_minimum_may_begin_before_it() -> None:
     assert matcher.found == "ab"
 
 
-def test_the_end_shows_what_was_held_back() -> None:
+def test_the_end_outputs_the_buffered_text() -> None:
     matcher = StopStrings(["abc"])
     assert (matcher.feed("xab"), matcher.flush()) == ("x", "ab")

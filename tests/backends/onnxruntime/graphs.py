@@ -1,4 +1,4 @@
-"""Tiny ONNX graphs for the tests, and what it takes to run them."""
+"""Tiny ONNX graphs for the tests, with functions that run them."""
 
 from __future__ import annotations
 

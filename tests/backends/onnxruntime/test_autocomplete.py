@@ -1,4 +1,4 @@
-"""What is filled in from the graph, and what is checked against it."""
+"""Autocompletion from the graph, and validation against it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_everything_comes_from_a_graph_that_batches(version: Path) -> None
     assert config == replace(expected, name="bare")
 
 
-async def test_what_was_filled_in_can_be_served(open_backend: Open, version: Path) -> None:
+async def test_a_completed_configuration_can_be_served(open_backend: Open, version: Path) -> None:
     graphs.save_sums(version / "model.onnx")
     await open_backend(await _completed(BARE, version))
 
@@ -101,13 +101,13 @@ async def test_the_batch_size_is_the_given_or_the_default_one(
     assert config.input[0].dims == ((2,) if expected else (-1, 2))
 
 
-async def test_a_default_batch_size_that_is_no_number_is_refused(version: Path) -> None:
+async def test_a_default_batch_size_that_is_not_a_number_is_refused(version: Path) -> None:
     graphs.save_identity(version / "model.onnx")
     with pytest.raises(ConfigError, match="default-max-batch-size"):
         await _completed(BARE, version, default_max_batch_size="few")
 
 
-async def test_what_is_declared_is_kept(version: Path) -> None:
+async def test_declared_tensors_are_kept(version: Path) -> None:
     graphs.save_sums(version / "model.onnx")
     declared = (graphs.tensor_out("sum", DataType.FP32, 2),)
     config = await _completed(replace(BARE, output=declared, max_batch_size=8), version)
@@ -123,7 +123,7 @@ async def test_a_tensor_declared_with_all_its_dims_leaves_no_batch(version: Path
     assert config.input[0].dims == (-1, 2)
 
 
-async def test_who_declares_inputs_and_outputs_needs_no_file(version: Path) -> None:
+async def test_declared_inputs_and_outputs_need_no_file(version: Path) -> None:
     config = graphs.sums_config()
     assert await _completed(config, version) is config
 
@@ -212,7 +212,7 @@ SUM, DIFFERENCE = graphs.sums_config().output
         ),
     ],
 )
-async def test_what_contradicts_the_graph_is_refused(
+async def test_contradictions_of_the_graph_are_refused(
     open_backend: Open, version: Path, config: ModelConfig, text: str
 ) -> None:
     graphs.save_sums(version / "model.onnx")

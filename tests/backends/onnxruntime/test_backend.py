@@ -80,7 +80,7 @@ async def test_a_missing_package_is_named_with_the_line_that_installs_it(
         await open_backend(graphs.identity_config(DataType.FP32, 2))
 
 
-async def test_a_type_that_is_no_tensor_is_refused(open_backend: Open, version: Path) -> None:
+async def test_a_type_that_is_not_a_tensor_is_refused(open_backend: Open, version: Path) -> None:
     graphs.save(
         version / "model.onnx",
         [graphs.node("SequenceConstruct", "xx", "y")],
@@ -145,7 +145,7 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
         ({"parameters": graphs.parameters(enable_mem_arena="maybe")}, "enable_mem_arena"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
+def test_unsupported_fields_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         OnnxRuntimeBackend.check_config(graphs.sums_config(**fields))
 

@@ -1,4 +1,4 @@
-"""Dynamic batching makes few runs of many requests; what that is worth, `loadtest` measures."""
+"""Dynamic batching makes few runs of many requests; `loadtest` measures the gain."""
 
 from __future__ import annotations
 

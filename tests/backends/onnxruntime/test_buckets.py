@@ -1,4 +1,4 @@
-"""Which texts of a batch run together."""
+"""Bucketing of texts by length."""
 
 from __future__ import annotations
 

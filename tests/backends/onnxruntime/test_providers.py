@@ -1,4 +1,4 @@
-"""Which execution providers a session uses."""
+"""Execution providers of a session."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_provider_that_is_not_installed_is_named(
         (Accelerator("tensorrt", {"precision_mode": "FP4"}), "precision mode 'FP4'"),
     ],
 )
-def test_what_nobody_knows_is_refused(accelerator: Accelerator, text: str) -> None:
+def test_unknown_accelerators_are_refused(accelerator: Accelerator, text: str) -> None:
     with pytest.raises(ModelLoadError, match=text):
         providers(_gpu(accelerator), GPU_1, ALL)
 
@@ -111,6 +111,6 @@ def test_a_gpu_that_is_asked_for_is_not_replaced_by_the_cpu() -> None:
         providers(config, GPU_1, [CPU])
 
 
-def test_a_gpu_that_nobody_asked_for_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gpu_that_was_not_configured_is_optional(caplog: pytest.LogCaptureFixture) -> None:
     assert providers(ModelConfig(name="m"), GPU_1, [CPU]) == [(CPU, {})]
     assert "model 'm' runs on the CPU" in caplog.text

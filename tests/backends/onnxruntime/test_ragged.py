@@ -134,7 +134,7 @@ def test_an_input_that_is_computed_is_nothing_that_clients_send(version: Path) -
         ),
     ],
 )
-async def test_what_does_not_belong_to_the_graph_is_refused(
+async def test_tensors_unknown_to_the_graph_are_refused(
     changes: dict[str, Any], text: str, open_backend: Open, version: Path
 ) -> None:
     _save_sums(version)
@@ -172,7 +172,7 @@ SHAPES = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), min_size=1, m
 
 
 @given(SHAPES)
-def test_what_is_joined_and_scattered_comes_back(shapes: list[tuple[int, int]]) -> None:
+def test_joining_and_scattering_is_lossless(shapes: list[tuple[int, int]]) -> None:
     assembly = Assembly(_sums_config())
     feeds = [{"x": np.random.default_rng(1).normal(size=shape)} for shape in shapes]
     joined = assembly.joined(feeds)["x"]
@@ -255,7 +255,7 @@ def test_padding_that_makes_no_sense_is_refused(parameters: dict[str, str], text
 
 
 @given(SHAPES)
-def test_what_is_padded_and_cut_comes_back(shapes: list[tuple[int, int]]) -> None:
+def test_padding_and_cutting_is_lossless(shapes: list[tuple[int, int]]) -> None:
     config = replace(
         _encoder_config(**{"penstock.padded_outputs": "EMBEDDING"}),
         output=(ModelOutput("EMBEDDING", DataType.INT64, dims=(-1,)),),

@@ -1,4 +1,4 @@
-"""What parameters and server settings say about a session."""
+"""Session options from parameters and backend settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_parameter_has_its_place() -> None:
 
 
 @pytest.mark.parametrize(("given", "expected"), [({}, "0"), ({"allow_spinning": "1"}, "1")])
-def test_threads_spin_only_when_told(given: dict[str, str], expected: str) -> None:
+def test_threads_spin_only_when_configured(given: dict[str, str], expected: str) -> None:
     named = {f"session__intra_op__{name}": text for name, text in given.items()}
     config = ModelConfig(name="m", parameters=graphs.parameters(**named))
     entries = dict(SessionSettings.from_config(config, {}).session_entries)

@@ -1,4 +1,4 @@
-"""Tensors whose shape is not that of `dims` in the configuration."""
+"""Tensors whose shape differs from `dims` in the configuration."""
 
 from __future__ import annotations
 

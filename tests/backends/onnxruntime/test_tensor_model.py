@@ -91,7 +91,7 @@ def recorder(version: Path) -> _Recorder:
         ([("sum",), ()], ["sum", "difference"]),
     ],
 )
-def test_only_what_somebody_asks_for_is_computed(
+def test_only_requested_outputs_are_computed(
     recorder: _Recorder, asked: list[tuple[str, ...]], computed: list[str]
 ) -> None:
     model = TensorModel(graphs.sums_config(), recorder)

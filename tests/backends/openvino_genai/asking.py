@@ -1,4 +1,4 @@
-"""Requests to the backend with the real engine, and what comes of them."""
+"""Requests to the backend with the real engine, and their responses."""
 
 from __future__ import annotations
 

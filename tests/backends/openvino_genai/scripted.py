@@ -1,4 +1,4 @@
-"""A pipeline that does what its test says, behind the interface of the real one."""
+"""A scripted pipeline behind the interface of the real one."""
 
 from __future__ import annotations
 

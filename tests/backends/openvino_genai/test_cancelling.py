@@ -1,4 +1,4 @@
-"""Clients that leave the real engine, and what it does when it fails."""
+"""Cancellation with the real engine, and its failures."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_failing_engine_fails_its_requests_and_its_health(
         await ask(instance)
 
 
-async def test_unloading_ends_what_runs(gguf_version: Path) -> None:
+async def test_unloading_fails_running_requests(gguf_version: Path) -> None:
     async with opened(gguf_version) as instance:
         responses = start(instance, max_tokens=900)
         await anext(responses)

@@ -1,4 +1,4 @@
-"""What runs beside a request does not change its text, nor does a neighbour that is cancelled."""
+"""Neither other requests nor their cancellation change a request's text."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ async def test_tokens_that_cannot_be_decoded_fail_their_request_alone() -> None:
     assert await text(fine) == "0 1 2 3 4 "
 
 
-async def test_closing_ends_what_runs_and_waits() -> None:
+async def test_closing_fails_running_and_waiting_requests() -> None:
     pipeline = ScriptedPipeline()
     runner = engine(pipeline, running=1)
     requests = [sequences(max_tokens=50) for _ in range(2)]

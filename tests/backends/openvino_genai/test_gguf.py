@@ -1,4 +1,4 @@
-"""The head of a GGUF file."""
+"""The header of a GGUF file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that cannot fit are refused with the number that would."""
+"""Requests that are too long are rejected, with the limit in the error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = EngineSettings(Path(), Path(), max_model_len=512, num_kv_blocks=8)
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens"), [(1, 255), (255, 1), (128, 128)])
-def test_what_fits_passes(prompt: int, max_tokens: int) -> None:
+def test_a_length_that_fits_passes(prompt: int, max_tokens: int) -> None:
     assert fitting_length(prompt, max_tokens, SETTINGS) == max_tokens
 
 

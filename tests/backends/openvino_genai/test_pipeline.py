@@ -1,4 +1,4 @@
-"""The real pipeline takes whatever our own checks let through."""
+"""The real pipeline accepts all that our own checks accept."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_minimum_masks_no_token_where_none_would_stop(pipeline: GenAiPipeline)
     assert generate(pipeline, given | {"min_tokens": 60}) == generate(pipeline, given)
 
 
-def test_what_cannot_be_loaded_is_named(gguf_version: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_named(gguf_version: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"cannot load '.*model\.gguf': Wrong value few"):
         open_pipeline(gguf_version, properties={"KV_CACHE_PRECISION": "few"})
 

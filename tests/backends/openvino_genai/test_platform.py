@@ -1,4 +1,4 @@
-"""Machines that OpenVINO's paged attention does not run on, and why."""
+"""Platforms without OpenVINO's paged attention, and the reason given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that the real engine does not fit, and a slow reader."""
+"""Requests that the real engine cannot hold, and a slow reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
         (PROMPT, {"frequency": 1}, "'frequency' is not supported by the openvino_genai"),
     ],
 )
-async def test_a_request_that_cannot_be_served_says_why(
+async def test_a_rejected_request_gets_the_reason(
     instance: RunningInstance, prompt: str, sampling: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=why):

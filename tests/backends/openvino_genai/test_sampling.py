@@ -1,4 +1,4 @@
-"""vLLM's sampling parameters as this engine takes them."""
+"""vLLM's sampling parameters as this engine supports them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
     "name",
     ["logit_bias", "bad_words", "prompt_logprobs", "structured_outputs", "lora_name", "best_of"],
 )
-def test_what_the_engine_cannot_do_is_refused_by_name(name: str) -> None:
+def test_unsupported_parameters_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         read(**{name: 1})
     assert refused.value.message == (

@@ -1,4 +1,4 @@
-"""Where a sequence's text ends."""
+"""Stop conditions of a sequence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_tokens_behind_a_stop_string_do_not_count() -> None:
     assert run([StepOutput([1, 2, 3, 4])], stop="2") == ("1 ", 2, "stop")
 
 
-def test_what_looked_like_a_stop_string_is_shown_at_the_end() -> None:
+def test_a_partial_stop_string_is_output_at_the_end() -> None:
     assert run(counting(1, 2, end="length"), stop="2 3") == ("1 2 ", 2, "length")
 
 

@@ -1,4 +1,4 @@
-"""`model.json`, and what the directory itself tells."""
+"""`model.json`, and defaults from the version directory."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def test_a_value_of_the_wrong_kind_is_named(version: Path, key: str, value: Any)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "1"])
-def test_a_file_that_is_no_object_is_refused(version: Path, text: str) -> None:
+def test_a_file_that_is_not_an_object_is_refused(version: Path, text: str) -> None:
     (version / "model.json").write_text(text)
     with pytest.raises(ModelLoadError, match=r"model\.json"):
         read_settings(version)
 
 
-def test_a_directory_without_a_model_says_what_it_looked_for(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_names_the_expected_files(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"no model\.gguf or openvino_model\.xml in"):
         read_settings(tmp_path)
 
@@ -141,7 +141,7 @@ def test_a_tokenizer_must_exist(version: Path) -> None:
         read_settings(version)
 
 
-def test_a_file_that_is_no_gguf_is_refused(version: Path) -> None:
+def test_a_file_that_is_not_gguf_is_refused(version: Path) -> None:
     (version / "model.gguf").write_bytes(b"nonsense")
     with pytest.raises(ModelLoadError, match=r"cannot read '.*model\.gguf': not a GGUF file"):
         read_settings(version)
@@ -155,7 +155,7 @@ def test_an_openvino_folder_has_its_configuration_beside_it(version: Path) -> No
     assert (settings.model, settings.max_model_len, settings.vocabulary) == (version, 512, 9)
 
 
-def test_instances_share_the_cores_unless_told_otherwise() -> None:
+def test_instances_share_the_cores_by_default() -> None:
     group = InstanceGroup(kind=InstanceKind.KIND_CPU, count=2)
     config = ModelConfig(name="m", instance_group=(group,))
     settings = EngineSettings(Path("m"), Path("t"), 10, 10, properties={"A": 1})

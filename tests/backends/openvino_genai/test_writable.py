@@ -1,4 +1,4 @@
-"""A model that may only be read is given to the engine as a copy."""
+"""The engine gets a writable copy of a read-only model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
 
 
-def test_what_may_be_written_is_given_as_it_is(model: Path) -> None:
+def test_a_writable_model_is_not_copied(model: Path) -> None:
     with writable(model) as given:
         assert given == model
 

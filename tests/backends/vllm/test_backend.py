@@ -1,4 +1,4 @@
-"""What the backend does before there is an engine."""
+"""The backend without an engine: configuration, environment, rejections."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ async def test_the_decoupled_policy_is_mandatory(tmp_path: Path) -> None:
             pass
 
 
-async def test_images_belong_to_the_face(tmp_path: Path) -> None:
+async def test_images_are_a_declared_input(tmp_path: Path) -> None:
     config = await VllmBackend.complete_config(ModelConfig(), tmp_path, {})
     assert config.inputs_by_name["image"].dims == (-1,)

@@ -37,7 +37,7 @@ def test_grandchildren_are_found(family: tuple[int, int]) -> None:
     assert set(family) <= pids(descendants(os.getpid()))
 
 
-def test_who_stays_is_killed(family: tuple[int, int]) -> None:
+def test_a_remaining_process_is_killed(family: tuple[int, int]) -> None:
     remembered = {p for p in descendants(os.getpid()) if p.pid in family}
     os.kill(family[0], 9)  # its child is now an orphan
     assert kill_leftovers(remembered, grace=0.1) == 1
@@ -49,5 +49,5 @@ def test_another_process_with_the_same_number_is_left_alone(family: tuple[int, i
     assert family[1] in pids(descendants(os.getpid()))
 
 
-def test_nobody_is_nothing() -> None:
+def test_no_processes_need_no_wait() -> None:
     assert kill_leftovers([]) == 0

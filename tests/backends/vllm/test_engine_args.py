@@ -1,4 +1,4 @@
-"""`model.json` of a vLLM model, and the environment that vLLM wants."""
+"""`model.json` of a vLLM model, and vLLM's environment variables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]"])
-def test_a_file_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_an_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.json").write_text(text)
     with pytest.raises(ModelLoadError, match=r"model\.json"):
         read_arguments(tmp_path)
@@ -83,7 +83,7 @@ def test_only_a_local_model_keeps_the_hub_away(tmp_path: Path) -> None:
     assert "HF_HUB_OFFLINE" not in distant
 
 
-def test_what_is_compiled_outlasts_the_temporary_folder_of_a_process(
+def test_compiled_kernels_outlast_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(getpass, "getuser", lambda: "who/ever")

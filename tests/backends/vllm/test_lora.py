@@ -1,4 +1,4 @@
-"""Adapters by name."""
+"""LoRA adapters by name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError
 from penstock_backends.vllm.lora import Adapters, read_adapters
 
 
-def test_no_name_is_no_adapter() -> None:
+def test_without_a_name_there_is_no_adapter() -> None:
     assert Adapters(None).find(None) is None
 
 
 @pytest.mark.contract("VL-13")
-def test_an_engine_without_adapters_says_so() -> None:
+def test_an_engine_without_adapters_refuses_names() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         Adapters(None).find("alpaca")
     assert refused.value.message == "LoRA feature is not enabled."
 
 
 @pytest.mark.contract("VL-13")
-def test_an_unknown_name_is_told_the_known_ones() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         Adapters({"doll": "/a", "sheep": "/b"}).find("bactrian")
     assert refused.value.message == (

@@ -1,4 +1,4 @@
-"""Runs the tests of folder `real` where vLLM lives: in an environment of its own."""
+"""Runs the tests of folder `real` in an environment with vLLM."""
 
 from __future__ import annotations
 

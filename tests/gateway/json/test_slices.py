@@ -1,4 +1,4 @@
-"""Large JSON decoded in slices: it says the same as in one piece, or nothing."""
+"""The slice decoder gives the same value as a decoder in one piece, or `None`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _many(element: str) -> str:
 
 @given(st.lists(_ELEMENT, min_size=1, max_size=8), st.lists(_ELEMENT, min_size=1, max_size=3))
 @settings(max_examples=50, deadline=None)
-def test_slices_say_what_the_whole_says(elements: list[str], end: list[str]) -> None:
+def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None:
     text = _text(",".join([_many(",".join(elements)), *end]))
     assert decode_in_slices(text.encode(), dict) == json.loads(text)
 
@@ -63,7 +63,7 @@ def test_slices_say_what_the_whole_says(elements: list[str], end: list[str]) -> 
     st.lists(st.tuples(st.integers(0, 99), _PIECE), max_size=3),
 )
 @settings(max_examples=1000, deadline=None)
-def test_slices_say_nothing_else_than_the_whole(data: str, pieces: list[tuple[int, str]]) -> None:
+def test_slices_decode_as_the_whole_or_not_at_all(data: str, pieces: list[tuple[int, str]]) -> None:
     """Whatever is put between the words of a list."""
     for place, piece in pieces:
         places = [found.start() for found in re.finditer(r"\b|\s|,|$", data)]
@@ -103,7 +103,7 @@ def test_every_list_of_data_has_its_place() -> None:
         "",
     ],
 )
-def test_what_is_wrong_or_of_another_form_is_not_said(data: str) -> None:
+def test_invalid_or_unusual_text_is_not_decoded(data: str) -> None:
     assert decode_in_slices(_text(data).encode(), dict) is None
 
 
@@ -115,7 +115,7 @@ def test_what_is_wrong_or_of_another_form_is_not_said(data: str) -> None:
         (",1e999]", "Number too big to be stored in double."),
     ],
 )
-def test_what_is_wrong_with_large_text_is_told_with_its_place(end: str, reason: str) -> None:
+def test_errors_in_large_text_have_an_offset(end: str, reason: str) -> None:
     start = '{"inputs": [{"data": [' + ",".join(["1.5"] * (LARGE // 4))
     at = len(start) + 1
     with pytest.raises(InternalError, match=f"{reason} at {at}$"):

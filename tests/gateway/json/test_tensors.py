@@ -1,4 +1,4 @@
-"""Tensor data as JSON, both ways."""
+"""Encoding and decoding of tensor data in JSON."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_others_have_a_turn_after_every_few_elements() -> None:
     assert turns >= (1 << 20) >> 15
 
 
-async def test_nobody_waits_for_what_is_not_wanted() -> None:
+async def test_encoding_stops_when_cancelled() -> None:
     tensor = Tensor.from_numpy(np.zeros(1 << 20))
     writing = asyncio.create_task(tensor_to_text("OUT", tensor))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""JSON text: what is taken, what is refused, and in which words."""
+"""JSON text: accepted forms, errors and their texts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WRONG = {
 
 
 @pytest.mark.parametrize(("text", "reason"), _WRONG.items())
-def test_what_is_wrong_is_told_with_its_place(text: str, reason: str) -> None:
+def test_errors_have_an_offset(text: str, reason: str) -> None:
     """Texts and offsets are those that the real server gives."""
     with pytest.raises(InternalError) as refused:
         parse(text.encode())
@@ -74,7 +74,7 @@ def test_numbers_that_are_none_in_json_are_numbers() -> None:
 
 
 def test_text_ends_at_a_nul() -> None:
-    """So tensors may follow where nobody said how long the JSON is."""
+    """So tensors may follow even if no header gives the length of the JSON."""
     assert parse(b'{"a":1}\0\0\1\2') == {"a": 1}
 
 
@@ -86,7 +86,7 @@ def test_bytes_that_are_no_text_survive() -> None:
     assert dump(parse(b'["\xff\xc3\xa9"]')) == b'["\xff\xc3\xa9"]'
 
 
-def test_escaped_backslash_before_u_is_no_surrogate() -> None:
+def test_escaped_backslash_before_u_is_not_a_surrogate() -> None:
     assert parse(rb'["\\ud800","\ud83d\ude00"]') == ["\\ud800", "\N{GRINNING FACE}"]
 
 

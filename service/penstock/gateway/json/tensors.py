@@ -32,7 +32,7 @@ _BINARY_ONLY = (DataType.FP16, DataType.BF16)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _NumberKind:
     """A kind of numbers: its Python types, the widest dtype, and its name in error texts."""
 
     types: frozenset[type]
@@ -45,10 +45,10 @@ class _Kind:
 
 
 _KINDS = {
-    "b": _Kind(frozenset({bool}), np.dtype(np.bool_), "boolean", "boolean"),
-    "u": _Kind(frozenset({int}), np.dtype(np.uint64), "unsigned-integer", "unsigned-integer"),
-    "i": _Kind(frozenset({int}), np.dtype(np.int64), "signed-integer", "signed-integer"),
-    "f": _Kind(frozenset({int, float}), np.dtype(np.float64), "number", "double"),
+    "b": _NumberKind(frozenset({bool}), np.dtype(np.bool_), "boolean", "boolean"),
+    "u": _NumberKind(frozenset({int}), np.dtype(np.uint64), "unsigned-integer", "unsigned-integer"),
+    "i": _NumberKind(frozenset({int}), np.dtype(np.int64), "signed-integer", "signed-integer"),
+    "f": _NumberKind(frozenset({int, float}), np.dtype(np.float64), "number", "double"),
 }
 
 
@@ -172,7 +172,7 @@ def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
         return wide.astype(datatype.numpy, copy=False)
 
 
-def _wide(flat: list[Any], kind: _Kind) -> Array:
+def _wide(flat: list[Any], kind: _NumberKind) -> Array:
     numbers, at = np.empty(len(flat), kind.wide), 0
     try:
         for part in slices(flat):

@@ -1,4 +1,4 @@
-"""What this backend uses of vLLM is there, by the names it uses."""
+"""The names of vLLM that this backend uses exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def parameters(function: Any) -> list[str]:
         (LoRARequest, ["lora_name", "lora_int_id", "lora_path"]),
     ],
 )
-def test_functions_take_what_they_are_given(function: Any, names: list[str]) -> None:
+def test_functions_accept_our_arguments(function: Any, names: list[str]) -> None:
     assert set(names) <= set(parameters(function))
 
 

@@ -103,7 +103,7 @@ async def test_structure_is_enforced(instance: RunningInstance) -> None:
         ("", {}, "the prompt is empty"),
     ],
 )
-async def test_what_the_engine_refuses_leaves_it_alive(
+async def test_a_rejected_request_leaves_the_engine_alive(
     instance: RunningInstance, prompt: str, sampling: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=why):

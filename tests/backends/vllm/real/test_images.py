@@ -1,4 +1,4 @@
-"""Images that come with a prompt."""
+"""Images in a request."""
 
 from __future__ import annotations
 

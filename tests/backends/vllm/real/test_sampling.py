@@ -47,7 +47,7 @@ def test_the_adapters_name_is_taken_out() -> None:
 
 
 @pytest.mark.parametrize("name", ["best_off", "output_kind", "_eos_token_id", "skip_clone"])
-def test_what_is_no_sampling_parameter_is_refused_by_name(name: str) -> None:
+def test_unknown_sampling_parameters_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:
         read(**{name: 1})
     assert refused.value.message == (
@@ -92,7 +92,7 @@ def test_a_value_of_the_wrong_kind_never_reaches_the_engine(name: str, value: An
         ("extra_args", {"a": ["\ud800"]}),
     ],
 )
-def test_what_no_message_to_the_engine_can_hold_is_refused_by_name(name: str, value: Any) -> None:
+def test_values_that_cannot_be_encoded_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(InvalidRequestError, match=f"sampling parameter '{name}' cannot be encoded"):
         read(**{name: value})
 

@@ -1,4 +1,4 @@
-"""What can be asked of the real engine with the demo's model."""
+"""Requests and outputs of the real engine with the demo's model."""
 
 from __future__ import annotations
 
