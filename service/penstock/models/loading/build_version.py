@@ -83,15 +83,13 @@ class VersionBuilder:
         python = await self.factory.interpreter(backend, found.config, path)
         config = await self._complete(found, path, python)
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
-        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+        if self._gpu_limits:
+            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         instances = self.factory.instances(backend, config, version, loaded.path, python)
-        samples = await asyncio.to_thread(read_samples, config, files.path)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
         batcher = make_scheduler(config, files.path, active)
-        await start_instances(
-            instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
-        )
+        await _start(instances, config, files.path, statistics)
         model = self._model(loaded, instances, batcher, statistics)
         model.takes_device_tensors = (
             backend.takes_device_tensors
@@ -127,13 +125,12 @@ class VersionBuilder:
         validate(config, self._gpus)
         backend.check_config(config)
         path = files.versions[version]
-        await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+        if self._gpu_limits:
+            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
         python = await self.factory.interpreter(backend, config, path)
         wanted = self.factory.instances(backend, config, version, path, python)
         kept, added, removed = matched(wanted, model.instances)
-        samples = await asyncio.to_thread(read_samples, config, files.path)
-        rows, statistics = config.max_batch_size, model.statistics
-        await start_instances(added, lambda i: warm_up(i, samples, rows, statistics))
+        await _start(added, config, files.path, model.statistics)
         return Resizing(model, config, origin, kept, added, removed)
 
     async def build_ensemble(
@@ -216,9 +213,22 @@ class VersionBuilder:
         validate(config, self._gpus)
         refuse_unsupported(config)
         refuse_batch_tensors(config, backend)
-        BatcherSettings.from_config(config)
+        BatcherSettings.from_config(config)  # raises for parameters that are not usable
         backend.check_config(config)
         return config
+
+
+async def _start(
+    instances: Sequence[ModelInstance],
+    config: ModelConfig,
+    model_path: Path,
+    statistics: Statistics,
+) -> None:
+    """Start instances and warm them up."""
+    samples = await asyncio.to_thread(read_samples, config, model_path)
+    await start_instances(
+        instances, lambda i: warm_up(i, samples, config.max_batch_size, statistics)
+    )
 
 
 _PARALLEL_LOADING = "TRITON_PARALLEL_INSTANCE_LOADING"
