@@ -18,7 +18,7 @@ _SEEDS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose tokens and when to stop; names, defaults and meaning are vLLM's.
+    """Sampling and stop conditions of a request; names, defaults and meaning are vLLM's.
 
     `temperature` 0 is greedy, `top_k` 0 is unbounded, and `seed` is always set.
     """

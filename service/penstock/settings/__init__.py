@@ -23,12 +23,16 @@ from penstock.settings.rules import (
 
 
 class ModelControlMode(StrEnum):
+    """When models are loaded: once at start, by polling the repository, or by requests."""
+
     NONE = "none"
     POLL = "poll"
     EXPLICIT = "explicit"
 
 
 class CompressionLevel(StrEnum):
+    """The compression of gRPC responses."""
+
     NONE = "none"
     LOW = "low"
     MEDIUM = "medium"
@@ -98,6 +102,8 @@ class RepositorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
+    """The HTTP endpoint; `max_input_size` limits request bodies, in bytes."""
+
     enabled: bool = True
     address: str = "0.0.0.0"
     port: int = 8000
@@ -121,6 +127,8 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepaliveSettings:
+    """Keepalive pings and connection age of gRPC, as in gRPC's channel arguments."""
+
     time_ms: int = 7_200_000
     timeout_ms: int = 20_000
     permit_without_calls: bool = False
@@ -133,6 +141,8 @@ class KeepaliveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcSettings:
+    """The gRPC endpoint: its transport, TLS, keepalive and restrictions."""
+
     enabled: bool = True
     address: str = "0.0.0.0"
     port: int = 8001
@@ -230,6 +240,8 @@ class RateLimitResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimitSettings:
+    """The rate limiter of instances, and the resources that they share."""
+
     mode: Literal["off", "execution_count"] = "off"
     resources: tuple[RateLimitResource, ...] = ()
 
@@ -251,6 +263,8 @@ class DeviceSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagemakerSettings:
+    """The SageMaker endpoint; `safe_ports` is the range, inclusive, for all other endpoints."""
+
     enabled: bool = False
     port: int = 8080
     safe_ports: tuple[int, int] | None = None
@@ -259,6 +273,8 @@ class SagemakerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VertexSettings:
+    """The Vertex AI endpoint; `default_model` serves requests that name none."""
+
     enabled: bool = False
     port: int = 8080
     thread_count: int = 8
@@ -267,6 +283,8 @@ class VertexSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """All settings of a server. Raises `SettingsError` if they contradict each other."""
+
     id: str = "triton"
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536

@@ -33,7 +33,7 @@ LOGGING = Group(
             "Level of detail; 0 is off.",
             values.verbosity,
         ),
-        boolean("log-info", "logging.info", "Log what happens. Default true."),
+        boolean("log-info", "logging.info", "Log information messages. Default true."),
         boolean("log-warning", "logging.warning", "Log warnings. Default true."),
         boolean("log-error", "logging.error", "Log errors. Default true."),
         text(
