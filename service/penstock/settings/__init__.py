@@ -12,7 +12,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal
 
-from penstock.metrics.measurement import Measurement
+from penstock.settings.endpoints import (
+    CompressionLevel,
+    Feature,
+    GrpcSettings,
+    HttpSettings,
+    KeepaliveSettings,
+    MetricsSettings,
+    Restriction,
+    SagemakerSettings,
+    TlsSettings,
+    VertexSettings,
+)
 from penstock.settings.rules import (
     Endpoint,
     check_creation,
@@ -21,6 +32,30 @@ from penstock.settings.rules import (
     check_startup_models,
 )
 
+__all__ = [
+    "BackendSettings",
+    "CacheSettings",
+    "CompressionLevel",
+    "DeviceSettings",
+    "Feature",
+    "GrpcSettings",
+    "HttpSettings",
+    "KeepaliveSettings",
+    "LogSettings",
+    "MetricsSettings",
+    "ModelControlMode",
+    "ModelFile",
+    "RateLimitResource",
+    "RateLimitSettings",
+    "RepositorySettings",
+    "Restriction",
+    "SagemakerSettings",
+    "Settings",
+    "TlsSettings",
+    "TraceSettings",
+    "VertexSettings",
+]
+
 
 class ModelControlMode(StrEnum):
     """When models are loaded: once at start, by polling the repository, or by requests."""
@@ -28,38 +63,6 @@ class ModelControlMode(StrEnum):
     NONE = "none"
     POLL = "poll"
     EXPLICIT = "explicit"
-
-
-class CompressionLevel(StrEnum):
-    """The compression of gRPC responses."""
-
-    NONE = "none"
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-
-
-class Feature(StrEnum):
-    """A group of calls that can be restricted to clients that send a secret header."""
-
-    HEALTH = "health"
-    METADATA = "metadata"
-    INFERENCE = "inference"
-    SHARED_MEMORY = "shared-memory"
-    MODEL_CONFIG = "model-config"
-    MODEL_REPOSITORY = "model-repository"
-    STATISTICS = "statistics"
-    TRACE = "trace"
-    LOGGING = "logging"
-
-
-@dataclass(frozen=True, slots=True)
-class Restriction:
-    """`features` require the header `key`, behind the frontend's own prefix, to be `value`."""
-
-    features: frozenset[Feature]
-    key: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,78 +101,6 @@ class RepositorySettings:
     def loads_everything(self) -> bool:
         """Whether start-up loads all models rather than the named ones."""
         return not self.explicit or self.startup_models == ("*",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
-    """The HTTP endpoint; `max_input_size` limits request bodies, in bytes."""
-
-    enabled: bool = True
-    address: str = "0.0.0.0"
-    port: int = 8000
-    reuse_port: bool = False
-    header_forward_pattern: str = ""
-    thread_count: int = 8
-    max_input_size: int = 64 * 1024 * 1024
-    restrictions: tuple[Restriction, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """Paths of PEM files; `mutual` requires a certificate of clients too."""
-
-    enabled: bool = False
-    mutual: bool = False
-    certificate: str = ""
-    key: str = ""
-    root_certificate: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeepaliveSettings:
-    """Keepalive pings and connection age of gRPC, as in gRPC's channel arguments."""
-
-    time_ms: int = 7_200_000
-    timeout_ms: int = 20_000
-    permit_without_calls: bool = False
-    max_pings_without_data: int = 2
-    min_recv_ping_interval_without_data_ms: int = 300_000
-    max_ping_strikes: int = 2
-    max_connection_age_ms: int | None = None
-    max_connection_age_grace_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcSettings:
-    """The gRPC endpoint: its transport, TLS, keepalive and restrictions."""
-
-    enabled: bool = True
-    address: str = "0.0.0.0"
-    port: int = 8001
-    reuse_port: bool = False
-    transport: Literal["native", "grpcio"] = "native"
-    channelz: bool = False
-    header_forward_pattern: str = ""
-    infer_thread_count: int = 2
-    infer_allocation_pool_size: int = 8
-    max_response_pool_size: int = 2**31 - 1
-    response_compression: CompressionLevel = CompressionLevel.NONE
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    keepalive: KeepaliveSettings = field(default_factory=KeepaliveSettings)
-    restrictions: tuple[Restriction, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricsSettings:
-    """Prometheus metrics; `latencies` holds the settings of `--metrics-config`."""
-
-    enabled: bool = True
-    gpu: bool = True
-    cpu: bool = True
-    address: str = "0.0.0.0"
-    port: int = 8002
-    interval_ms: float = 2000
-    latencies: Measurement = field(default_factory=Measurement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,26 +190,6 @@ class DeviceSettings:
     host_policies: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     load_limits: Mapping[int, float] = field(default_factory=dict)
     cpu_only: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SagemakerSettings:
-    """The SageMaker endpoint; `safe_ports` is the range, inclusive, for all other endpoints."""
-
-    enabled: bool = False
-    port: int = 8080
-    safe_ports: tuple[int, int] | None = None
-    thread_count: int = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VertexSettings:
-    """The Vertex AI endpoint; `default_model` serves requests that name none."""
-
-    enabled: bool = False
-    port: int = 8080
-    thread_count: int = 8
-    default_model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
