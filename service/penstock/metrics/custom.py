@@ -239,14 +239,20 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise InvalidRequestError(f"'{name}' cannot be the name of a metric family")
+        raise InvalidRequestError(
+            f"'{name}' cannot be the name of a metric family: use letters, digits, '_' and ':', "
+            "beginning with no digit"
+        )
 
 
 def _check_labels(labels: Mapping[str, object], kind: MetricKind) -> None:
     for name, value in labels.items():
         taken = kind is MetricKind.HISTOGRAM and name == "le"
         if taken or not _LABEL.fullmatch(name):
-            raise InvalidRequestError(f"'{name}' cannot be the name of a label")
+            raise InvalidRequestError(
+                f"'{name}' cannot be the name of a label: use letters, digits and '_', beginning "
+                "with neither a digit nor '__', and not 'le' for a histogram"
+            )
         if not isinstance(value, str):
             raise InvalidRequestError(f"label '{name}' must be a string, not {value!r}")
 
