@@ -87,8 +87,10 @@ def parse(data: bytes) -> Any:
         raise _too_deep()
     data = data.removeprefix(_BYTE_ORDER_MARK)
     value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
-    if value is None or _has_infinity(value):
+    if value is None:
         value = _whole(as_text(data))
+    elif _has_infinity(value) and (overflow := overflow_error(as_text(data))):
+        raise overflow
     if b"\\" in data and (at := _lone_surrogate(text := as_text(data))) is not None:
         raise surrogate_error(text, at)
     return value
