@@ -23,7 +23,7 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.models.serving.answers import ModelMetadata, ModelStatistics, TensorMetadata
 from penstock.models.serving.served_model import ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.system.reaper import Reaper
 
@@ -37,7 +37,7 @@ async def serving(
     """A server with these models of a repository; when `lenient`, with those that load."""
     files, reaper = ModelRepository([repository]), Reaper()
     lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
-    server = InferenceServer(ServerIdentity("triton", "2.51.0"), files, lifecycle, **options)
+    server = InferenceServer(ServerMetadata("triton", "2.51.0"), files, lifecycle, **options)
     try:
         failures = await server.start(models)
         if failures and not lenient:

@@ -18,7 +18,8 @@ from penstock.models.repository.repository import ModelRepository
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.protocol import health_pb2
 from penstock.rpc.server import open_grpc
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.answers import ServerMetadata
+from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from penstock.system.reaper import Reaper
 
@@ -83,7 +84,7 @@ async def open_models(
     """A server over a model repository; with explicit control nothing is loaded yet."""
     files, reaper = ModelRepository([repository]), Reaper()
     lifecycle = ModelLifecycle(files, VersionBuilder(lambda _: {}, reaper))
-    identity = ServerIdentity("triton", "1.2.3")
+    identity = ServerMetadata("triton", "1.2.3")
     server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
     try:
         for failure in await server.start(() if explicit else files.names()):

@@ -9,7 +9,8 @@ from typing import Any
 from fakes import FakeBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.answers import ServerMetadata
+from penstock.server.server import InferenceServer
 
 
 class House:
@@ -22,7 +23,7 @@ class House:
         self.lifecycle = ModelLifecycle(repository, self.builder)
         options = {"explicit_control": True, **options}
         self.server = InferenceServer(
-            ServerIdentity("penstock", "1.2.3"), repository, self.lifecycle, **options
+            ServerMetadata("penstock", "1.2.3"), repository, self.lifecycle, **options
         )
 
     async def unload(self, name: str) -> None:

@@ -13,7 +13,8 @@ from harness.recorded import answers, needs_answers
 from penstock.core.errors import InternalError, NotFoundError, UnavailableError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.answers import ServerMetadata
+from penstock.server.server import InferenceServer
 from server.house import House, index
 
 
@@ -80,7 +81,7 @@ async def test_a_model_of_two_repositories_is_unavailable(tmp_path: Path) -> Non
         write_model(tmp_path / folder)
     repository = ModelRepository([tmp_path / "one", tmp_path / "two"])
     lifecycle = ModelLifecycle(repository, FakeBuilder())
-    server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
+    server = InferenceServer(ServerMetadata("penstock", "1"), repository, lifecycle)
     await server.start(["m"])
     recorded = answers("options.json")["same name in two repositories, no namespacing"]
     (entry,) = await server.index()

@@ -16,7 +16,8 @@ from penstock.core.request import InferenceResponse
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.answers import ServerMetadata
+from penstock.server.server import InferenceServer
 from penstock.system.reaper import Reaper
 
 pytestmark = pytest.mark.contract("S-22")
@@ -51,7 +52,7 @@ class House:
             (path / name / "config.pbtxt").write_text(text + TENSORS)
         repository = ModelRepository([path])
         lifecycle = ModelLifecycle(repository, VersionBuilder(lambda _: {}, Reaper()))
-        self.server = InferenceServer(ServerIdentity("penstock", "1"), repository, lifecycle)
+        self.server = InferenceServer(ServerMetadata("penstock", "1"), repository, lifecycle)
         self.stopping = asyncio.ensure_future(self.server.wait_stopping())
 
     async def ask(self, model: str, sequence: int = 0, **flags: bool) -> None:

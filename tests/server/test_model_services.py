@@ -12,8 +12,9 @@ from penstock.core.errors import UnavailableError, UnsupportedError
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.server.answers import ServerMetadata
 from penstock.server.model_services import LocalServices
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.server import InferenceServer
 from penstock.telemetry.metrics import OwnNames
 
 
@@ -25,7 +26,7 @@ class House:
         repository = ModelRepository([path])
         self.lifecycle = ModelLifecycle(repository, FakeBuilder())
         self.server = InferenceServer(
-            ServerIdentity("penstock", "1"), repository, self.lifecycle, **options
+            ServerMetadata("penstock", "1"), repository, self.lifecycle, **options
         )
         self.services = LocalServices(self.server, self.lifecycle, CustomMetrics(OwnNames()))
 

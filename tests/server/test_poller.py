@@ -13,8 +13,9 @@ from fakes import FakeBuilder, until, write_model
 from penstock.core.errors import InternalError
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
+from penstock.server.answers import ServerMetadata
 from penstock.server.poller import Difference, RepositoryPoller, difference
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.server import InferenceServer
 
 pytestmark = pytest.mark.contract("M-03")
 
@@ -26,7 +27,7 @@ class House:
         self.builder = FakeBuilder()
         repository = ModelRepository(paths)
         self.lifecycle = ModelLifecycle(repository, self.builder)
-        self.server = InferenceServer(ServerIdentity("p", "1"), repository, self.lifecycle)
+        self.server = InferenceServer(ServerMetadata("p", "1"), repository, self.lifecycle)
         self.poller = RepositoryPoller(repository, self.server)
 
     async def poll(self) -> list[str]:

@@ -18,8 +18,9 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
+from penstock.server.answers import ServerMetadata
 from penstock.server.model_services import LocalServices
-from penstock.server.server import InferenceServer, ServerIdentity
+from penstock.server.server import InferenceServer
 from penstock.server.trace_settings import TraceControl
 from penstock.settings import (
     CacheSettings,
@@ -67,7 +68,7 @@ async def open_server(
         scratch=reaper.folder,
     )
     server = InferenceServer(
-        ServerIdentity(settings.id, __version__),
+        ServerMetadata(settings.id, __version__),
         repository,
         lifecycle,
         explicit_control=settings.repository.explicit,

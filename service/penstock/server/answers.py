@@ -47,15 +47,19 @@ class ModelIndexEntry:
 
 
 def model_index(
-    names: Set[str], twice: Set[str], statuses: Iterable[tuple[str, int, VersionStatus]]
+    names: Set[str],
+    twice: Set[str],
+    attempted: Iterable[str],
+    statuses: Iterable[tuple[str, int, VersionStatus]],
 ) -> list[ModelIndexEntry]:
-    """The entries of every version ever loaded or attempted, sorted by model.
+    """The entries of all models, sorted by name: one for each version ever loaded or attempted.
 
-    `names` are the models of the repositories, `twice` those in more than one. As in Triton, models
-    that are not in a repository have no entry.
+    `names` are the models of the repositories, `twice` those in more than one, `attempted` those in
+    the catalog. As in Triton, models that are not in a repository have no entry.
     """
     entries = [_entry(*version) for version in statuses if version[0] in names - twice]
     entries += [ModelIndexEntry(n, "", VersionState.UNAVAILABLE.value, _TWICE) for n in twice]
+    entries += [ModelIndexEntry(n) for n in names - twice - {*attempted}]
     return sorted(entries, key=lambda entry: entry.name)
 
 

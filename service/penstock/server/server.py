@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
@@ -35,14 +34,6 @@ from penstock.shared_memory.registry import NO_REGIONS, Regions
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerIdentity:
-    """Name and version of the server, as clients see them."""
-
-    name: str
-    version: str
-
-
 class InferenceServer:
     """All operations of a frontend, on frozen values; raises the core's errors.
 
@@ -53,7 +44,7 @@ class InferenceServer:
 
     def __init__(
         self,
-        identity: ServerIdentity,
+        identity: ServerMetadata,
         repository: ModelRepository,
         lifecycle: ModelLifecycle,
         *,
@@ -146,20 +137,13 @@ class InferenceServer:
 
     async def metadata(self) -> ServerMetadata:
         """Name, version and protocol extensions of the server."""
-        return ServerMetadata(self._identity.name, self._identity.version)
+        return self._identity
 
     async def model_metadata(self, name: str, version: str) -> ModelMetadata:
         """Metadata of a model version, with all versions served unless one is named."""
         model = self._find(name, version)
         versions = [model.version] if version else self._catalog.served(name)
-        config = model.config
-        return ModelMetadata(
-            name=config.name,
-            versions=tuple(map(str, versions)),
-            platform=config.platform or config.backend,
-            inputs=model.tensors(config.input),
-            outputs=model.tensors(config.output),
-        )
+        return model.metadata(versions)
 
     async def model_config(self, name: str, version: str) -> ModelConfig:
         """The effective configuration of a model version."""
@@ -195,12 +179,10 @@ class InferenceServer:
     async def index(self, ready_only: bool = False) -> tuple[ModelIndexEntry, ...]:
         """Every model of the repositories with its versions; by name only if never loaded."""
         names, twice = await asyncio.to_thread(self._listed)
-        entries = model_index(names, twice, self._catalog.statuses())
-        if ready_only:
-            return tuple(entry for entry in entries if entry.state == VersionState.READY.value)
-        untried = (name for name in names - twice if not self._catalog.known(name))
-        entries += [ModelIndexEntry(name) for name in untried]
-        return tuple(sorted(entries, key=lambda entry: entry.name))
+        catalog = self._catalog
+        entries = model_index(names, twice, catalog.names(), catalog.statuses())
+        ready = VersionState.READY.value
+        return tuple(entry for entry in entries if not ready_only or entry.state == ready)
 
     def _listed(self) -> tuple[set[str], set[str]]:
         """The models of the repositories, and those in more than one."""

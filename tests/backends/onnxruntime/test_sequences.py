@@ -106,5 +106,5 @@ async def test_many_sequences_add_up_their_own_numbers(
 @pytest.mark.contract("S-16")
 async def test_inputs_and_outputs_of_states_are_not_those_of_clients(tmp_path: Path) -> None:
     async with loaded(tmp_path, "direct {}") as model:
-        assert [tensor.name for tensor in model.tensors(model.config.input)] == ["x"]
-        assert [tensor.name for tensor in model.tensors(model.config.output)] == ["y"]
+        assert [tensor.name for tensor in model.metadata([1]).inputs] == ["x"]
+        assert [tensor.name for tensor in model.metadata([1]).outputs] == ["y"]

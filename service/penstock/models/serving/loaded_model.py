@@ -22,7 +22,7 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.admission import Admission
-from penstock.models.serving.answers import Gauge, ModelStatistics, TensorMetadata
+from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistics, TensorMetadata
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.instance import ModelInstance
@@ -143,10 +143,20 @@ class LoadedModel:
                 totals[name] = totals.get(name, 0.0) + value
         return (Gauge(name, self.config.name, str(self.version), v) for name, v in totals.items())
 
-    def tensors(
+    def metadata(self, versions: Iterable[int]) -> ModelMetadata:
+        """Its tensors and platform, with the `versions` that are served."""
+        config = self.config
+        return ModelMetadata(
+            name=config.name,
+            versions=tuple(map(str, versions)),
+            platform=config.platform or config.backend,
+            inputs=self._tensors(config.input),
+            outputs=self._tensors(config.output),
+        )
+
+    def _tensors(
         self, tensors: Iterable[ModelInput] | Iterable[ModelOutput]
     ) -> tuple[TensorMetadata, ...]:
-        """Inputs or outputs as clients see them."""
         batch = (-1,) if self.config.max_batch_size else ()
         return tuple(
             TensorMetadata(t.name, (t.data_type or DataType.INVALID).value, (*batch, *t.dims))

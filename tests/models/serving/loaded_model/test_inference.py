@@ -127,10 +127,10 @@ async def test_clients_see_the_batch_dimension_where_the_model_batches(
     tensor = ModelInput(name="IN", data_type=DataType.FP32, dims=(4,))
     config = model_config(input=(tensor,), max_batch_size=max_batch_size)
     model = make_model(FakeInstance(), config=config)
-    assert model.tensors(config.input) == (TensorMetadata("IN", "FP32", shape),)
+    assert model.metadata([1]).inputs == (TensorMetadata("IN", "FP32", shape),)
 
 
 async def test_clients_see_a_tensor_without_a_datatype_as_invalid() -> None:
     config = model_config(input=(ModelInput(name="IN"),), max_batch_size=0)
     model = make_model(FakeInstance(), config=config)
-    assert model.tensors(config.input) == (TensorMetadata("IN", "<invalid>", ()),)
+    assert model.metadata([1]).inputs == (TensorMetadata("IN", "<invalid>", ()),)
