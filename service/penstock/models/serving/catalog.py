@@ -129,10 +129,6 @@ class ModelCatalog:
             for version, status in sorted(versions.statuses.items()):
                 yield name, version, status
 
-    def known(self, name: str) -> bool:
-        """Whether the model was ever loaded or attempted."""
-        return name in self._models
-
     def complete(self) -> bool:
         """Whether every version that was loaded serves, except those unloaded since (W-03)."""
         return all(versions.complete() for versions in self._models.values())

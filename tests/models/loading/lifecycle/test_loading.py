@@ -30,7 +30,7 @@ async def test_a_model_that_loads_is_loading_and_does_not_serve(house: House) ->
 async def test_a_model_that_is_not_in_the_repository_stays_unknown(house: House) -> None:
     with pytest.raises(InternalError, match="failed to load 'nope', failed to poll"):
         await house.lifecycle.load("nope")
-    assert not house.lifecycle.catalog.known("nope")
+    assert "nope" not in house.lifecycle.catalog.names()
 
 
 @pytest.mark.contract("X-16", "X-19")
