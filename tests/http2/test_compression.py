@@ -31,13 +31,15 @@ def steps(work: Work) -> int:
 
 
 @given(st.sampled_from([GZIP, DEFLATE]), st.lists(st.binary()), st.integers(0, 300_000))
-def test_what_is_compressed_can_be_unpacked(encoding: bytes, parts: list[bytes], more: int) -> None:
+def test_compressed_message_can_be_decompressed(
+    encoding: bytes, parts: list[bytes], more: int
+) -> None:
     parts = [*parts, bytes(more)]
     packed = finished(Deflation(encoding, parts, 6))
     assert finished(Inflation(encoding, packed, 10 * MIB)) == b"".join(parts)
 
 
-def test_other_programs_read_what_is_compressed() -> None:
+def test_other_programs_decompress_the_message() -> None:
     assert gzip.decompress(finished(Deflation(GZIP, [b"ab", b"c"], 9))) == b"abc"
     assert zlib.decompress(finished(Deflation(DEFLATE, [b"ab", b"c"], 6))) == b"abc"
 
@@ -54,7 +56,7 @@ def test_a_step_takes_a_bounded_piece() -> None:
     assert steps(Inflation(DEFLATE, nothing, 1)) >= 5
 
 
-def test_compressing_is_done_by_steps_whatever_the_parts() -> None:
+def test_compression_is_done_in_steps_for_any_parts() -> None:
     assert steps(Deflation(GZIP, [bytes(5 * MIB), b"x", bytes(3 * MIB)], 6)) >= 8
 
 
@@ -75,20 +77,20 @@ def test_exactly_the_limit_is_not_too_much() -> None:
     [b"", b"no such thing", gzip.compress(b"abc")[:-1], gzip.compress(bytes(MIB))[:-500]],
     ids=["empty", "other", "short", "shorter"],
 )
-def test_what_is_no_compressed_message_is_refused(data: bytes) -> None:
+def test_invalid_compressed_message_is_refused(data: bytes) -> None:
     with pytest.raises(InflateError, match="message cannot be decompressed") as error:
         finished(Inflation(GZIP, data, 10 * MIB))
     assert not error.value.too_large
 
 
 @pytest.mark.parametrize("more", [b"x", bytes(200_000)])
-def test_what_follows_a_compressed_message_is_refused(more: bytes) -> None:
+def test_data_after_a_compressed_message_is_refused(more: bytes) -> None:
     with pytest.raises(InflateError, match="message cannot be decompressed"):
         finished(Inflation(GZIP, gzip.compress(b"abc") + more, 10 * MIB))
 
 
-def test_step_that_nobody_waits_for_any_more_ends_as_any_other() -> None:
-    """Wherever in it what was unpacked is let go."""
+def test_step_of_a_closed_inflation_finishes() -> None:
+    """Whenever during the step its output is released."""
     work = Inflation(GZIP, gzip.compress(bytes(256 * MIB), 1), 256 * MIB)
     half, enough = threading.Event(), threading.Event()
 
@@ -137,7 +139,7 @@ with ThreadPoolExecutor(4) as threads:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
-def test_memory_of_what_was_unpacked_is_given_back() -> None:
+def test_memory_of_decompressed_data_is_released() -> None:
     """Four threads that held 160 MiB each; of smaller blocks the allocator keeps 64 MiB each."""
-    told = subprocess.run([sys.executable, "-c", _FOUR_AT_ONCE], capture_output=True, check=True)
-    assert int(told.stdout) < 256 * MIB
+    output = subprocess.run([sys.executable, "-c", _FOUR_AT_ONCE], capture_output=True, check=True)
+    assert int(output.stdout) < 256 * MIB

@@ -149,7 +149,7 @@ def test_end_of_a_stream_waits_for_no_window() -> None:
     assert [*server.connection.streams] == [1]
 
 
-def test_early_answer_tells_the_client_to_stop() -> None:
+def test_early_response_resets_the_rest_of_the_request() -> None:
     server = opened()
     server.receive(request(1, ends=False))
     server.connection.send_buffer.finish(server.opened[1], b"\x88")
@@ -172,7 +172,7 @@ def test_window_is_given_back_when_data_is_used() -> None:
     assert server.said() == [(FrameType.WINDOW_UPDATE, 0, 1, (800).to_bytes(4, "big"))]
 
 
-def test_streams_whose_data_nobody_uses_leave_the_others_their_window() -> None:
+def test_unread_streams_leave_the_connection_window_to_others() -> None:
     """Behind a proxy they are of other clients."""
     server, count = opened(Limits(stream_window=20_000, connection_window=70_000)), 50
     for stream_id in range(1, 2 * count, 2):
@@ -184,7 +184,7 @@ def test_streams_whose_data_nobody_uses_leave_the_others_their_window() -> None:
     assert sum(int.from_bytes(more, "big") for more in given) >= count * 20_000 - 35_000
 
 
-def test_window_comes_back_for_data_of_a_stream_that_is_gone() -> None:
+def test_credit_is_returned_for_data_of_a_closed_stream() -> None:
     server = opened(Limits(connection_window=70_000))
     server.receive(request(1, ends=False))
     server.connection.send_buffer.finish(server.opened[1], b"\x88")
@@ -218,7 +218,7 @@ def test_lowered_table_size_is_acknowledged_in_the_next_block() -> None:
     assert [payload for _, _, _, payload in server.said()] == [b"\x20\x88", b"\x88"]
 
 
-def test_draining_serves_what_was_sent_meanwhile_and_closes_after_the_last() -> None:
+def test_draining_serves_streams_in_flight_and_closes_after_the_last() -> None:
     server = opened()
     server.receive(request(1))
     server.connection.drain()
@@ -253,7 +253,7 @@ def test_draining_serves_what_was_sent_meanwhile_and_closes_after_the_last() -> 
         (b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", ErrorCode.FRAME_SIZE_ERROR),
     ],
 )
-def test_what_breaks_the_connection_is_told(sent: bytes, code: ErrorCode) -> None:
+def test_connection_error_is_reported_by_goaway(sent: bytes, code: ErrorCode) -> None:
     server = opened()
     server.receive(sent)
     assert error_of(server) is code
@@ -272,14 +272,14 @@ def test_what_breaks_the_connection_is_told(sent: bytes, code: ErrorCode) -> Non
         (request(1, ends=False) + request(1, ends=False), ErrorCode.PROTOCOL_ERROR),
     ],
 )
-def test_what_breaks_one_stream_spares_the_others(sent: bytes, code: ErrorCode) -> None:
+def test_stream_error_leaves_other_streams_open(sent: bytes, code: ErrorCode) -> None:
     server = opened()
     server.receive(sent + request(7))
     assert resets_of(server) == [(1, code)]
     assert server.opened[7].ended == 1
 
 
-def test_what_is_not_http2_is_refused_at_its_first_wrong_byte() -> None:
+def test_other_protocol_is_refused_at_its_first_wrong_byte() -> None:
     server = opened()
     assert error_of(server) is None
 

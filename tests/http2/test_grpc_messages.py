@@ -1,4 +1,4 @@
-"""Messages put together from pieces, in memory that somebody else has chosen."""
+"""Messages assembled from pieces, in buffers that the caller allocates."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from penstock.http2.stream import Buffer
 
 
 class Chooser:
-    """Gives memory, and keeps it with what it was told of the message."""
+    """Allocates buffers, and records the arguments of each call."""
 
     def __init__(self, *, gives: bool = True) -> None:
         self.given: list[memoryview] = []
-        self.told: list[tuple[int, bytes]] = []
+        self.calls: list[tuple[int, bytes]] = []
         self._gives = gives
 
     def reserve(self, size: int, beginning: memoryview) -> memoryview | None:
-        self.told.append((size, bytes(beginning)))
+        self.calls.append((size, bytes(beginning)))
         if not self._gives:
             return None
         self.given.append(memoryview(bytearray(size)))
@@ -38,7 +38,7 @@ def _wire(flag: int, message: bytes) -> bytes:
 
 
 def _read(reader: MessageReader, data: bytes, cuts: list[int]) -> list[tuple[int, Buffer]]:
-    """What comes of `data`, of which each second piece is read into the message's own memory."""
+    """The messages in `data`, of which each second piece is read into the message's own buffer."""
     done: list[tuple[int, Buffer]] = []
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for number, (begin, end) in enumerate(pairwise(edges)):
@@ -74,22 +74,22 @@ def test_messages_are_the_same_in_any_memory(
     assert [(flag, bytes(data)) for flag, data in got] == sent
     assert reader.empty
     plain = [data for flag, data in sent if not flag and len(data) >= CHOSEN_FROM]
-    assert [size for size, _ in chooser.told] == [len(data) for data in plain]
+    assert [size for size, _ in chooser.calls] == [len(data) for data in plain]
     assert not gives or [bytes(data) for data in chooser.given] == plain
 
 
-def test_whoever_chooses_sees_how_the_message_begins() -> None:
+def test_reserve_is_given_the_first_bytes_of_the_message() -> None:
     chooser = Chooser()
     data = _wire(0, b"begins" + bytes(CHOSEN_FROM))
     MessageReader(1 << 20, chooser.reserve).take(memoryview(data)[:11])
-    assert chooser.told == [(CHOSEN_FROM + 6, b"begins")]
+    assert chooser.calls == [(CHOSEN_FROM + 6, b"begins")]
 
 
-def test_nobody_is_asked_for_a_message_that_is_too_large() -> None:
+def test_reserve_is_not_called_for_a_message_beyond_the_limit() -> None:
     chooser = Chooser()
     with pytest.raises(MessageSizeError):
         MessageReader(1 << 20, chooser.reserve).take(memoryview(PREFIX.pack(0, 1 << 30) + b"x"))
-    assert chooser.told == []
+    assert chooser.calls == []
 
 
 def test_closed_reader_holds_nothing_and_begins_nothing() -> None:
@@ -98,4 +98,4 @@ def test_closed_reader_holds_nothing_and_begins_nothing() -> None:
     reader.take(memoryview(data)[:100])
     reader.close()
     assert reader.take(memoryview(data)) == []
-    assert (reader.memory(), len(chooser.told)) == (None, 1)
+    assert (reader.memory(), len(chooser.calls)) == (None, 1)

@@ -102,7 +102,7 @@ def test_flood_of_frames_without_effect_is_stopped(frame: bytes) -> None:
 
 
 def test_pings_that_follow_responses_are_no_flood() -> None:
-    """So clients measure how much is under way, grpc-go with each round trip."""
+    """Clients measure the bytes in flight so, grpc-go with each round trip."""
     server = opened()
     server.receive(request(1, ends=False))
     server.connection.send_buffer.send_headers(server.opened[1], b"\x88")
@@ -127,7 +127,7 @@ def test_windows_of_all_streams_change_once_per_frame() -> None:
     assert {stream.window for stream in server.connection.streams.values()} == {2000}
 
 
-def test_who_reads_nothing_gets_no_further_streams() -> None:
+def test_client_that_reads_nothing_gets_no_further_streams() -> None:
     """Else the beginnings of responses to streams opened and reset would pile up."""
     server = opened(Limits(reset_burst=1 << 30, max_unsent_control=1 << 20))
     send_buffer = server.connection.send_buffer
@@ -214,14 +214,14 @@ def test_streams_beyond_the_limit_are_refused() -> None:
     assert refused == (FrameType.RST_STREAM, 0, 7, bytes([0, 0, 0, ErrorCode.REFUSED_STREAM]))
 
 
-def test_streams_for_which_somebody_still_works_take_no_place_of_others() -> None:
+def test_reset_streams_with_running_handlers_do_not_count_as_open() -> None:
     server = opened(Limits(max_concurrent_streams=3, max_lingering_streams=4))
     server.connection.lingering = 3
     server.receive(request(1) + request(3) + request(5) + request(7))
     assert list(server.opened) == [1, 3, 5]
 
 
-def test_streams_for_which_somebody_still_works_have_a_bound_of_their_own() -> None:
+def test_reset_streams_with_running_handlers_have_a_limit_of_their_own() -> None:
     server = opened(Limits(max_concurrent_streams=3, max_lingering_streams=4))
     server.connection.lingering = 4
     server.receive(request(1))

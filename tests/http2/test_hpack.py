@@ -53,8 +53,8 @@ def test_dynamic_table_may_change_its_size(lists: list[tuple[list[Field], int | 
 
 
 @given(st.lists(FIELDS, max_size=30))
-def test_remembered_blocks_are_those_of_the_present_table(lists: list[list[Field]]) -> None:
-    """What is remembered never differs from what decoding would give."""
+def test_cached_blocks_are_those_of_the_present_table(lists: list[list[Field]]) -> None:
+    """A cached block never differs from a decoded one."""
     theirs, plain = hpack.Encoder(), decoder()
     blocks = HeaderCache(decoder(), lambda fields: ("read", fields))
     for fields in [fields for fields in lists for _ in range(2)]:
@@ -70,7 +70,7 @@ def test_equal_block_is_read_once_while_the_table_stays_the_same() -> None:
 
 
 @pytest.mark.parametrize("change", [b"\x40\x01a\x01b", b"\x20\x3f\xe1\x1f", b"\x3f\xe1\x1f"])
-def test_any_change_of_the_table_forgets_what_was_remembered(change: bytes) -> None:
+def test_any_change_of_the_table_clears_the_cache(change: bytes) -> None:
     """An insertion; a table that loses its entries; an update that ends at the same size."""
     count = itertools.count(1)
     blocks = HeaderCache(decoder(), lambda _: next(count))

@@ -1,4 +1,4 @@
-"""When a connection is pinged, asked to leave, or given up; all times are told."""
+"""Keepalive: when a connection is pinged, drained or closed; without a clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def steps(lifetime: ConnectionLifetime, now: float) -> list[LifetimeAction]:
     return found
 
 
-def test_client_that_says_nothing_is_given_up() -> None:
+def test_silent_client_is_disconnected() -> None:
     silent = ConnectionLifetime(ConnectionAges(opening=20.0), 0.0)
     silent.bytes_received(10.0, opened=False, in_block=False, streams=0)
     assert steps(silent, 19.0) == []
@@ -89,7 +89,7 @@ def test_connection_without_calls_is_pinged_if_that_is_asked_for(
 
 
 @pytest.mark.contract("GT-12")
-def test_old_connection_is_asked_to_leave_and_closed_after_the_grace() -> None:
+def test_old_connection_is_drained_and_closed_after_the_grace() -> None:
     old = lifetime(age=100.0, grace=30.0, drain_answer=5.0)
     assert old.next_check(0.0) == 100.0
     assert steps(old, 100.0) == [LifetimeAction.DRAIN]
@@ -106,7 +106,7 @@ def test_without_a_grace_calls_may_go_on_for_ever() -> None:
     assert steps(old, 1e9) == []
 
 
-def test_idle_connection_is_asked_to_leave() -> None:
+def test_idle_connection_is_drained() -> None:
     idle = lifetime(streams=0, idle=50.0)
     assert steps(idle, 49.0) == []
     assert steps(idle, 50.0) == [LifetimeAction.DRAIN]

@@ -42,7 +42,7 @@ def test_end_of_a_response_is_no_answer_that_piles_up() -> None:
     assert not server.connection.streams
 
 
-def test_last_words_are_no_answers_that_pile_up() -> None:
+def test_final_goaway_does_not_count_as_an_unsent_reply() -> None:
     server = close_to_the_bound()
     server.connection.drain()
     server.connection.finish_draining()

@@ -1,4 +1,4 @@
-"""The answers of a `ModelStreamInfer` call whose writer is the test, step by step."""
+"""A `ModelStreamInfer` call whose writer is stepped by the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Said = int | str
 
 
 class CountingRegions(Regions):
-    """No memory, only the requests that were done with it."""
+    """No memory, only the ids of requests that released it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
 
 
 class SteppedStream:
-    """A call and its answers. In the writer's `hand` is whose message it is just writing."""
+    """A `ModelStreamInfer` call whose writer is stepped; `hand` is the answer being written."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SteppedStream:
             self.server.streams[id].send(response)
 
     def speak(self) -> None:
-        """Who has the next turn says what he has to say."""
+        """Write the next message of the answer whose turn it is."""
         answer = self.answers.next_answer()
         message = self.answers.take_message(answer)
         if message is None or self.answers.write_nowait(message):
@@ -115,13 +115,13 @@ class SteppedStream:
             self.hand = answer
 
     def put_down(self) -> None:
-        """The message is written."""
+        """Finish writing the message."""
         assert self.hand is not None
         answer, self.hand = self.hand, None
         self.answers.message_written(answer)
 
     def speak_all(self) -> None:
-        """All that can be said now."""
+        """Write all messages that are ready."""
         while self.answers.queued:
             self.speak()
             if self.hand is not None:

@@ -22,7 +22,7 @@ def write_certificates(folder: Path) -> Path:
 
 
 def tls(certificates: Path, *, mutual: bool = False) -> TlsSettings:
-    """What a server with such certificates is told."""
+    """The settings of a server with such certificates."""
     return TlsSettings(
         enabled=True,
         mutual=mutual,

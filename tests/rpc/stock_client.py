@@ -1,4 +1,4 @@
-"""What a user of the stock Triton client writes; run as `python stock_client.py HOST:PORT`.
+"""A program that uses the stock Triton client; run as `python stock_client.py HOST:PORT`.
 
 Prints one line of JSON: what each of the functions below has found, by its name.
 """

@@ -64,7 +64,7 @@ def any_request(draw: st.DrawFn) -> Any:
 
 
 @pytest.mark.contract("G-24")
-def test_request_keeps_everything_that_it_says() -> None:
+def test_request_keeps_all_of_its_fields() -> None:
     request = message(("x", "FP32", [1]), raw=(b"\0\0\0\0",))
     request.model_version, request.id = "3", "r"
     request.outputs.add(name="a")
@@ -193,7 +193,7 @@ def encoded(response: InferenceResponse, *outputs: str) -> pb.ModelInferResponse
 
 
 @pytest.mark.contract("G-25")
-def test_response_says_whose_it_is() -> None:
+def test_response_holds_model_version_and_id() -> None:
     reply = encoded(InferenceResponse())
     assert reply == pb.ModelInferResponse(model_name="m", model_version="3", id="r")
 
@@ -209,7 +209,7 @@ def test_outputs_are_always_raw(datatype: DataType) -> None:
 
 
 @pytest.mark.contract("GP-14")
-def test_what_chooses_the_form_of_outputs_over_http_means_nothing() -> None:
+def test_binary_data_parameter_of_http_is_ignored() -> None:
     request = message(("x", "UINT8", [1]), raw=(b"1",))
     request.parameters["binary_data_output"].bool_param = False
     request.outputs.add(name="y").parameters["binary_data"].bool_param = False

@@ -1,4 +1,4 @@
-"""What h2spec, the test suite of HTTP/2 servers, says of our transport."""
+"""h2spec, a test suite for HTTP/2 servers, against the native transport."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.needs("h2spec", "" if H2SPEC else "h2spec is not instal
 
 
 async def run(tls: TlsSettings, limits: Limits, *arguments: str) -> str:
-    """What h2spec prints at the end, of a server with these settings."""
+    """The summary of h2spec for a server with these settings."""
     settings = GrpcSettings(address="127.0.0.1", port=0, tls=tls)
     async with open_native([], settings, ExitDeadline(0), limits) as port:
         process = await asyncio.create_subprocess_exec(

@@ -63,7 +63,7 @@ async def next_status(call: Any) -> int:
 
 @pytest.mark.contract("G-22")
 @pytest.mark.parametrize("service", ["", SERVICE, "anything"])
-async def test_ready_server_serves_whatever_is_asked_for(local: GrpcSettings, service: str) -> None:
+async def test_ready_server_answers_for_any_service(local: GrpcSettings, service: str) -> None:
     async with connected(Healthy(True), local) as client:
         assert (await client.check(service)).status == SERVING
 
@@ -95,21 +95,21 @@ async def test_list_has_the_server_and_its_models(client: Client) -> None:
     }
 
 
-async def test_watch_tells_changes_as_they_happen(client: Client, server: InferenceServer) -> None:
+async def test_watch_sends_changes_as_they_happen(client: Client, server: InferenceServer) -> None:
     call = watch(client, "batched")
     assert await next_status(call) == SERVICE_UNKNOWN
     load = asyncio.ensure_future(server.load("batched", {}))
-    told = [await next_status(call)]
-    while told[-1] != SERVING:
-        told.append(await next_status(call))
+    sent = [await next_status(call)]
+    while sent[-1] != SERVING:
+        sent.append(await next_status(call))
     await load
-    assert set(told) <= {NOT_SERVING, SERVING}
+    assert set(sent) <= {NOT_SERVING, SERVING}
     await server.unload("batched")
     assert await next_status(call) == NOT_SERVING
     call.cancel()
 
 
-async def test_watch_tells_a_status_once(client: Client, server: InferenceServer) -> None:
+async def test_watch_sends_a_status_once(client: Client, server: InferenceServer) -> None:
     call = watch(client, "identity")
     assert await next_status(call) == SERVING
     await server.load("batched", {})

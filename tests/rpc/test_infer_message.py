@@ -59,7 +59,7 @@ def test_fields_in_an_unusual_order_are_understood() -> None:
     assert [bytes(data) for data in received.raw] == [bytes(LARGE), b"end"]
 
 
-def test_fields_that_nobody_knows_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     unknown = b"\xa0\x06\x01" + b"\xaa\x06\x03abc"  # fields 100 and 101
     received = parse_infer(unknown + request([bytes(LARGE)]).SerializeToString() + unknown)
     assert [bytes(data) for data in received.raw] == [bytes(LARGE)]
@@ -80,7 +80,7 @@ def test_any_number_of_fields_is_understood() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_what_is_no_request_is_refused_as_protobuf_refuses_it(garbage: bytes) -> None:
+def test_invalid_message_is_refused_as_protobuf_refuses_it(garbage: bytes) -> None:
     data = garbage + bytes(LARGE)
     try:
         expected = pb.ModelInferRequest.FromString(data)
@@ -110,7 +110,7 @@ def same(message: InferMessage, expected: pb.ModelInferRequest) -> bool:
 
 
 def seen(message: InferMessage) -> tuple[Any, ...]:
-    """What a model sees of a request."""
+    """The fields of a request that a model sees."""
     request = decode_request(message, 5.0)
     inputs = request.inputs.items()
     tensors = [(name, t.datatype, t.shape, bytes(t.buffer)) for name, t in inputs]
@@ -142,7 +142,7 @@ messages = st.builds(
 
 
 @given(st.lists(messages, max_size=30))
-def test_what_is_read_is_what_was_sent(sent: list[pb.ModelInferRequest]) -> None:
+def test_parsed_request_equals_the_one_sent(sent: list[pb.ModelInferRequest]) -> None:
     reader = InferReader()
     assert all(same(reader.read(data(message)), message) for message in sent * 3)
 
@@ -175,7 +175,7 @@ def _tensor(**fields: Any) -> Any:
 
 @pytest.mark.parametrize("size", [4, LARGE])
 def test_number_of_a_field_may_take_two_bytes(size: int) -> None:
-    """Nobody knows field 16, whose tag taken for one byte makes raw contents of what it holds."""
+    """Field 16 is unknown; its tag, if taken for one byte, would make raw contents of its value."""
     inner = data(pb.ModelInferRequest(raw_input_contents=[bytes(size)]))
     unknown = b"\x82\x01" + varint(len(inner)) + inner
     sent = data(pb.ModelInferRequest(model_name="m", inputs=alike(b"").inputs)) + unknown
@@ -211,7 +211,7 @@ def test_other_requests_are_decoded_each_time(message: pb.ModelInferRequest) -> 
 
 
 def kept(reader: InferReader) -> int:
-    """How many templates a reader keeps."""
+    """The number of templates that a reader has cached."""
     return sum(
         len(templates)
         for lengths in reader._templates.values()
@@ -319,7 +319,7 @@ def test_tensors_that_lie_unevenly_have_none() -> None:
 
 
 @pytest.mark.parametrize("known", [0, 1, 3, 20])
-def test_a_beginning_that_says_too_little_will_do(known: int) -> None:
+def test_short_beginning_is_enough(known: int) -> None:
     received = _arrived(InferReader(), _plain([b"\7" * 8 * LARGE]), known)
     assert bytes(decode_request(received).inputs["x0"].buffer) == b"\7" * 8 * LARGE
 

@@ -50,7 +50,7 @@ async def port(local: GrpcSettings) -> AsyncIterator[int]:
 
 
 LATE = b"CloseAndRecv() got error code 0, want 1"
-"""What the client in Go says when its end of the stream overtakes its cancel, which is no fault."""
+"""Output of the Go client when its half-close overtakes its cancel, which is not a fault."""
 
 
 async def content(*command: str | Path, **environment: str) -> None:
@@ -121,7 +121,7 @@ def class_path() -> str:
 @pytest.mark.parametrize("case", [*BASIC, *ASKED, *PROBED])
 async def test_client_in_java_is_content(local: GrpcSettings, port: int, case: str) -> None:
     if case in PROBED and local.transport == "grpcio":
-        pytest.skip("grpcio does not tell whether a request came compressed")
+        pytest.skip("grpcio does not report whether a request was compressed")
     path = class_path()
     main = "io.grpc.testing.integration.TestServiceClient"
     await content(
@@ -157,7 +157,7 @@ async def test_client_of_the_core_is_content_over_tls(
 
 @pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 async def test_compressed_request_is_known_as_one(local: GrpcSettings, compression: Any) -> None:
-    """By our transport: the other is not told."""
+    """By the native transport: grpcio does not report it."""
     settings = replace(local, transport="native")
     async with transport("native")([service()], settings, ExitDeadline(0)) as port:
         request = pb.SimpleRequest(payload=pb.Payload(body=bytes(10_000)), response_size=1)

@@ -117,7 +117,7 @@ def test_value_that_cannot_be_is_refused(
 
 
 @pytest.mark.contract("GP-05")
-def test_empty_final_response_is_only_for_those_who_ask() -> None:
+def test_empty_final_response_is_sent_only_on_request() -> None:
     key = "triton_enable_empty_final_response"
     asked = message(**{key: ("bool_param", True)})
     declined = message(**{key: ("bool_param", False)})

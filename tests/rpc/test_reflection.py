@@ -48,7 +48,7 @@ async def asked(request: pytest.FixtureRequest, local: GrpcSettings) -> AsyncIte
 
 
 def pool_of(files: Iterable[bytes]) -> DescriptorPool:
-    """What a client makes of the answer."""
+    """The answer as a client decodes it."""
     pool = DescriptorPool()
     for data in reversed(list(files)):
         pool.AddSerializedFile(data)
@@ -111,7 +111,7 @@ async def test_a_file_is_found_by_its_name(asked: Asked) -> None:
         },
     ],
 )
-async def test_what_is_not_there_is_told_and_the_stream_goes_on(
+async def test_unknown_symbol_is_reported_and_the_stream_continues(
     asked: Asked, request_: dict[str, Any]
 ) -> None:
     answers = await asked.ask(request_, {"list_services": ""})

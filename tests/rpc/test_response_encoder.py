@@ -30,7 +30,7 @@ outputs = st.dictionaries(st.sampled_from(["A", "B", "C"]), tensors, max_size=3)
 
 
 @given(outputs, st.sampled_from([(), ("A",), ("B", "A")]), st.sampled_from(["", "7", "ü"]))
-def test_parts_say_what_the_message_says(
+def test_parts_equal_the_message(
     outputs: Mapping[str, Tensor], wanted: tuple[str, ...], id: str
 ) -> None:
     request = InferenceRequest("m", id=id, requested_outputs=wanted)
@@ -49,7 +49,7 @@ def test_large_tensors_are_not_copied() -> None:
     assert parts[-1][0] == 7
 
 
-def test_heads_are_kept_apart_by_all_that_they_say() -> None:
+def test_heads_are_cached_by_all_of_their_fields() -> None:
     encoder = ResponseEncoder()
     seen = set()
     for size in range(600):  # more than are remembered

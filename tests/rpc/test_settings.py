@@ -75,11 +75,11 @@ async def test_trace_settings_of_an_unknown_model_are_refused(client: Client) ->
 async def test_log_settings_are_kept(client: Client) -> None:
     changes = logged(log_info=False, log_verbose_level=2, log_format="ISO8601", unknown=True)
     answer = await client.call("LogSettings", changes)
-    told = {
+    encoded = {
         name: getattr(v, str(v.WhichOneof("parameter_choice")))
         for name, v in answer.settings.items()
     }
-    assert told == {
+    assert encoded == {
         "log_file": "",
         "log_info": False,
         "log_warning": True,

@@ -35,7 +35,7 @@ async def server(
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def found(local: GrpcSettings, server: InferenceServer) -> dict[str, Any]:
-    """What the program has found."""
+    """The output of the program."""
     async with open_grpc(server, local, ExitDeadline(2)) as port:
         return await run_client(port)
 

@@ -21,16 +21,16 @@ OUTPUT = InferenceResponse({"y": Tensor.from_numpy(np.array([5, 6], np.int32))})
 
 
 class Outcome:
-    """What came of a call, in order."""
+    """The callbacks of a call, in order."""
 
     def __init__(self) -> None:
-        self.told: list[Reply | BaseException | None] = []
+        self.calls: list[Reply | BaseException | None] = []
 
     def returned(self, response: Reply | None) -> None:
-        self.told.append(response)
+        self.calls.append(response)
 
     def raised(self, error: BaseException) -> None:
-        self.told.append(error)
+        self.calls.append(error)
 
 
 def answer(regions: Regions, outcome: Outcome) -> UnaryAnswer:
@@ -55,7 +55,7 @@ def test_region_that_is_unregistered_meanwhile_goes_when_it_has_its_output(
     stream.send(OUTPUT.as_final())
     assert there == [1]
     assert regions.status(SystemRegion) == []
-    assert not isinstance(outcome.told[0], Exception)
+    assert not isinstance(outcome.calls[0], Exception)
 
 
 def test_two_responses_are_an_error(regions: Regions) -> None:
@@ -63,25 +63,25 @@ def test_two_responses_are_an_error(regions: Regions) -> None:
     answer(regions, outcome).follow(stream)
     stream.send(OUTPUT)
     stream.send(OUTPUT.as_final())
-    (error,) = outcome.told
+    (error,) = outcome.calls
     assert isinstance(error, InternalError)
     assert error.message == "expected a single response, got 2"
 
 
 @pytest.mark.contract("G-16")
-def test_who_leaves_cancels_the_request_and_hears_no_more(regions: Regions) -> None:
+def test_cancelled_call_cancels_the_request_and_gets_no_callback(regions: Regions) -> None:
     outcome, stream = Outcome(), ResponseStream(model_version="1")
     leave = answer(regions, outcome).follow(stream)
     regions.unregister(SystemRegion, "r")
     assert leave is not None
     leave()
     assert stream.ended
-    assert outcome.told == []
+    assert outcome.calls == []
     assert regions.status(SystemRegion) == []
 
 
-def test_nobody_can_leave_who_was_answered_at_once(regions: Regions) -> None:
+def test_call_answered_at_once_has_no_cancel_callback(regions: Regions) -> None:
     outcome, stream = Outcome(), ResponseStream(model_version="1")
     stream.send(OUTPUT.as_final())
     assert answer(regions, outcome).follow(stream) is None
-    assert len(outcome.told) == 1
+    assert len(outcome.calls) == 1

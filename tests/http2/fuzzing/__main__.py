@@ -22,7 +22,7 @@ from http2.fuzzing.talks import record
 _EVERY = 100_000
 """Inputs between two looks at memory."""
 _OBJECTS, _MIB = 5000, 40
-"""What may be more than at the first look: caches fill, and memory is torn."""
+"""Allowed growth since the first measurement: caches fill, and memory fragments."""
 
 
 class _Alarm(logging.Handler):

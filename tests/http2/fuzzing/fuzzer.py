@@ -48,7 +48,7 @@ class Fuzzer:
         self._talks = talks
 
     async def run(self, inputs: int) -> None:
-        """So many inputs more."""
+        """Run `inputs` more inputs."""
         end = self.inputs + inputs
         while self.inputs < end:
             attack = self._new_attack(self.connections & 1)
@@ -68,7 +68,7 @@ class Fuzzer:
         return Attack(self._servers[server], self._read, self._methods.produced)
 
     async def control(self) -> None:
-        """What is no attack is served as ever."""
+        """Check that valid traffic is still served."""
         for talk in self._talks:
             attack = self._new_attack(0)
             for frame in talk:
@@ -80,7 +80,7 @@ class Fuzzer:
             await _turns()
 
     def _check_left(self) -> None:
-        """Nobody works for a connection that is gone."""
+        """Check that no handler of a closed connection still runs."""
         left = [task for endpoint in self._servers for task in endpoint.tasks]
         assert not left, str(left)
 
@@ -121,7 +121,7 @@ class Fuzzer:
         return generator.raw(), False
 
     def _weather(self, attack: Attack, chance: float) -> None:
-        """What sockets and servers do at any time."""
+        """Pause, resume or drain the connection, as sockets and servers do at any time."""
         if chance < 0.02:
             attack.pause()
         elif chance < 0.06:

@@ -107,7 +107,7 @@ class Attack:
         self._protocol.drain()
 
     def check(self) -> None:
-        """What must hold between any two inputs."""
+        """Check the invariants that hold between any two inputs."""
         connection, limits = self._protocol.connection, self._protocol.server.limits
         assert connection.closing == self.over or self._protocol.send_buffer.paused, (
             "closing has an effect"

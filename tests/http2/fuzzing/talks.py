@@ -1,4 +1,4 @@
-"""What a client of gRPC says: recorded from the C++ core's, between it and a server of ours."""
+"""Traffic of a gRPC client: recorded from gRPC's C++ core, against this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client asks of the fuzzer's methods, and what it has to get."""
+"""Calls of the fuzzer's methods, with the expected responses."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Client:
         return self._acks() + self._chance.choice(self._steps)()
 
     def finish(self) -> bytes:
-        """What is missing: room for answers, and of requests what there is room for."""
+        """Send what is missing: credit for responses, and request data within the window."""
         said = self._acks()
         if self.heard.window < 1 << 24:
             said += self._widened(0, 1 << 25)
@@ -67,7 +67,7 @@ class Client:
         return said
 
     def done(self) -> bool:
-        """Whether all has come; what the server did not serve before it left is no call."""
+        """Whether all responses are complete; calls above the GOAWAY's id do not count."""
         heard = self.heard
         self.calls = {number: call for number, call in self.calls.items() if number <= heard.last}
         return all(heard.answers[number].ended for number in self.calls)
@@ -192,7 +192,7 @@ class Client:
         return frames.settings(list(values.items()))
 
     def _ping(self) -> bytes:
-        """As clients do to measure what is under way."""
+        """A ping, as clients send to measure the bytes in flight."""
         if not self.heard.may_ping:
             return b""
         self.heard.pinged()

@@ -1,4 +1,4 @@
-"""What a server says, frame by frame: put together, and held against the rules."""
+"""Frames from a server: reassembled, and checked against the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INITIAL_WINDOW, MAX_FRAME = 4, 5
 
 @dataclass(slots=True)
 class Answer:
-    """What has come on a stream; `window` is what may still come."""
+    """Data received on a stream; `window` is the credit left to the server."""
 
     window: int
     blocks: list[list[tuple[bytes, bytes]]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Credit:
-    """What the client may still send."""
+    """The credit that the client has left."""
 
     connection: int = 65_535
     initial: int = 65_535

@@ -54,7 +54,7 @@ class Visit:
         self._protocol.connection_made(cast(asyncio.Transport, self._socket))
 
     async def run(self, steps: int) -> None:
-        """So many steps, and all that it takes to get every answer; raises for a wrong one."""
+        """Run `steps` steps, then all until every response is complete; raises for a wrong one."""
         chance = self._chance
         self._feed(self.client.begin())
         self._listen()

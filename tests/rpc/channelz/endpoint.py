@@ -1,4 +1,4 @@
-"""An endpoint that tells of itself, and how to ask it."""
+"""An endpoint with channelz, and a client of it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def other_client(server: Server) -> AsyncIterator[Client]:
 
 
 async def calm(server: Server) -> pb.ServerData:
-    """The counts, when no call but the one that asks is under way."""
+    """The counters, when no other call is in flight."""
     async with asyncio.timeout(PATIENCE):
         while True:
             data = (await server.itself()).data

@@ -1,4 +1,4 @@
-"""Channelz: what the server tells of its calls."""
+"""Channelz: counters of calls."""
 
 from __future__ import annotations
 

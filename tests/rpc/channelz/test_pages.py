@@ -11,7 +11,7 @@ from penstock.rpc.status import StatusCode
 from rpc.channelz.endpoint import Server, other_client
 
 
-async def test_server_is_told_by_its_id(server: Server) -> None:
+async def test_server_is_found_by_its_id(server: Server) -> None:
     itself = await server.itself()
     again = (await server.ask("GetServer", server_id=itself.ref.server_id)).server
     assert again.ref == itself.ref
@@ -29,9 +29,7 @@ async def test_server_is_told_by_its_id(server: Server) -> None:
     ],
 )
 @pytest.mark.parametrize("number", [-1, 0, 2**31, 2**63 - 1])
-async def test_what_nothing_has_the_id_of_is_not_found(
-    server: Server, name: str, field: str, number: int
-) -> None:
+async def test_unknown_id_is_not_found(server: Server, name: str, field: str, number: int) -> None:
     assert await server.status(name, **{field: number}) is grpc.StatusCode.NOT_FOUND
 
 

@@ -15,7 +15,7 @@ from rpc.channelz.endpoint import Alive, Server, served
 from rpc.serving import channel_to
 
 
-async def test_without_the_option_nobody_serves_it(local: GrpcSettings) -> None:
+async def test_channelz_is_not_served_without_the_option(local: GrpcSettings) -> None:
     async with open_grpc(Alive(), local, ExitDeadline(0)) as port, channel_to(port) as channel:
         server = Server(port, channel, True)
         assert await server.status("GetServers") is grpc.StatusCode.UNIMPLEMENTED
@@ -27,7 +27,7 @@ async def test_reflection_lists_it(server: Server) -> None:
 
 
 async def listed(channel: grpc.aio.Channel) -> set[str]:
-    """The services that reflection tells of."""
+    """The services that reflection lists."""
     call = channel.stream_stream(
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

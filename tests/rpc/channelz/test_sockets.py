@@ -1,4 +1,4 @@
-"""Channelz: what the server tells of connections, and of where it listens."""
+"""Channelz: connections and listening sockets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_connections_are_listed_while_they_are_open(server: Server) -> Non
     )
 
 
-async def test_connection_tells_its_addresses(server: Server) -> None:
+async def test_socket_has_its_addresses(server: Server) -> None:
     (socket,) = await server.sockets()
     assert socket.local.tcpip_address.ip_address == LOCALHOST
     assert socket.local.tcpip_address.port == server.port
@@ -40,19 +40,19 @@ async def test_connection_tells_its_addresses(server: Server) -> None:
     assert not socket.HasField("security")
 
 
-async def test_server_tells_where_it_listens(server: Server) -> None:
+async def test_server_lists_its_listening_socket(server: Server) -> None:
     itself = await server.itself()
     (ref,) = itself.listen_socket
     socket = (await server.ask("GetSocket", socket_id=ref.socket_id)).socket
     assert socket.local.tcpip_address.ip_address == LOCALHOST
-    if server.native:  # grpcio tells the port that was asked for
+    if server.native:  # grpcio lists the port that was requested
         assert ref.name == f"ipv4:127.0.0.1:{server.port}"
         assert socket.local.tcpip_address.port == server.port
     refs = (await server.ask("GetServerSockets", server_id=itself.ref.server_id)).socket_ref
     assert ref.socket_id not in {one.socket_id for one in refs}
 
 
-async def test_tls_is_told(local: GrpcSettings, tmp_path: Path) -> None:
+async def test_socket_has_its_tls_parameters(local: GrpcSettings, tmp_path: Path) -> None:
     certificates = write_certificates(tmp_path)
     settings = replace(local, channelz=True, tls=tls(certificates, mutual=True))
     root, key, certificate = (
@@ -64,17 +64,17 @@ async def test_tls_is_told(local: GrpcSettings, tmp_path: Path) -> None:
         grpc.aio.secure_channel(f"localhost:{port}", credentials) as channel,
     ):
         (socket,) = await Server(port, channel, True).sockets()
-    told = socket.security.tls
-    if local.transport == "grpcio":  # it tells no more than this, and in this form
-        assert told.remote_certificate == certificate
+    security = socket.security.tls
+    if local.transport == "grpcio":  # it lists no more than this, and in this form
+        assert security.remote_certificate == certificate
         return
-    assert told.standard_name.startswith("TLS_")
+    assert security.standard_name.startswith("TLS_")
     ours = (certificates / "server.pem").read_text()
-    assert told.local_certificate == ssl.PEM_cert_to_DER_cert(ours)
-    assert told.remote_certificate == ssl.PEM_cert_to_DER_cert(certificate.decode())
+    assert security.local_certificate == ssl.PEM_cert_to_DER_cert(ours)
+    assert security.remote_certificate == ssl.PEM_cert_to_DER_cert(certificate.decode())
 
 
-async def test_unix_socket_is_told_by_its_path(tmp_path: Path) -> None:
+async def test_unix_socket_has_its_path(tmp_path: Path) -> None:
     path = f"{tmp_path}/grpc.sock"
     settings = GrpcSettings(channelz=True, address=f"unix:{path}", port=0)
     async with (

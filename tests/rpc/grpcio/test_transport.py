@@ -1,4 +1,4 @@
-"""What our context asks of grpc's, one thing at a time."""
+"""Calls of `GrpcioContext` to the servicer context of grpc: one at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.rpc.grpcio.transport import GrpcioContext
 
 
 class Servicer:
-    """A servicer context whose client takes a message when it is told to."""
+    """A servicer context whose client reads a message on request."""
 
     def __init__(self) -> None:
         self.begun: list[bytes] = []

@@ -1,4 +1,4 @@
-"""How one `ModelStreamInfer` call ends: by its client, in time, with its server."""
+"""The end of a `ModelStreamInfer` call: by its client, its deadline, or the server's shutdown."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_request_admitted_just_before_the_cancellation_is_cancelled_too() 
 
 
 @pytest.mark.contract("GP-18")
-async def test_call_whose_time_is_up_ends_with_that_status(at_once: bool) -> None:
+async def test_call_past_its_deadline_ends_with_that_status(at_once: bool) -> None:
     talk = Talk(at_once=at_once, deadline=asyncio.get_running_loop().time() + 100)
     await talk.say(ask("many", "a"), ask("many", "b"))
     await talk.answer("a", number(1))
@@ -78,7 +78,7 @@ async def test_an_idle_stream_ends_when_the_server_stops(talk: Talk) -> None:
         await asyncio.wait_for(talk.task, PATIENCE)
 
 
-async def test_what_is_under_way_is_answered_before_the_stream_ends(talk: Talk) -> None:
+async def test_requests_in_flight_are_answered_before_the_stream_ends(talk: Talk) -> None:
     await talk.say(ask("once", "a"))
     talk.server.stopped.set()
     await turns()

@@ -45,8 +45,8 @@ async def test_malformed_request_is_refused_in_band(talk: Talk) -> None:
     assert talk.responses[0].infer_response == pb.ModelInferResponse(id="x")
 
 
-async def test_unknown_model_counts_before_what_else_is_wrong(talk: Talk) -> None:
-    """As for unary requests: nobody can say what a model that is not there would accept."""
+async def test_unknown_model_is_reported_before_other_errors(talk: Talk) -> None:
+    """As for unary requests: the inputs of an unknown model cannot be checked."""
     request = ask("nope", "x")
     request.parameters["priority"].string_param = "high"
     await talk.say(request)
@@ -126,7 +126,7 @@ async def test_failure_of_a_request_ends_the_call(strict_talk: Talk) -> None:
     assert strict_talk.server.closed == ["good"]
 
 
-async def test_nothing_is_told_after_the_error_that_ends_the_call(strict_talk: Talk) -> None:
+async def test_nothing_is_sent_after_the_error_that_ends_the_call(strict_talk: Talk) -> None:
     talk = strict_talk
     await talk.say(ask("many", "bad"))
     error = InferenceResponse(error=NotFoundError("not there"))
@@ -144,7 +144,7 @@ async def test_refusal_ends_the_call(strict_talk: Talk) -> None:
     assert strict_talk.server.closed == ["other"]
 
 
-async def test_error_text_with_half_a_surrogate_pair_is_told(talk: Talk) -> None:
+async def test_error_text_with_half_a_surrogate_pair_is_sent(talk: Talk) -> None:
     await talk.say(ask("once", "bad"))
     talk.server.streams["bad"].fail(InternalError("\ud800!"))
     await turns()

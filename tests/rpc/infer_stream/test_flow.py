@@ -25,7 +25,7 @@ async def test_slow_reader_holds_back_every_request_of_its_stream(talk: Talk) ->
     assert len(talk.responses) == 20
 
 
-async def test_response_that_taking_one_brings_comes_after_it(talk: Talk) -> None:
+async def test_response_released_by_another_is_written_after_it(talk: Talk) -> None:
     await talk.say(ask("many", "a"), ask("many", "b"))
     stream = talk.server.streams["a"]
     rest = iter([*map(number, range(2, 9)), number(9, final=True)])
@@ -55,7 +55,7 @@ async def test_slow_reader_does_not_hold_back_requests(talk: Talk) -> None:
 
 
 async def test_flood_of_one_model_delays_no_other(talk: Talk) -> None:
-    """Models take turns: what waits for one of them is no queue for the others."""
+    """Models take turns: the queue of one does not delay the others."""
     await talk.say(*(ask("many", f"flood{n}") for n in range(50)), ask("many2", "calm"))
     talk.call.may_write.clear()
     for n in range(50):

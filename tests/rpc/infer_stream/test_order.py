@@ -31,7 +31,7 @@ async def test_decoupled_models_answer_as_they_go(talk: Talk) -> None:
     assert numbers(talk.responses) == [("b", 1), ("a", 2), ("b", 3)]
 
 
-async def test_decoupled_model_waits_for_nobody(talk: Talk) -> None:
+async def test_decoupled_model_is_not_held_back_by_others(talk: Talk) -> None:
     await talk.say(ask("once", "slow"), ask("many", "fast"))
     await talk.answer("fast", number(1))
     assert numbers(talk.responses) == [("fast", 1)]
@@ -63,7 +63,7 @@ async def test_answer_after_a_refusal_is_not_held_up_by_it(talk: Talk) -> None:
 
 @pytest.mark.contract("GP-06", "DC-02")
 @pytest.mark.parametrize("empty_final", [False, True])
-async def test_flag_is_on_the_last_response_when_it_came_with_it(
+async def test_final_flag_is_on_the_last_response_if_sent_with_it(
     talk: Talk, empty_final: bool
 ) -> None:
     await talk.say(ask("many", "x", empty_final=empty_final))
@@ -73,7 +73,7 @@ async def test_flag_is_on_the_last_response_when_it_came_with_it(
 
 
 @pytest.mark.contract("GP-05", "DC-02")
-async def test_end_without_a_response_is_told_only_to_who_asks(talk: Talk) -> None:
+async def test_empty_final_response_is_sent_only_on_request(talk: Talk) -> None:
     await talk.say(ask("many", "plain"), ask("many", "curious", empty_final=True))
     await talk.answer("plain", number(1))
     await talk.answer("curious", number(2))
@@ -85,7 +85,7 @@ async def test_end_without_a_response_is_told_only_to_who_asks(talk: Talk) -> No
 
 
 @pytest.mark.contract("GP-05")
-async def test_empty_final_message_says_whose_it_is_and_nothing_more(talk: Talk) -> None:
+async def test_empty_final_message_holds_only_model_and_id(talk: Talk) -> None:
     await talk.say(ask("many", "x", empty_final=True))
     talk.server.streams["x"].end()
     await turns()

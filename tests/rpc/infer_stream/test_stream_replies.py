@@ -59,7 +59,7 @@ def test_parameters_and_requested_outputs_are_not_lost() -> None:
     assert [output.name for output in message.infer_response.outputs] == ["A"]
 
 
-def test_response_with_an_error_says_whose_it_is() -> None:
+def test_response_with_an_error_holds_the_request_id() -> None:
     response = InferenceResponse(error=InternalError("bad"), final=True)
     data = StreamReplies(REQUEST, "1").response(response)
     message = pb.ModelStreamInferResponse.FromString(data)

@@ -55,7 +55,7 @@ def test_requests_of_one_model_take_turns() -> None:
     assert [id for id, _ in call.wire.said] == ["a", "b", "a", "b"]
 
 
-def test_what_stands_behind_others_is_not_said_at_once() -> None:
+def test_response_behind_others_is_not_written_at_once() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.stall()
@@ -132,7 +132,7 @@ async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
     assert room.done()
 
 
-async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
+async def test_writer_is_woken_for_a_queued_answer() -> None:
     call = SteppedStream()
     call.ask(ask("many", "a"))
     word = call.answers.wait_for_message()
@@ -141,7 +141,7 @@ async def test_the_writer_hears_of_what_waits_for_a_turn() -> None:
     assert word.done()
 
 
-async def test_the_writer_does_not_hear_of_what_was_said_at_once() -> None:
+async def test_writer_is_not_woken_for_a_response_written_at_once() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     word = call.answers.wait_for_message()
@@ -169,7 +169,7 @@ async def test_the_writer_hears_that_all_is_answered() -> None:
     assert word.done()
 
 
-async def test_who_waits_no_longer_is_not_told() -> None:
+async def test_cancelled_waiter_is_not_woken() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
     for waiting in (call.answers.wait_for_room(), call.answers.wait_for_message()):
@@ -193,7 +193,7 @@ def test_the_first_error_ends_a_call_that_fails_fast() -> None:
 @pytest.mark.parametrize(
     "metadata", [{}, {"triton_grpc_error": "false"}, {"triton_grpc_error": "1"}]
 )
-def test_an_error_is_told_in_band_unless_the_client_asked_for_it(metadata: dict[str, str]) -> None:
+def test_error_is_sent_in_band_unless_the_client_opted_out(metadata: dict[str, str]) -> None:
     call = SteppedStream(at_once=True, metadata=metadata)
     call.ask(ask("strict", "a"))
     assert call.wire.said == [("a", "not like this")]
@@ -218,7 +218,7 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
     assert call.wire.said == ([] if ends else [("a", error.message)])
 
 
-async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> None:
+async def test_server_fault_ends_the_call_but_not_the_sender_of_the_response() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     word = call.answers.wait_for_message()
@@ -227,7 +227,7 @@ async def test_a_fault_of_ours_ends_the_call_and_not_who_sent_the_response() -> 
     assert word.done()
 
 
-def test_nothing_is_said_after_a_failure() -> None:
+def test_nothing_is_written_after_a_failure() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
     call.answer("a", _unfit(), number(1))
@@ -239,7 +239,7 @@ def test_nothing_is_said_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, True])
-def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: bool) -> None:
+def test_answer_caused_by_the_end_of_another_ends_nothing_else(at_once: bool) -> None:
     """The next in a queue may be answered as soon as one has left it."""
     call = SteppedStream(at_once=at_once)
     ids = [str(n) for n in range(20)]
@@ -252,7 +252,7 @@ def test_an_answer_that_comes_of_the_end_of_another_ends_nothing_else(at_once: b
     assert all(stream.ended for stream in call.server.streams.values())
 
 
-def test_what_is_sent_after_that_is_not_said() -> None:
+def test_response_sent_after_close_is_not_written() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("once", "b"))
     call.answers.close()

@@ -1,4 +1,4 @@
-"""Whatever comes when, in one `ModelStreamInfer` call: nobody is forgotten or speaks too early."""
+"""`ModelStreamInfer` calls in random orders: every response is written, none too early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHOICES = st.integers(0, 9)
 
 @dataclass
 class Asked:
-    """What a client has to hear of one request, and has heard: what answers are compared with."""
+    """The expected and the received messages of one request."""
 
     model: str
     empty_final: bool
@@ -65,7 +65,7 @@ class Conversations(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(choice=CHOICES, final=st.booleans())
     def send(self, choice: int, final: bool) -> None:
-        """What nothing stands before is said at once, where the transport takes it at once."""
+        """A response with none queued before it is written at once, if the transport allows it."""
         id = self._pick(choice)
         free = self.at_once and not self.answers.blocked and not self.answers.queued
         at_once = free and self._may_speak(id)
@@ -126,7 +126,7 @@ class Conversations(RuleBasedStateMachine):
     @invariant()
     def every_request_is_answered_in_its_turn(self) -> None:
         self._listen()
-        self._check_that_nobody_is_forgotten()
+        self._check_that_no_answer_is_lost()
         self._check_who_is_open()
 
     def _listen(self) -> None:
@@ -139,7 +139,7 @@ class Conversations(RuleBasedStateMachine):
             assert asked.heard == asked.made[: len(asked.heard)]
         self._read = len(said)
 
-    def _check_that_nobody_is_forgotten(self) -> None:
+    def _check_that_no_answer_is_lost(self) -> None:
         if self.idle:
             assert [id for id in range(len(self.asked)) if self._has_to_speak(id)] == []
 
@@ -150,7 +150,7 @@ class Conversations(RuleBasedStateMachine):
             assert not self.answers
 
     def teardown(self) -> None:
-        """The client leaves: what is not made yet is not wanted, and all memory is let go of."""
+        """The client leaves: requests in flight are cancelled, and all regions released."""
         server = self.call.server
         server.on_taken.clear()
         running = sorted(map(str, self.running))
@@ -203,7 +203,7 @@ class ByTask(Conversations):
 
 
 class AtOnce(Conversations):
-    """What nothing stands before is written where it is made."""
+    """A response with none queued before it is written by its sender."""
 
     at_once = True
 

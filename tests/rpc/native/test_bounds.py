@@ -1,4 +1,4 @@
-"""What one client can have our own transport hold: bytes, calls, metadata."""
+"""Limits on what one client can make the native transport hold: bytes, calls, metadata."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_response_that_no_client_takes_is_an_error() -> None:
         )
 
 
-async def test_metadata_larger_than_allowed_is_refused_and_harms_nobody() -> None:
+async def test_metadata_larger_than_allowed_is_refused_for_that_call_only() -> None:
     """Within the block that the frames may have, so that the connection lives on."""
     limits = Limits(max_header_list_size=4096)
     options = [("grpc.max_metadata_size", 1 << 20)]

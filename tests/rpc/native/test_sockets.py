@@ -1,4 +1,4 @@
-"""What our own transport listens on, and leaves behind."""
+"""Listening sockets of the native transport, and their files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_unix_socket_of_a_server_that_lives_is_left_to_it(tmp_path: Path) 
 
 
 async def test_unix_socket_of_the_next_server_is_left_to_it(tmp_path: Path) -> None:
-    """It may begin while the calls of the one before are still under way."""
+    """It may start while calls of the previous one are in flight."""
     settings = GrpcSettings(address=f"unix:{tmp_path / 'socket'}", port=0)
     former = Handlers()
     former.let_go.set()
@@ -74,7 +74,7 @@ async def test_file_in_the_place_of_a_unix_socket_is_left_alone(tmp_path: Path) 
     assert (tmp_path / "file").read_text() == "of somebody"
 
 
-async def test_unix_socket_that_somebody_has_removed_is_no_error(tmp_path: Path) -> None:
+async def test_removed_unix_socket_file_is_not_an_error(tmp_path: Path) -> None:
     settings = GrpcSettings(address=f"unix:{tmp_path / 'socket'}", port=0)
     async with open_native([], settings, ExitDeadline(0)):
         (tmp_path / "socket").unlink()

@@ -26,7 +26,9 @@ from rpc.native.wire import LOCAL, PATIENCE, Handlers, head, until
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", b"415"), ("HEAD", b"415")])
-async def test_what_is_not_grpc_is_told_so(method: str, status: bytes) -> None:
+async def test_request_that_is_not_grpc_is_answered_in_plain_text(
+    method: str, status: bytes
+) -> None:
     async with open_native([], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
@@ -72,7 +74,7 @@ async def test_header_block_has_its_time(missing: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("sent", [[], [b"\0\0\0"], [b"\0\0\0\0\x09half"]])
-async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[bytes]) -> None:
+async def test_request_incomplete_at_its_deadline_is_refused(sent: list[bytes]) -> None:
     async with open_native([Handlers().service()], LOCAL, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
@@ -86,7 +88,7 @@ async def test_request_that_does_not_come_in_time_is_not_waited_for(sent: list[b
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_call_that_is_refused_before_it_came_whole_is_forgotten(apart: bool) -> None:
+async def test_call_refused_before_its_request_is_complete_is_released(apart: bool) -> None:
     """No timer keeps it, and its connection, until a deadline that may be years away."""
     before = _calls()
     async with open_native([Handlers().service()], LOCAL, ExitDeadline(0)) as port:
@@ -110,7 +112,7 @@ def _calls() -> int:
     return sum(isinstance(thing, UnaryCall) for thing in gc.get_objects())
 
 
-async def test_old_connection_is_asked_to_leave_and_closed() -> None:
+async def test_old_connection_is_drained_and_closed() -> None:
     keepalive = KeepaliveSettings(max_connection_age_ms=100)
     settings = GrpcSettings(address="127.0.0.1", port=0, keepalive=keepalive)
     async with open_native([], settings, ExitDeadline(0)) as port:

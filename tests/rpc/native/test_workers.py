@@ -1,4 +1,4 @@
-"""Work on threads: step by step, few at a time, and no longer than somebody waits for it."""
+"""Work on the thread pool: step by step, few at a time, until its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = 60.0
 
 
 class Steps:
-    """Work of so many steps, each of which waits to be let go."""
+    """Work of `count` steps, each of which waits for the gate."""
 
     def __init__(self, count: int, *, free: bool = True) -> None:
         self.left = count
@@ -51,12 +51,12 @@ async def test_work_is_done_to_its_end(workers: Workers) -> None:
     assert await workers.run(Steps(3)) == b"3"
 
 
-async def test_what_a_step_raises_is_raised(workers: Workers) -> None:
+async def test_exception_of_a_step_is_raised(workers: Workers) -> None:
     with pytest.raises(ValueError, match="too far"):
         await workers.run(Steps(0))
 
 
-async def test_who_leaves_stops_the_work_at_its_next_step(workers: Workers) -> None:
+async def test_cancelled_caller_stops_the_work_at_its_next_step(workers: Workers) -> None:
     steps = Steps(3, free=False)
     task = asyncio.ensure_future(workers.run(steps))
     await begun(task)
@@ -70,7 +70,7 @@ async def test_who_leaves_stops_the_work_at_its_next_step(workers: Workers) -> N
 
 
 async def test_little_grows_at_a_time(workers: Workers) -> None:
-    """The fifth begins when one of four is done, or nobody waits for it any more."""
+    """The fifth begins when one of four is done or its caller cancelled."""
     four = [Steps(1, free=False) for _ in range(4)]
     tasks = [asyncio.ensure_future(workers.run_growing(steps)) for steps in four]
     fifth = asyncio.ensure_future(workers.run_growing(Steps(1)))

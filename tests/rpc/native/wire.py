@@ -51,7 +51,7 @@ class Handlers:
         return pb.ModelInferResponse(id=request.id)
 
     async def burst(self, _: Any, __: RpcContext) -> Reply:
-        """3 GiB of memory that nobody has touched."""
+        """3 GiB of untouched memory."""
         return [memoryview(mmap.mmap(-1, 1 << 30))] * 3
 
     async def flood(self, _: Any, context: RpcContext) -> None:
@@ -68,7 +68,7 @@ class Handlers:
         return pb.ModelInferResponse()
 
     async def linger(self, _: Any, __: RpcContext) -> None:
-        """Wait for ever; once cancelled, until it is let go."""
+        """Wait for ever; once cancelled, until it is released."""
         self.begun += 1
         self.waiting += 1
         try:
@@ -134,7 +134,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(port: int, handlers: Handlers) -> AsyncIterator[Wire]:
-    """A client by frames of handlers that are let go at its end."""
+    """A client, by frames, of handlers that are released at its end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     client = Wire(reader, writer)
     hearing = asyncio.create_task(client.hear())

@@ -1,4 +1,4 @@
-"""What tests of RPCs ask, and how they look at what comes of it."""
+"""Requests of RPC tests, and checks of their outcomes."""
 
 from __future__ import annotations
 

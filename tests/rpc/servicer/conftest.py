@@ -27,7 +27,7 @@ async def client(local: GrpcSettings, server: InferenceServer) -> AsyncIterator[
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def controller(local: GrpcSettings, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a server that loads and unloads models when it is told to."""
+    """A client of a server that loads and unloads models on request."""
     async with (
         open_models(write_models(tmp_path), explicit=True) as server,
         connected(server, local) as client,

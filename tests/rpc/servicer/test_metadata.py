@@ -1,4 +1,4 @@
-"""What servers and models tell of themselves, over a real channel."""
+"""Metadata, configuration and statistics of servers and models, over a real channel."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_model_that_is_not_there_is_not_found(client: Client, name: str) -
 
 
 @pytest.mark.contract("G-10")
-async def test_statistics_count_what_was_done(client: Client) -> None:
+async def test_statistics_count_inferences(client: Client) -> None:
     request = pb.ModelStatisticsRequest(name="identity", version="1")
     before = (await client.call("ModelStatistics", request)).model_stats[0]
     await client.call("ModelInfer", infer_request("identity", version="1", IN=ONE))

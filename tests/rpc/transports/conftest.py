@@ -16,7 +16,7 @@ from rpc.transports.handlers import Handlers
 
 @pytest.fixture
 def serve(local: GrpcSettings) -> OpenTransport:
-    """How to open the transport under test."""
+    """The function that opens the transport under test."""
     return transport(local.transport)
 
 

@@ -1,4 +1,4 @@
-"""Somebody between a client and a server, who counts the bytes that pass."""
+"""A relay between a client and a server that counts the bytes that pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large compressed messages on our own transport: they hold nobody up, and keep their order."""
+"""Large compressed messages on the native transport: they delay no others, and keep order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS = [bytes(range(256)) * 4096] * 64
 
 
 class Handlers:
-    """Tell how long messages are; answer with large ones. `asked` are the messages that came."""
+    """Methods that return the length of messages, or large responses. `asked` are the requests."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -159,7 +159,7 @@ async def test_responses_of_a_stream_keep_their_order(handlers: Handlers) -> Non
     ]
 
 
-async def test_error_comes_after_what_is_being_compressed(handlers: Handlers) -> None:
+async def test_error_is_sent_after_messages_being_compressed(handlers: Handlers) -> None:
     async with (
         open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
@@ -181,7 +181,7 @@ async def test_message_that_unpacks_to_too_much_is_refused(handlers: Handlers) -
         assert await asyncio.to_thread(call, port, "size", bytes(8 * MIB), **GZIP) == b"8388608"
 
 
-async def test_what_was_unpacked_in_vain_is_let_go(handlers: Handlers) -> None:
+async def test_decompressed_data_of_a_refused_message_is_released(handlers: Handlers) -> None:
     """At once, and not when the collector finds the error that ended the call."""
     gc.collect()
     gc.disable()
@@ -196,7 +196,7 @@ async def test_what_was_unpacked_in_vain_is_let_go(handlers: Handlers) -> None:
         gc.enable()
 
 
-async def test_client_that_leaves_stops_the_work_and_harms_nobody(handlers: Handlers) -> None:
+async def test_client_that_leaves_stops_only_its_own_compression(handlers: Handlers) -> None:
     """More of them than may be worked on at a time."""
     async with (
         open_native([handlers.service()], COMPRESSING, ExitDeadline(1)) as port,

@@ -1,4 +1,4 @@
-"""How long connections last, and which pings are too many, on both transports."""
+"""Connection age and ping limits, on both transports."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def frame(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
 
 
 async def goaway(reader: asyncio.StreamReader) -> bytes:
-    """What the server says when it sends a client away; the error code and a text."""
+    """The payload of the server's GOAWAY, from its error code on: the code and a text."""
     kind, _, payload = await frame(reader)
     while kind != GOAWAY:
         kind, _, payload = await frame(reader)
@@ -85,11 +85,11 @@ async def test_client_that_pings_too_often_is_sent_away(local: GrpcSettings) -> 
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(PREFACE)
         pinging = asyncio.ensure_future(ping(writer, 10))
-        told = await asyncio.wait_for(goaway(reader), PATIENCE)
+        away = await asyncio.wait_for(goaway(reader), PATIENCE)
         pinging.cancel()
         writer.close()
-    assert int.from_bytes(told[:4], "big") == CALM_DOWN
-    assert told[4:] == b"too_many_pings"
+    assert int.from_bytes(away[:4], "big") == CALM_DOWN
+    assert away[4:] == b"too_many_pings"
 
 
 @pytest.mark.contract("GT-10", "GT-11")
@@ -103,10 +103,10 @@ async def test_client_may_ping_as_often_as_it_is_allowed(local: GrpcSettings) ->
     async with open_grpc(Alive(), lenient, ExitDeadline(0)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(PREFACE)
-        told = asyncio.ensure_future(goaway(reader))
+        away = asyncio.ensure_future(goaway(reader))
         await ping(writer, 10)
-        assert not told.done()
-        told.cancel()
+        assert not away.done()
+        away.cancel()
         writer.close()
 
 
@@ -138,7 +138,7 @@ async def test_server_pings_a_silent_client_and_hangs_up_without_an_answer(
 ) -> None:
     watchful = KeepaliveSettings(time_ms=200, timeout_ms=200, permit_without_calls=True)
     async with open_grpc(Alive(), replace(local, keepalive=watchful), ExitDeadline(0)) as port:
-        # The library of grpcio was not seen to hang up, whatever it is told.
+        # grpcio was not seen to close the connection, whatever its settings.
         native = local.transport == "native"
         kinds, ended = await heard(port, PATIENCE, None if native else PINGED)
     assert PINGED in kinds

@@ -36,7 +36,7 @@ def reaches(path: str, server: LocalSocket) -> bool:
 
 
 def meet(path: str) -> list[LocalSocket | None]:
-    """What becomes of servers that start at the same time."""
+    """The outcomes of servers that start at the same time."""
     together = threading.Barrier(SERVERS)
 
     def start(_: int) -> LocalSocket | None:

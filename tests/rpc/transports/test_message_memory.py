@@ -1,4 +1,4 @@
-"""Large requests over our own transport lie in memory of their own, as long as somebody needs it.
+"""Large requests over the native transport lie in buffers of their own, released after use.
 
 Clients that leave amid a message, by a reset or with their connection, leave nothing behind.
 """
@@ -106,7 +106,7 @@ async def test_client_that_leaves_amid_its_message_leaves_nothing(method: str, h
 
 
 @pytest.mark.parametrize("size", [100, 40_000, _SIZE, 5 << 20])
-async def test_what_comes_is_what_was_sent_and_nothing_stays(size: int) -> None:
+async def test_messages_arrive_intact_and_leave_nothing_behind(size: int) -> None:
     echo = Echo()
     sent = [bytes([number]) * size for number in range(1, 9)]
     options = [("grpc.max_receive_message_length", -1)]

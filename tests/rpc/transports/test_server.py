@@ -54,7 +54,7 @@ async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
 
 @pytest.mark.contract("GT-13")
 @needs_openssl
-async def test_encrypted_endpoint_is_for_those_who_trust_it(
+async def test_encrypted_endpoint_serves_clients_that_trust_it(
     local: GrpcSettings, certificates: Path
 ) -> None:
     settings = replace(local, tls=tls(certificates))
@@ -78,7 +78,7 @@ async def test_mutual_tls_asks_clients_for_a_certificate(
 
 @pytest.mark.contract("GT-14")
 @needs_openssl
-async def test_mutual_tls_without_a_root_certificate_lets_nobody_in(
+async def test_mutual_tls_without_a_root_certificate_refuses_every_client(
     local: GrpcSettings, certificates: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the real server, which starts all the same."""

@@ -52,7 +52,7 @@ async def test_responses_can_be_written_without_waiting(client: Client) -> None:
     assert [response.id async for response in call] == list(map(str, range(100)))
 
 
-async def test_error_ends_a_stream_after_what_was_written(client: Client) -> None:
+async def test_error_ends_a_stream_after_its_written_messages(client: Client) -> None:
     call = stream(client, "refuse_late")
     await call.write(pb.ModelInferRequest(id="x"))
     assert (await call.read()).id == "x"
@@ -60,7 +60,7 @@ async def test_error_ends_a_stream_after_what_was_written(client: Client) -> Non
     assert await call.details() == "enough"
 
 
-async def test_client_that_leaves_in_full_flow_ends_the_method_quietly(
+async def test_client_that_leaves_in_full_flow_cancels_the_handler_quietly(
     client: Client, handlers: Handlers, caplog: pytest.LogCaptureFixture
 ) -> None:
     call = stream(client, "flood")
