@@ -1,4 +1,4 @@
-"""A model process without a process."""
+"""Fixtures: a model process without a process."""
 
 from __future__ import annotations
 

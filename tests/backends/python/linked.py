@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.hosting.link.arena import Arena, create
-from penstock.hosting.link.frames import FrameReader, encode
+from penstock.hosting.link.frames import FrameReader, Message, encode
 from penstock.hosting.link.messages import Kind, pack_request, unpack_next_response
 from penstock.hosting.link.tensor_codec import TensorCodec
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
@@ -18,8 +19,6 @@ from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reply_table import ReplyTable
 
 SIZE = 1 << 20
-
-Message = tuple[int, Any, memoryview]
 
 
 class Linked:
@@ -36,11 +35,11 @@ class Linked:
 
     @property
     def written(self) -> bool:
-        """Whether anything is in the memory that the server reads."""
+        """Whether the memory that the server reads is written to."""
         return any(os.pread(self._outputs, SIZE, 0))
 
     def batch(self, number: int, *requests: InferenceRequest) -> tuple[Any, memoryview]:
-        """The message that brings a batch; its requests are numbered from 1."""
+        """Header and payload of an EXECUTE message; requests are numbered from 1."""
         packed = [pack_request(n, r, self._codec) for n, r in enumerate(requests, start=1)]
         payload = b"".join(part for _, parts in packed for part in parts)
         return (number, [header for header, _ in packed]), memoryview(bytearray(payload))
@@ -49,6 +48,12 @@ class Linked:
         """Have the link receive a message of the server."""
         self._server.sendall(b"".join(encode(kind, header)))
         self.link.poll()
+
+    def sent(self) -> list[Message]:
+        """The messages that the link has sent since the last call."""
+        with suppress(BlockingIOError):
+            return messages([self._server.recv(SIZE, socket.MSG_DONTWAIT)])
+        return []
 
     def close(self) -> None:
         for end in (self._server, self._connection):
@@ -63,7 +68,7 @@ def messages(parts: Sequence[Buffer]) -> list[Message]:
 
 
 def answers(message: Message) -> dict[int, InferenceResponse]:
-    """The responses in a message that says that a batch is done, by their requests' numbers."""
+    """The responses of an EXECUTED message, by the numbers of their requests."""
     kind, (*_, headers), payload = message
     assert kind == Kind.EXECUTED
     return dict(_answers(headers, payload))

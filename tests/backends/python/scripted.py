@@ -67,7 +67,7 @@ class FakeReply:
 
 
 class FakeCall:
-    """The responses of another model, all of them there already."""
+    """A call with all of its responses in the queue."""
 
     def __init__(self, *responses: InferenceResponse, bare_end: bool = False) -> None:
         self.cancelled = False

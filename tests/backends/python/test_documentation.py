@@ -1,4 +1,4 @@
-"""What the page on models in Python shows, runs."""
+"""The examples of the page on models in Python run."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ async def test_asyncio_form_streams_the_words(examples: list[str]) -> None:
 
 
 @pytest.mark.parametrize("pair", [0, 2])
-def test_both_forms_say_the_same_of_themselves(examples: list[str], pair: int) -> None:
+def test_both_forms_declare_the_same_configuration(examples: list[str], pair: int) -> None:
     first = configuration(run(examples[pair]).TritonPythonModel)
     assert completed_config(asyncio_model(examples[pair + 1]), {"name": "m"}) == first

@@ -1,4 +1,4 @@
-"""Where the code of a model lies, and what it can import."""
+"""Location of a model's code, and the modules that it can import."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_a_backend_does_not_take_the_name_of_a_package(tmp_path: Path, name: str
 
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `sys.path` is during the test."""
+    """`sys.path` during the test."""
     monkeypatch.setattr(sys, "path", ["/standard", "/packages"])
     return sys.path
 
 
-def test_what_lies_beside_the_code_and_above_it_goes_before_packages(path: list[str]) -> None:
+def test_directories_of_the_code_precede_packages(path: list[str]) -> None:
     code_of_version(Path("/models/m/1"), "").make_importable()
     assert path == ["/models/m", "/models/m/1", "/standard", "/packages"]
 

@@ -15,6 +15,7 @@ from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import Arena, ArenaView
 from penstock.hosting.link.blocking import BlockingLink, LinkClosedError
+from penstock.hosting.link.frames import Message
 from penstock.hosting.link.messages import Kind, PackedResponse, pack_next_response, pack_response
 from penstock.hosting.link.region_sharing import Borrower, Offer
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places, TensorCodec
@@ -22,8 +23,6 @@ from penstock_backends.python.process.release_queue import ReleaseQueue
 
 _FORK_ENDED = b"a fork of a model's process has left the model's code, and is ended\n"
 
-Message = tuple[int, Any, memoryview]
-"""Kind, header and payload."""
 Handler = Callable[[Any, memoryview], None]
 """Handles the header and payload of one kind of message."""
 

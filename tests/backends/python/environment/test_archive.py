@@ -1,4 +1,4 @@
-"""Archives of environments, whole and damaged."""
+"""Extraction of archives, whole and damaged."""
 
 from __future__ import annotations
 

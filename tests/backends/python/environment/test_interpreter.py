@@ -1,4 +1,4 @@
-"""Which environments can run a model."""
+"""Checks of the interpreter of an environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock_backends.python.environment.interpreter import check_python
 
 
 def environment(directory: Path, script: str) -> Path:
-    """An environment whose Python is this shell script."""
+    """An environment whose interpreter is this shell script."""
     python = directory / "bin" / "python"
     python.parent.mkdir()
     python.write_text(f"#!/bin/sh\n{script}\n")
@@ -39,14 +39,12 @@ def test_python_with_numpy_will_do(tmp_path: Path) -> None:
         ("exit 3", "cannot be run: it printed no error"),
     ],
 )
-def test_environment_that_cannot_run_a_model_says_why(
-    tmp_path: Path, script: str, why: str
-) -> None:
+def test_unfit_environment_is_refused_with_a_reason(tmp_path: Path, script: str, why: str) -> None:
     with pytest.raises(ModelLoadError, match=why):
         check_python(environment(tmp_path, script))
 
 
-def test_python_that_cannot_be_run_says_why(tmp_path: Path) -> None:
+def test_broken_interpreter_is_refused_with_a_reason(tmp_path: Path) -> None:
     own = environment(tmp_path, "")
     (own / "bin" / "python").chmod(0o644)
     with pytest.raises(ModelLoadError, match=r"cannot be run: .*Permission denied"):

@@ -1,4 +1,4 @@
-"""A process that is asked one question, and what it leaves behind."""
+"""A one-shot process, and the programs that it leaves behind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError
 from penstock_backends.python.backend import PythonBackend
 
-# Tells a program of its own, in a session of its own; then it ends as the test says.
+# Starts a program in a session of its own; then ends as the test says.
 _PARENT = """
 import os
 import subprocess
@@ -45,24 +45,24 @@ async def complete(version_path: Path) -> ModelConfig:
 
 
 async def ended(directory: Path) -> None:
-    """The program that the model has started is no more, or soon."""
+    """Wait until the program that the model has started is gone."""
     pid = int((directory / "pid").read_text())
     await asyncio.to_thread(wait_until, lambda: not alive(pid))
 
 
-async def test_what_was_started_for_an_answer_ends_with_it(tmp_path: Path) -> None:
+async def test_started_programs_end_with_the_call(tmp_path: Path) -> None:
     config = await complete(model(tmp_path))
     assert config.max_batch_size == 3
     await ended(tmp_path)
 
 
-async def test_what_was_started_ends_with_a_process_that_does_not_answer(tmp_path: Path) -> None:
+async def test_started_programs_end_with_a_process_without_result(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="completes its configuration exited with status 7"):
         await complete(model(tmp_path, "os._exit(7)"))
     await ended(tmp_path)
 
 
-async def test_what_was_started_ends_with_a_question_that_is_cancelled(tmp_path: Path) -> None:
+async def test_started_programs_end_with_a_cancelled_call(tmp_path: Path) -> None:
     asking = asyncio.ensure_future(complete(model(tmp_path, "time.sleep(1000)")))
     await asyncio.to_thread(wait_until, (tmp_path / "pid").exists)
     asking.cancel()
@@ -71,7 +71,7 @@ async def test_what_was_started_ends_with_a_question_that_is_cancelled(tmp_path:
     await ended(tmp_path)
 
 
-async def test_questions_leave_no_process_and_no_file_open(tmp_path: Path) -> None:
+async def test_calls_leave_no_process_and_no_file_open(tmp_path: Path) -> None:
     await complete(model(tmp_path))
     before = children(), len(os.listdir("/proc/self/fd"))
     await complete(model(tmp_path))

@@ -1,4 +1,4 @@
-"""Two requirements files mean the same where what they install is the same."""
+"""Requirements files have the same fingerprint where they install the same."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_package_that_is_not_there_yet_is_left_to_pip(tmp_path: Path) -> None:
     assert written(tmp_path, "./x-1.0.whl") != without
 
 
-def test_what_pip_builds_in_a_directory_does_not_matter(tmp_path: Path) -> None:
+def test_build_output_of_pip_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     first = written(tmp_path, "./package\n-e package")
     (tmp_path / "package" / "x.egg-info").mkdir()
@@ -79,7 +79,7 @@ def test_what_pip_builds_in_a_directory_does_not_matter(tmp_path: Path) -> None:
     assert written(tmp_path, "./package\n-e package") == first
 
 
-def test_what_looks_like_a_file_and_is_none_does_not_matter(tmp_path: Path) -> None:
+def test_words_like_missing_files_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "x").touch()
     lines = "x", "# ./x", f"x @ https://example.com/{'x' * 300}.whl", "x --hash=sha256:0"
     for line in lines:

@@ -138,7 +138,7 @@ def test_strings_are_written_behind_their_lengths() -> None:
     assert decoded.tolist() == [b"a", b"b\xc3\xa9", b"3", b""]
 
 
-def test_what_has_no_strings_is_not_written() -> None:
+def test_array_without_strings_is_not_serialized() -> None:
     assert api.serialize_byte_tensor(np.array([], np.object_)) == ()
     assert api.serialize_byte_tensor(np.array([1])) is None
     assert api.serialize_byte_tensor(np.array([b"a", b"bc"])) == b"\1\0\0\0a\2\0\0\0bc"
@@ -146,7 +146,7 @@ def test_what_has_no_strings_is_not_written() -> None:
 
 
 def test_type_stubs_hold_the_same_module() -> None:
-    """Type checkers read the stub package, which must say no more and no less."""
+    """Type checkers read the stub package, which must declare exactly the same."""
     stubs = Path(api.__file__).parents[3] / "triton_python_backend_utils-stubs" / "__init__.pyi"
     lines = [line for line in stubs.read_text().splitlines() if line and line[0] != "#"]
     assert lines == [f"from {api.__name__} import *  # noqa: F403"]

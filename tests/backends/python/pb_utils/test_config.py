@@ -1,4 +1,4 @@
-"""What `auto_complete_config` may say, and the words with which it is refused."""
+"""Completion of a configuration, and the errors of contradictions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_models_find_the_fields_that_triton_always_prints() -> None:
 
 
 @pytest.mark.contract("PY-02", "AC-09")
-def test_what_is_set_can_be_read_as_a_configuration() -> None:
+def test_settings_can_be_read_as_a_configuration() -> None:
     given = config(backend="python")
     given.add_input({**X, "optional": True})
     given.add_output({"name": "Y", "data_type": "TYPE_STRING", "dims": (-1,)})
@@ -53,7 +53,7 @@ def test_what_is_set_can_be_read_as_a_configuration() -> None:
     assert read.outputs_by_name["Y"].dims == (-1,)
 
 
-def test_complete_form_comes_back_as_it_was() -> None:
+def test_complete_form_is_returned_unchanged() -> None:
     core = CoreConfig(name="m", backend="python", max_batch_size=4)
     printed = ModelConfig(json.dumps(config_to_json(core, with_defaults=True)))
     assert config_from_json(printed.as_dict()) == core
@@ -137,7 +137,7 @@ def test_missing_property_is_named(missing: str) -> None:
     )
 
 
-def test_missing_name_is_told() -> None:
+def test_missing_name_is_refused() -> None:
     assert refused(lambda: config().add_input({"dims": [1]})) == (
         "input in auto-complete-config function for model 'm' is missing 'name' property."
     )
@@ -175,7 +175,7 @@ def test_policy_knows_one_property() -> None:
     )
 
 
-def test_empty_policy_says_nothing() -> None:
+def test_empty_policy_changes_nothing() -> None:
     given = config()
     given.set_model_transaction_policy({})
     assert given.as_dict()["model_transaction_policy"] == {}

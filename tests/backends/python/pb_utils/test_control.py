@@ -1,4 +1,4 @@
-"""Models that load and unload other models."""
+"""Model control from within a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_readiness_is_what_the_server_says(process: FakeRuntime, answer: bool) -
     assert process.controls == [("ready", "other", "1")]
 
 
-def test_reason_of_the_server_is_told(process: FakeRuntime) -> None:
+def test_reason_of_the_server_is_in_the_error(process: FakeRuntime) -> None:
     process.problem = "failed to load 'nope', failed to poll from model repository"
     with pytest.raises(TritonModelException) as error:
         load_model("nope")

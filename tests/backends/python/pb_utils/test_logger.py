@@ -1,4 +1,4 @@
-"""Lines of a model in the server's log."""
+"""Log records of a model in the server's log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line() -> int:
         (Logger.log, logging.INFO),
     ],
 )
-def test_line_comes_with_its_place(
+def test_line_has_the_place_of_its_caller(
     process: FakeRuntime, log: Callable[[str], None], level: int
 ) -> None:
     here = line() + 1

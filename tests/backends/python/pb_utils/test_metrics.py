@@ -1,4 +1,4 @@
-"""`MetricFamily` and `Metric`, over a server that keeps the numbers."""
+"""`MetricFamily` and `Metric`, over a server that holds the values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_page_shows_what_a_model_counts(process: FakeRuntime) -> None:
     )
 
 
-def test_metric_tells_its_value(process: FakeRuntime) -> None:
+def test_metric_returns_its_value(process: FakeRuntime) -> None:
     metric = MetricFamily("g", "a gauge", GAUGE).Metric()
     metric.set(5)
     metric.increment(-2)

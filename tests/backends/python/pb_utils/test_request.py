@@ -1,4 +1,4 @@
-"""Requests that a model gets, and those that it makes for other models."""
+"""Requests that a model receives, and its calls of other models."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def value(response: InferenceResponse) -> int:
 
 
 @pytest.mark.contract("PY-11")
-def test_request_tells_what_the_client_sent() -> None:
+def test_request_has_the_fields_that_the_client_sent() -> None:
     request = received(id="r", correlation_id="c", timeout=5, priority=2)
     assert (request.model_name(), request.model_version()) == ("m", 3)
     assert (request.request_id(), request.correlation_id()) == ("r", "c")
@@ -74,7 +74,7 @@ def test_all_outputs_are_requested_where_none_is_named() -> None:
 
 
 @pytest.mark.contract("PY-31")
-def test_flags_tell_where_a_sequence_begins_and_ends() -> None:
+def test_flags_mark_start_and_end_of_a_sequence() -> None:
     begin, end = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
     assert received().flags() == 0
     assert received(sequence_start=True, sequence_end=True).flags() == begin | end
@@ -97,7 +97,7 @@ def test_sender_answers_the_request() -> None:
     assert (reply.sent, reply.closed) == (1, True)
 
 
-def test_a_request_comes_again_until_it_is_released() -> None:
+def test_a_request_is_rescheduled_until_it_is_released() -> None:
     request = received(FakeReply(iterative=True))
     request.set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     assert request.rescheduled
@@ -199,7 +199,7 @@ async def test_async_exec_gives_the_response(process: FakeRuntime) -> None:
 
 @pytest.mark.contract("PY-13")
 async def test_async_exec_begins_before_it_is_awaited(process: FakeRuntime) -> None:
-    """So that several are under way, and `asyncio.wait` takes them."""
+    """So that several are in flight, and `asyncio.wait` takes them."""
     process.next_call = FakeCall(response(5))
     answer: Any = asking().async_exec()
     assert len(process.calls) == 1
@@ -208,13 +208,13 @@ async def test_async_exec_begins_before_it_is_awaited(process: FakeRuntime) -> N
 
 
 async def test_call_under_way_is_held_by_the_process_that_makes_it(process: FakeRuntime) -> None:
-    """The loop would not hold it, and the model may have dropped it."""
+    """The loop keeps no reference to it, and the model may have dropped its own."""
     answer: Any = asking().async_exec()
     assert process.kept == [answer]
     await answer
 
 
-async def test_call_whose_answer_nobody_waits_for_is_cancelled(process: FakeRuntime) -> None:
+async def test_cancelled_future_cancels_its_call(process: FakeRuntime) -> None:
     answer: Any = asking().async_exec()
     await asyncio.sleep(0)
     answer.cancel()
@@ -229,7 +229,7 @@ def test_async_exec_needs_an_event_loop(process: FakeRuntime) -> None:
 
 
 async def test_async_responses_come_by_either_loop(process: FakeRuntime) -> None:
-    """Triton's documents use a plain `for` over what `async_exec` gives."""
+    """Triton's documents use a plain `for` over the iterator of `async_exec`."""
     process.next_call = FakeCall(response(1), response(2), response(3))
     answers: Any = await asking().async_exec(decoupled=True)
     first = await anext(answers)

@@ -1,4 +1,4 @@
-"""Errors and responses as a model makes them."""
+"""Errors and responses of a model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = Tensor("X", np.zeros(1, np.float32))
 
 
 @pytest.mark.contract("PY-19")
-def test_error_is_internal_unless_told_otherwise() -> None:
+def test_error_is_internal_by_default() -> None:
     error = TritonError("boom")
     assert (error.message(), error.code(), str(error)) == ("boom", TritonError.INTERNAL, "boom")
 
@@ -32,7 +32,7 @@ def test_codes_are_those_of_triton() -> None:
     assert [TritonError("", code).code_name for code in codes] == names.split()
 
 
-def test_error_becomes_the_servers() -> None:
+def test_error_has_the_servers_form() -> None:
     core = TritonError(message="no", code=TritonError.NOT_FOUND).core
     assert isinstance(core, NotFoundError)
     assert core.message == "no"

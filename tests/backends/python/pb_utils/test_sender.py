@@ -1,4 +1,4 @@
-"""What a response sender allows."""
+"""Rules of a response sender."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def test_tensor_is_over_the_array_it_was_given() -> None:
 
 
 @pytest.mark.contract("PY-21")
-def test_tensor_tells_what_it_is() -> None:
+def test_tensor_has_name_shape_and_datatype() -> None:
     tensor = Tensor("X", np.zeros((2, 3), np.float32))
     assert (tensor.name(), tensor.shape(), tensor.triton_dtype()) == ("X", [2, 3], 11)
     assert tensor.is_cpu()
@@ -77,7 +77,7 @@ def test_arrays_that_are_no_tensors_are_refused_as_triton_does() -> None:
 
 
 @pytest.mark.contract("PY-21")
-def test_what_dlpack_cannot_carry_is_refused_as_triton_does() -> None:
+def test_strings_are_refused_by_dlpack_as_in_triton() -> None:
     with pytest.raises(TritonModelException, match="DLPack does not have support for string"):
         Tensor("X", np.array([b"a"], np.object_)).to_dlpack()
     with pytest.raises(TritonModelException, match="Tensor must be a DLPack capsule or have"):

@@ -1,4 +1,4 @@
-"""How a model class is found, and how its configuration meets a `config.pbtxt`."""
+"""Discovery of a model class, and its configuration merged with a `config.pbtxt`."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Stream(Model):
 
 
 def completed(cls: type[Model], **given: Any) -> CoreConfig:
-    """The configuration of the class where a file says `given`."""
+    """The configuration of the class merged with that of a file, `given`."""
     return config_from_json(completed_config(cls, {"name": "m", **given}))
 
 
 def module(**contents: object) -> ModuleType:
-    """A model.py with these names; classes look as if they were made in it."""
+    """A model.py with these names; classes look as if they were defined in it."""
     made = ModuleType("model")
     made.__file__ = "/models/m/1/model.py"
     made.__dict__.update(contents)

@@ -70,7 +70,7 @@ class Double(Model):
 
 
 class Count(Model):
-    """One response for each element; tells when it has been stopped early."""
+    """Streams one response for each element; records whether it was stopped early."""
 
     stopped = 0
 
@@ -180,7 +180,7 @@ async def test_any_other_error_is_internal_and_logged(process: FakeRuntime) -> N
 
 
 @pytest.mark.parametrize("kind", [SystemExit, type("Panic", (BaseException,), {})])
-async def test_model_may_raise_what_is_no_exception(
+async def test_model_may_raise_a_base_exception(
     process: FakeRuntime, kind: type[BaseException]
 ) -> None:
     class Panicking(Model):
@@ -231,7 +231,7 @@ async def test_failure_within_a_stream_ends_it(process: FakeRuntime) -> None:
         (Response({"OUT": "text"}), "output 'OUT' is BYTES, not INT32"),
     ],
 )
-async def test_wrong_answers_are_told(process: FakeRuntime, made: Any, text: str) -> None:
+async def test_invalid_response_is_an_error(process: FakeRuntime, made: Any, text: str) -> None:
     class Wrong(Model):
         async def infer(self, request: Request) -> Response:
             answer: Response = made
@@ -303,7 +303,7 @@ async def test_single_element_gets_a_batch_dimension() -> None:
     assert reply.responses[0].output_tensors()[0].shape() == [1, 1]
 
 
-async def test_model_says_whether_it_is_ready() -> None:
+async def test_readiness_is_that_of_the_model() -> None:
     class Closed(Double):
         async def ready(self) -> bool:
             return False
@@ -312,7 +312,7 @@ async def test_model_says_whether_it_is_ready() -> None:
     assert not await AsyncioModel(Closed, CONFIG).ready()
 
 
-async def test_model_is_told_to_load_and_to_unload() -> None:
+async def test_model_is_loaded_and_unloaded() -> None:
     class Diary(Double):
         seen: list[str] = []  # noqa: RUF012 (kept across objects on purpose)
 

@@ -1,4 +1,4 @@
-"""What a model returns from `execute`, or raises, and what the server is told of it."""
+"""Results and exceptions of `execute`, and the messages to the server that follow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def response(value: int) -> InferenceResponse:
 
 
 class Unspeakable(str):
-    """Fails when the response leaves, as a copy of an output may for want of memory."""
+    """Fails while the response is packed, as a copy of an output may for want of memory."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ def begin(linked: Linked) -> Begin:
 
 
 def failures(execution: Execution) -> dict[int, str]:
-    """The errors that requests end with, once all that is answered has left."""
+    """The errors of requests, which follow the responses."""
     _, *others = messages(execution.finish())
     assert {kind for kind, *_ in others} <= {Kind.ERROR}
     assert {code for _, (_, code, _), _ in others} <= {"INTERNAL"}
@@ -82,7 +82,7 @@ def test_times_of_the_batch_come_with_its_answers(begin: Begin) -> None:
     assert waited == 0
 
 
-def test_batch_under_way_is_told_with_its_number(begin: Begin) -> None:
+def test_done_header_has_the_number_of_the_batch(begin: Begin) -> None:
     number, begun, started, now, _ = begin(request(1)).done_header()
     assert number == BATCH
     assert begun <= started <= now
@@ -114,7 +114,7 @@ def test_response_may_be_an_error(begin: Begin) -> None:
 
 
 @pytest.mark.contract("PY-09")
-def test_what_the_model_raises_fails_every_request(begin: Begin) -> None:
+def test_exception_of_the_model_fails_every_request(begin: Begin) -> None:
     execution = begin(request(1), request(2))
     execution.fail(ValueError("no answer"))
     texts = failures(execution)
@@ -134,7 +134,9 @@ def test_what_the_model_raises_fails_every_request(begin: Begin) -> None:
         ([7], "in the execute function return list, found type '<class 'int'>'."),
     ],
 )
-def test_what_is_no_list_of_responses_is_refused(begin: Begin, returned: Any, text: str) -> None:
+def test_anything_but_a_list_of_responses_is_refused(
+    begin: Begin, returned: Any, text: str
+) -> None:
     execution = begin(request(1))
     with pytest.raises(Exception, match=r"^Expected|^Number of") as refused:
         execution.collect(returned)
@@ -174,7 +176,7 @@ def test_failure_leaves_those_alone_that_are_answered(begin: Begin) -> None:
     assert list(failures(execution)) == [2]
 
 
-def test_failures_may_be_told_without_the_end_of_the_batch(begin: Begin) -> None:
+def test_failures_can_be_sent_without_the_end_of_the_batch(begin: Begin) -> None:
     execution = begin(request(1))
     execution.fail(ValueError("late"))
     ((kind, (number, _, _), _),) = messages(execution.failures())
@@ -191,7 +193,7 @@ def test_response_that_cannot_travel_fails_with_those_behind_it(begin: Begin) ->
 
 
 @pytest.mark.contract("PY-28")
-def test_request_that_shall_come_again_is_told_before_the_end_of_its_batch(begin: Begin) -> None:
+def test_rescheduled_request_is_reported_before_the_end_of_its_batch(begin: Begin) -> None:
     execution = begin(request(1), request(2), policy=ReplyPolicy(("Y",), iterative=True))
     execution.requests[0].set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     execution.collect([None, response(2)])
@@ -201,7 +203,7 @@ def test_request_that_shall_come_again_is_told_before_the_end_of_its_batch(begin
 
 
 @pytest.mark.contract("PY-28")
-def test_request_that_shall_come_again_has_no_response_yet(begin: Begin) -> None:
+def test_rescheduled_request_must_have_no_response(begin: Begin) -> None:
     execution = begin(request(1), policy=ReplyPolicy(("Y",), iterative=True))
     execution.requests[0].set_release_flags(TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     with pytest.raises(Exception, match="return list for reschduled request"):
@@ -209,7 +211,7 @@ def test_request_that_shall_come_again_has_no_response_yet(begin: Begin) -> None
 
 
 @pytest.mark.parametrize(("sequences", "seen"), [(False, [2]), (True, [1, 2])])
-def test_request_whose_client_has_left_is_seen_by_sequences_only(
+def test_cancelled_request_reaches_models_of_sequences_only(
     begin: Begin, linked: Linked, sequences: bool, seen: list[int]
 ) -> None:
     linked.receive(Kind.CANCEL, 1)

@@ -1,4 +1,4 @@
-"""A model process's link to the server, and what forks of the model's may do with it."""
+"""The link of a model process, and its use by forks of the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = {"X": Tensor.from_numpy(np.full(1 << 16, 7, np.uint8))}
 
 
 def in_a_fork(linked: Linked, work: Callable[[], object]) -> int:
-    """How a fork of the model's ends that does this; 9 if it goes on."""
+    """The exit status of a fork that runs `work`; 9 if the fork goes on."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""A model process whose link is closed ends, with what it has started."""
+"""A model process whose link is closed terminates, with all that it has started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock_backends.python.process import process
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
 
-def test_process_that_nobody_kills_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_that_is_not_killed_terminates_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_KILL_SECONDS", 0.0)
     server, connection = socket.socketpair()
     arenas = create(1 << 20), create(1 << 20)

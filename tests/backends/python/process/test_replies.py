@@ -1,4 +1,4 @@
-"""Replies for code on an event loop."""
+"""Replies: flow control, cancellation, threads and event loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reply() -> PendingReply:
     return pending_reply(server, ReplyPolicy(decoupled=True))
 
 
-async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
+async def test_credit_comes_with_the_reader(reply: PendingReply) -> None:
     for _ in range(WINDOW.responses):
         await reply.wait_for_room()
         reply.send(InferenceResponse([]), final=False)
@@ -54,7 +54,7 @@ async def test_room_comes_with_the_reader(reply: PendingReply) -> None:
 
 
 @pytest.mark.parametrize("window", [Window(1), Window(3), Window(40), Window(40, size=1)])
-async def test_room_is_as_large_as_the_model_says(window: Window) -> None:
+async def test_window_is_that_of_the_model(window: Window) -> None:
     server: Any = Server()
     reply = pending_reply(server, ReplyPolicy.from_config({}, (window.responses, window.size)))
     output = Tensor("OUT", np.ones(1, np.float32))
@@ -105,7 +105,7 @@ def test_an_event_loop_does_not_wait_for_a_slow_reader() -> None:
     assert server.sent[-1] is Kind.END
 
 
-def test_what_an_event_loop_has_sent_ahead_is_dropped_when_the_reader_leaves() -> None:
+def test_cancellation_discards_responses_that_an_event_loop_holds() -> None:
     server: Any = LoopServer()
     reply = pending_reply(server, ReplyPolicy(decoupled=True))
     for _ in range(WINDOW.responses + 5):
@@ -115,7 +115,7 @@ def test_what_an_event_loop_has_sent_ahead_is_dropped_when_the_reader_leaves() -
     assert len(server.sent) == WINDOW.responses
 
 
-async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:
+async def test_cancellation_ends_the_wait_for_room(reply: PendingReply) -> None:
     for _ in range(WINDOW.responses):
         reply.send(InferenceResponse([]), final=False)
     waiting = asyncio.create_task(reply.wait_for_room())
@@ -126,7 +126,9 @@ async def test_leaving_ends_the_wait_for_room(reply: PendingReply) -> None:
 
 
 @pytest.mark.parametrize("early", [True, False])
-async def test_leaving_is_told_whenever_it_happens(reply: PendingReply, early: bool) -> None:
+async def test_cancellation_calls_back_whenever_it_happens(
+    reply: PendingReply, early: bool
+) -> None:
     told = asyncio.Event()
     if early:
         reply.cancel()

@@ -1,4 +1,4 @@
-"""How exceptions of a model read."""
+"""Format of a model's exceptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def model(tmp_path: Path) -> Write:
 
 
 def run(path: Path, function: str | None = None, *arguments: Any) -> BaseException:
-    """What loading the file raises, or calling a function of it."""
+    """The exception of loading the file, or of calling a function in it."""
     spec = importlib.util.spec_from_file_location("model", path)
     assert spec is not None
     assert spec.loader is not None
