@@ -158,7 +158,7 @@ class Connection(Generic[T]):
     # -- control frames: see `ConnectionEvents` -----------------------------------------------
 
     def on_settings(self) -> None:
-        self.parser.settings_received()
+        self.parser.opened = True
 
     def on_idle_frame(self) -> None:
         self._idle.spend(self.now)
@@ -220,10 +220,10 @@ class Connection(Generic[T]):
         self._block[:] = payload
         self._block_ends_stream = bool(flags & END_STREAM)
         self._continuations = 0
-        self.parser.expect_continuation(stream_id)
+        self.parser.block_stream = stream_id
 
     def _continuation(self, flags: int, stream_id: int, payload: memoryview) -> None:
-        if not self.parser.in_block:
+        if not self.parser.block_stream:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
         self._block += payload
         self._continuations += 1
@@ -233,7 +233,7 @@ class Connection(Generic[T]):
         ):
             raise ProtocolError(ErrorCode.ENHANCE_YOUR_CALM, "header block without an end")
         if flags & END_HEADERS:
-            self.parser.expect_continuation(0)
+            self.parser.block_stream = 0
             block = bytes(self._block)
             self._block.clear()
             self._header_block(stream_id, block, self._block_ends_stream)

@@ -20,7 +20,8 @@ from penstock.http2.stream import Stream
 
 _DATA = 0
 _KNOWN = len(FrameType)
-_FROM_LARGE = 64 << 10
+DIRECT = 64 << 10
+"""Bytes from which the rest of a payload is read straight into its message's buffer."""
 
 
 class FrameHandler(Protocol):
@@ -46,54 +47,40 @@ class FrameHandler(Protocol):
 
 
 class FrameParser:
-    """Passes frames to a handler: DATA as its bytes arrive, all others whole."""
+    """Passes frames to a handler: DATA as its bytes arrive, all others whole.
+
+    The handler sets `opened` after the first SETTINGS, and `block_stream` while the header block
+    of that stream is incomplete: only its CONTINUATION may follow. `left` counts the bytes
+    expected of a payload that arrives in pieces; from `DIRECT` on, `memory()` may take them.
+    """
 
     def __init__(self, limits: Limits, handler: FrameHandler) -> None:
-        self.stopped = False
+        self.stopped = self.opened = False
+        self.block_stream = 0
         self._max_frame_size = limits.max_frame_size
         self._longest_block = min(limits.longest_block, limits.max_frame_size)
         self._handler = handler
         self._preface = PREFACE
-        self._first = True
-        self._expected = 0  # the stream whose header block must continue
         # The frame whose payload arrives in pieces.
-        self._left = 0
+        self.left = 0
         self._padding = 0
         self._padded = False
         self._ends = False
         self._stream: Stream | None = None
 
-    @property
-    def opened(self) -> bool:
-        """Whether the peer's preface and settings are received."""
-        return not self._first
-
-    def settings_received(self) -> None:
-        """Allow frames of every type from now on."""
-        self._first = False
-
-    @property
-    def in_block(self) -> bool:
-        """Whether a header block is incomplete."""
-        return bool(self._expected)
-
-    def expect_continuation(self, stream_id: int) -> None:
-        """Allow only CONTINUATION of this stream next; 0 allows every frame again."""
-        self._expected = stream_id
-
     def feed(self, view: memoryview) -> int:
         """Parse received bytes; returns how many are consumed. The rest must be passed again."""
         at, end = self._read_preface(view) if self._preface else 0, len(view)
         while not self.stopped:
-            if self._left:
+            if self.left:
                 at = self._payload(view, at, end)
-            if self._left or end - at < HEADER_SIZE:
+            if self.left or end - at < HEADER_SIZE:
                 break
             high, low, kind, flags, stream_id = HEADER.unpack_from(view, at)
             stream_id &= LARGEST_ID
             size = high << 16 | low
             start = at + HEADER_SIZE
-            if self._first or self._expected:
+            if self.block_stream or not self.opened:
                 self._check_order(kind, flags, stream_id)
             if kind == _DATA:
                 at = self._data(flags, stream_id, size, view, start, end)
@@ -116,20 +103,20 @@ class FrameParser:
 
     def memory(self) -> memoryview | None:
         """The buffer of a message to read the next bytes into, if many of them are expected."""
-        if self._left < _FROM_LARGE or self._padded or self._stream is None:
+        if self.left < DIRECT or self._padded or self._stream is None:
             return None
         memory = self._stream.memory()
-        if memory is None or len(memory) < _FROM_LARGE:
+        if memory is None or len(memory) < DIRECT:
             return None
-        return memory[: self._left - self._padding]
+        return memory[: self.left - self._padding]
 
     def filled(self, size: int) -> None:
         """Process `size` bytes that were read into `memory()`."""
         stream = self._stream
         assert stream is not None
-        self._left -= size
+        self.left -= size
         stream.on_filled(size)
-        if not self._left:
+        if not self.left:
             self._end(stream)
 
     # -- pieces -------------------------------------------------------------------------------
@@ -142,10 +129,10 @@ class FrameParser:
         return size
 
     def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
-        if self._first:
+        if not self.opened:
             if kind != FrameType.SETTINGS or flags & ACK:
                 raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "SETTINGS have to come first")
-        elif kind != FrameType.CONTINUATION or stream_id != self._expected:
+        elif kind != FrameType.CONTINUATION or stream_id != self.block_stream:
             raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "frame within a header block")
 
     def _incomplete(self, kind: int, size: int) -> bool:
@@ -162,7 +149,7 @@ class FrameParser:
 
     def _begin(self, flags: int, size: int) -> None:
         self._stream = None
-        self._left, self._padding = size, 0
+        self.left, self._padding = size, 0
         self._padded, self._ends = bool(flags & PADDED), bool(flags & END_STREAM)
 
     def _data(
@@ -185,7 +172,7 @@ class FrameParser:
             return start
         if start + size > end:
             return start
-        self._left = 0
+        self.left = 0
         if size:
             stream.on_data(view[start : start + size])
         self._end(stream)
@@ -225,20 +212,20 @@ class FrameParser:
         if self._padded and at < end:
             self._padded = False
             self._padding = view[at]
-            if self._padding >= self._left:
+            if self._padding >= self.left:
                 raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "more padding than payload")
             assert self._stream is not None
             self._handler.on_padding(self._stream, 1 + self._padding)
-            self._left -= 1
+            self.left -= 1
             at += 1
-        size = min(self._left, end - at)
-        content = min(size, self._left - self._padding)
-        self._left -= size
+        size = min(self.left, end - at)
+        content = min(size, self.left - self._padding)
+        self.left -= size
         stream = self._stream
         if stream is not None and not self._padded:
             if content > 0:
                 stream.on_data(view[at : at + content])
-            if not self._left:
+            if not self.left:
                 self._end(stream)
         return at + size
 

@@ -47,7 +47,8 @@ class RpcContext(Protocol):
 
     A handler ends its call with an error by raising an `InferenceError`, which the transport maps
     to a status (`rpc.status`), or a `StatusError`. On cancellation by the client, or after its
-    deadline, the transport cancels the handler.
+    deadline, the transport cancels the handler. No handler of the server uses `peer`,
+    `request_compressed`, `compress_responses` or the `set_` methods: the interop tests do.
     """
 
     @property

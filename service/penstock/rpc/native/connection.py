@@ -10,6 +10,7 @@ from typing import cast
 
 from penstock.http2 import frames
 from penstock.http2.connection import Connection
+from penstock.http2.frame_parser import DIRECT
 from penstock.http2.frames import HEADER_SIZE
 from penstock.http2.keepalive import ConnectionLifetime, LifetimeAction
 from penstock.rpc.native.routes import CallRoute, HeaderFields
@@ -61,7 +62,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._set_timer()
 
     def get_buffer(self, _: int) -> memoryview:
-        memory = self.connection.parser.memory()
+        parser = self.connection.parser
+        memory = parser.memory() if parser.left >= DIRECT else None
         self._direct = memory is not None
         if memory is not None:
             return memory
@@ -90,8 +92,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
                 call.start_deadline()
         self._flush()
         parser, streams = connection.parser, len(connection.streams)
-        in_block = parser.in_block or len(self._rest) > HEADER_SIZE
-        anew = done > 0 and not parser.in_block
+        in_block = parser.block_stream != 0 or len(self._rest) > HEADER_SIZE
+        anew = done > 0 and not parser.block_stream
         self._lifetime.bytes_received(
             now, opened=parser.opened, in_block=in_block, streams=streams, anew=anew
         )

@@ -56,7 +56,7 @@ class CallHost(Protocol):
 class RpcCall(Stream):
     """A stream that is served by a method. Derived classes read its requests.
 
-    Defaults stand on the class, so that a new call sets only what differs.
+    Defaults are class attributes, so that a new call sets only what differs.
     """
 
     writes_at_once = True
@@ -126,10 +126,10 @@ class RpcCall(Stream):
         if self.closed or self.finished:
             return False
         if self._compression is not None:
-            kept = self._compression.defer_large(message)
-            if kept is None:
+            parts = self._compression.defer_large(message)
+            if parts is None:
                 return False
-            message = kept
+            message = parts
         self._send(*self._frame_message(message))
         return self._send_buffer.writable(self)
 
