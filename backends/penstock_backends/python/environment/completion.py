@@ -14,8 +14,7 @@ from penstock_backends.python.pb_utils.api import install_module
 from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.process.asyncio_config import completed_config
 from penstock_backends.python.process.author_code import load_class
-from penstock_backends.python.process.replies import printable
-from penstock_backends.python.process.traceback_text import failure
+from penstock_backends.python.process.traceback_text import failure, printable
 
 
 def run(descriptor: int, parent: int, _: int) -> None:

@@ -15,9 +15,9 @@ from penstock.hosting.link.messages import Done, Execute, Kind, NumberedResponse
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.pb_utils.responses import InferenceResponse
 from penstock_backends.python.process.model_link import ModelLink
-from penstock_backends.python.process.replies import PendingReply, ReplyPolicy, printable
+from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
 from penstock_backends.python.process.reply_table import ReplyTable
-from penstock_backends.python.process.traceback_text import describe
+from penstock_backends.python.process.traceback_text import describe, printable
 
 _QUICK = 100_000
 """Nanoseconds of an execution below which its answers wait for those of the next."""

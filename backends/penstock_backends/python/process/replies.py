@@ -17,14 +17,10 @@ from penstock.hosting.link.messages import Kind
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import InferenceResponse
+from penstock_backends.python.process.traceback_text import printable
 
 _MOST_HELD = 1024
 """Responses of one request that are held for a slow reader, when an event loop sends them."""
-
-
-def printable(text: str) -> str:
-    """The text without lone surrogates, which file names may contain but no protocol carries."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +171,7 @@ class PendingReply:
         """Send a held response; its sender has returned, so a failure goes to the client."""
         try:
             self._transmit(response)
-        except Exception as error:  # a response may be unfit to travel in any way
+        except Exception as error:  # a response may fail to encode in any way
             self._held.clear()
             self.closed = True
             self._forget(self.number)

@@ -38,6 +38,11 @@ def failure(error: BaseException) -> tuple[str, str]:
     return InternalError.code, describe(error)
 
 
+def printable(text: str) -> str:
+    """The text without lone surrogates, which file names may contain but no protocol carries."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _description(error: BaseException) -> str:
     lines = [_headline(error), *getattr(error, "__notes__", ())]
     frames = _frames(error.__traceback__)

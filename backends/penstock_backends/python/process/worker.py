@@ -25,9 +25,9 @@ from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.memory_limit import limit_memory
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reentry import Reentry
-from penstock_backends.python.process.replies import ReplyPolicy, printable
+from penstock_backends.python.process.replies import ReplyPolicy
 from penstock_backends.python.process.reply_table import ReplyTable
-from penstock_backends.python.process.traceback_text import describe, failure
+from penstock_backends.python.process.traceback_text import describe, failure, printable
 
 
 class Worker:
