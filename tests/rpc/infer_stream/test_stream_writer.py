@@ -1,4 +1,4 @@
-"""The requests of one `ModelStreamInfer` call that are being answered: who may speak, and when."""
+"""`StreamWriter`: the order in which responses of one `ModelStreamInfer` call are written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.core.request import InferenceResponse
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc import stream_writer
-from rpc.answering import SteppedStream
 from rpc.manual import ask, number
+from rpc.stepped_stream import SteppedStream
 
 
 def _large(id: str, size: int) -> pb.ModelInferRequest:
@@ -41,9 +41,9 @@ def test_models_take_turns() -> None:
     for n in range(9):
         call.answer(f"flood{n}", number(n))
     call.answer("calm", number(1), number(2))
-    call.speak_all()
-    speakers = [id for id, _ in call.wire.said]
-    assert [at for at, id in enumerate(speakers) if id == "calm"] == [1, 3]
+    call.write_all()
+    ids = [id for id, _ in call.wire.received]
+    assert [at for at, id in enumerate(ids) if id == "calm"] == [1, 3]
 
 
 def test_requests_of_one_model_take_turns() -> None:
@@ -51,8 +51,8 @@ def test_requests_of_one_model_take_turns() -> None:
     call.ask(ask("many", "a"), ask("many", "b"))
     for id in "ab":
         call.answer(id, number(1), number(2))
-    call.speak_all()
-    assert [id for id, _ in call.wire.said] == ["a", "b", "a", "b"]
+    call.write_all()
+    assert [id for id, _ in call.wire.received] == ["a", "b", "a", "b"]
 
 
 def test_response_behind_others_is_not_written_at_once() -> None:
@@ -62,9 +62,9 @@ def test_response_behind_others_is_not_written_at_once() -> None:
     call.answer("a", number(1), number(2))
     call.make_room()
     call.answer("b", number(3))
-    assert call.wire.said == [("a", 1)]
-    call.speak_all()
-    assert call.wire.said == [("a", 1), ("a", 2), ("b", 3)]
+    assert call.wire.received == [("a", 1)]
+    call.write_all()
+    assert call.wire.received == [("a", 1), ("a", 2), ("b", 3)]
 
 
 def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
@@ -72,7 +72,7 @@ def test_a_transport_without_room_is_left_alone_until_it_has_some() -> None:
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1), number(2), number(3))
-    assert (call.wire.said, call.answers.blocked) == ([("a", 1)], True)
+    assert (call.wire.received, call.answers.blocked) == ([("a", 1)], True)
     call.make_room()
     assert not call.answers.blocked
 
@@ -82,7 +82,7 @@ def test_a_transport_that_is_written_to_by_a_task_is_never_blocked() -> None:
     call.ask(ask("many", "a"))
     call.stall()
     call.answer("a", number(1))
-    call.speak_all()
+    call.write_all()
     assert not call.answers.blocked
 
 
@@ -135,38 +135,38 @@ async def test_the_reader_hears_of_an_answer_that_is_complete() -> None:
 async def test_writer_is_woken_for_a_queued_answer() -> None:
     call = SteppedStream()
     call.ask(ask("many", "a"))
-    word = call.answers.wait_for_message()
-    assert not word.done()
+    message = call.answers.wait_for_message()
+    assert not message.done()
     call.answer("a", number(1))
-    assert word.done()
+    assert message.done()
 
 
 async def test_writer_is_not_woken_for_a_response_written_at_once() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
-    word = call.answers.wait_for_message()
+    message = call.answers.wait_for_message()
     call.answer("a", number(1))
-    assert (call.wire.said, word.done()) == ([("a", 1)], False)
+    assert (call.wire.received, message.done()) == ([("a", 1)], False)
 
 
 async def test_the_writer_hears_that_there_is_no_room() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"))
-    word = call.answers.wait_for_message()
+    message = call.answers.wait_for_message()
     call.stall()
     call.answer("a", number(1))
-    assert word.done()
+    assert message.done()
 
 
 async def test_the_writer_hears_that_all_is_answered() -> None:
     """Which may be what it waits for."""
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
-    word = call.answers.wait_for_message()
+    message = call.answers.wait_for_message()
     call.answer("a", number(1, final=True))
-    assert not word.done()
+    assert not message.done()
     call.answer("b", number(2, final=True))
-    assert word.done()
+    assert message.done()
 
 
 async def test_cancelled_waiter_is_not_woken() -> None:
@@ -175,7 +175,7 @@ async def test_cancelled_waiter_is_not_woken() -> None:
     for waiting in (call.answers.wait_for_room(), call.answers.wait_for_message()):
         waiting.cancel()
     call.answer("a", number(1, final=True))
-    assert call.wire.said == [("a", 1)]
+    assert call.wire.received == [("a", 1)]
 
 
 # -- what ends the call ----------------------------------------------------------------------------
@@ -186,8 +186,8 @@ def test_the_first_error_ends_a_call_that_fails_fast() -> None:
     call = SteppedStream(metadata={"triton_grpc_error": "true"})
     call.ask(ask("nope", "a"))
     with pytest.raises(NotFoundError):
-        call.speak()
-    assert call.wire.said == []
+        call.write_next()
+    assert call.wire.received == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_first_error_ends_a_call_that_fails_fast() -> None:
 def test_error_is_sent_in_band_unless_the_client_opted_out(metadata: dict[str, str]) -> None:
     call = SteppedStream(at_once=True, metadata=metadata)
     call.ask(ask("strict", "a"))
-    assert call.wire.said == [("a", "not like this")]
+    assert call.wire.received == [("a", "not like this")]
 
 
 @pytest.mark.parametrize(
@@ -215,16 +215,16 @@ def test_a_call_ends_with_its_own_time_but_not_with_that_of_a_request(
     call.ask(ask("many", "a"))
     call.server.streams["a"].fail(error)
     assert call.answers.failure is (error if ends else None)
-    assert call.wire.said == ([] if ends else [("a", error.message)])
+    assert call.wire.received == ([] if ends else [("a", error.message)])
 
 
 async def test_server_fault_ends_the_call_but_not_the_sender_of_the_response() -> None:
     call = SteppedStream(at_once=True)
     call.ask(ask("many", "a"), ask("many", "b"))
-    word = call.answers.wait_for_message()
+    message = call.answers.wait_for_message()
     call.answer("a", _unfit())
     assert call.answers.failure is not None
-    assert word.done()
+    assert message.done()
 
 
 def test_nothing_is_written_after_a_failure() -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_written_after_a_failure() -> None:
     call.ask(ask("many", "a"), ask("many", "b"))
     call.answer("a", _unfit(), number(1))
     call.answer("b", number(2))
-    assert (call.wire.said, call.answers.queued) == ([], False)
+    assert (call.wire.received, call.answers.queued) == ([], False)
 
 
 # -- when the client leaves ------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_answer_caused_by_the_end_of_another_ends_nothing_else(at_once: bool) ->
     for id, other in zip(ids, reversed(ids), strict=True):
         call.server.on_closed[id] = partial(call.answer, other, number(1, final=True))
     call.answers.close()
-    assert call.wire.said == []
+    assert call.wire.received == []
     assert sorted(call.server.regions.released) == sorted(ids)
     assert all(stream.ended for stream in call.server.streams.values())
 
@@ -258,5 +258,5 @@ def test_response_sent_after_close_is_not_written() -> None:
     call.answers.close()
     call.answer("a", number(1))
     call.answer("b", number(2))
-    assert call.wire.said == []
+    assert call.wire.received == []
     assert sorted(call.server.closed) == ["a", "b"]

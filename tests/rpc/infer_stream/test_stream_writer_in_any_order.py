@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.core.errors import InternalError
-from rpc.answering import Said, SteppedStream
 from rpc.manual import ask, number
+from rpc.stepped_stream import Received, SteppedStream
 
 MODELS = st.sampled_from(["once", "once2", "many", "many2", "nope", "strict"])
 REFUSALS = {
@@ -26,8 +26,8 @@ class Asked:
 
     model: str
     empty_final: bool
-    made: list[Said] = field(default_factory=list)
-    heard: list[Said] = field(default_factory=list)
+    made: list[Received] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -36,10 +36,10 @@ class Asked:
 
     @property
     def complete(self) -> bool:
-        return self.ended and self.heard == self.made
+        return self.ended and self.received == self.made
 
 
-class Conversations(RuleBasedStateMachine):
+class StreamCalls(RuleBasedStateMachine):
     """Requests and responses in any order, and a writer that comes when it likes."""
 
     at_once: bool
@@ -57,7 +57,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(model=MODELS, empty_final=st.booleans())
     def ask(self, model: str, empty_final: bool) -> None:
         refused = model in REFUSALS
-        made: list[Said] = [REFUSALS[model]] if refused else []
+        made: list[Received] = [REFUSALS[model]] if refused else []
         id = str(len(self.asked))
         self.asked.append(Asked(model, empty_final, made, ended=refused))
         self.call.ask(ask(model, id, empty_final=empty_final))
@@ -68,10 +68,10 @@ class Conversations(RuleBasedStateMachine):
         """A response with none queued before it is written at once, if the transport allows it."""
         id = self._pick(choice)
         free = self.at_once and not self.answers.blocked and not self.answers.queued
-        at_once = free and self._may_speak(id)
+        at_once = free and self._may_be_written(id)
         made = self._send(id, final)
-        self._listen()
-        assert not at_once or made in self.asked[id].heard
+        self._check_received()
+        assert not at_once or made in self.asked[id].received
 
     @precondition(lambda self: self.running)
     @rule(choice=CHOICES, then=CHOICES, final=st.booleans())
@@ -101,15 +101,15 @@ class Conversations(RuleBasedStateMachine):
     # -- the writer
 
     @precondition(lambda self: self.answers.queued and not self.answers.blocked)
-    @precondition(lambda self: self.call.hand is None)
+    @precondition(lambda self: self.call.writing is None)
     @rule()
-    def speak(self) -> None:
-        self.call.speak()
+    def write_next(self) -> None:
+        self.call.write_next()
 
-    @precondition(lambda self: self.call.hand is not None)
+    @precondition(lambda self: self.call.writing is not None)
     @rule()
-    def put_down(self) -> None:
-        self.call.put_down()
+    def finish_write(self) -> None:
+        self.call.finish_write()
 
     @precondition(lambda self: self.at_once)
     @rule()
@@ -121,29 +121,29 @@ class Conversations(RuleBasedStateMachine):
     def make_room(self) -> None:
         self.call.make_room()
 
-    # -- what is true at any time
+    # -- invariants
 
     @invariant()
-    def every_request_is_answered_in_its_turn(self) -> None:
-        self._listen()
+    def every_request_is_answered_in_order(self) -> None:
+        self._check_received()
         self._check_that_no_answer_is_lost()
-        self._check_who_is_open()
+        self._check_open_answers()
 
-    def _listen(self) -> None:
-        """Everybody hears his own messages in order, and no more than there are."""
-        said = self.call.wire.said
-        for id, what in said[self._read :]:
+    def _check_received(self) -> None:
+        """Each request receives its own messages in order, and no others."""
+        received = self.call.wire.received
+        for id, what in received[self._read :]:
             asked = self.asked[int(id)]
             assert asked.ordered <= all(one.complete for one in self._ordered_before(int(id)))
-            asked.heard.append(what)
-            assert asked.heard == asked.made[: len(asked.heard)]
-        self._read = len(said)
+            asked.received.append(what)
+            assert asked.received == asked.made[: len(asked.received)]
+        self._read = len(received)
 
     def _check_that_no_answer_is_lost(self) -> None:
         if self.idle:
-            assert [id for id in range(len(self.asked)) if self._has_to_speak(id)] == []
+            assert [id for id in range(len(self.asked)) if self._must_be_written(id)] == []
 
-    def _check_who_is_open(self) -> None:
+    def _check_open_answers(self) -> None:
         if not all(asked.complete for asked in self.asked):
             assert self.answers
         elif self.idle:
@@ -159,12 +159,12 @@ class Conversations(RuleBasedStateMachine):
         assert sorted(server.closed) == running
         assert sorted(server.regions.released) == sorted(found)
 
-    # -- what that is compared with
+    # -- the expected state
 
     @property
     def idle(self) -> bool:
         """Whether the writer has nothing to do."""
-        return not self.answers.queued and self.call.hand is None
+        return not self.answers.queued and self.call.writing is None
 
     @property
     def running(self) -> list[int]:
@@ -188,21 +188,21 @@ class Conversations(RuleBasedStateMachine):
     def _ordered_before(self, id: int) -> list[Asked]:
         return [asked for asked in self.asked[:id] if asked.ordered]
 
-    def _may_speak(self, id: int) -> bool:
+    def _may_be_written(self, id: int) -> bool:
         before = self._ordered_before(id) if self.asked[id].ordered else []
         return all(asked.complete for asked in before)
 
-    def _has_to_speak(self, id: int) -> bool:
-        return self._may_speak(id) and self.asked[id].heard != self.asked[id].made
+    def _must_be_written(self, id: int) -> bool:
+        return self._may_be_written(id) and self.asked[id].received != self.asked[id].made
 
 
-class ByTask(Conversations):
-    """All is written by the writer, and while it does there is one message in its hand."""
+class ByTask(StreamCalls):
+    """All messages are written by the writing task, one at a time."""
 
     at_once = False
 
 
-class AtOnce(Conversations):
+class AtOnce(StreamCalls):
     """A response with none queued before it is written by its sender."""
 
     at_once = True

@@ -14,7 +14,7 @@ from penstock.rpc.stream_writer import StreamWriter
 from penstock.shared_memory.registry import Regions
 from rpc.manual import Call, ManualServer, received
 
-Said = int | str
+Received = int | str
 """The number of a response, the text of an error, or `end` for an empty final message."""
 
 
@@ -52,24 +52,24 @@ class CallingServer(ManualServer):
 
 
 class Wire(Call):
-    """A transport that takes messages at once, or leaves it to the writer to write.
+    """A transport that writes at once, or leaves it to the writing task.
 
-    `said` is whose messages the client has got, and what they say.
+    `received` holds the messages of the client: the id of the request, and the value.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[tuple[str, Said]] = []
+        self.received: list[tuple[str, Received]] = []
 
-    def hear(self, message: Reply) -> None:
-        self.said.append(_read(pb.ModelStreamInferResponse.FromString(serialized(message))))
+    def receive(self, message: Reply) -> None:
+        self.received.append(_read(pb.ModelStreamInferResponse.FromString(serialized(message))))
 
     def write_nowait(self, message: Reply) -> bool:
-        self.hear(message)
+        self.receive(message)
         return self.may_write.is_set()
 
 
-def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
+def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Received]:
     reply = response.infer_response
     if response.error_message:
         return reply.id, response.error_message
@@ -79,7 +79,7 @@ def _read(response: pb.ModelStreamInferResponse) -> tuple[str, Said]:
 
 
 class SteppedStream:
-    """A `ModelStreamInfer` call whose writer is stepped; `hand` is the answer being written."""
+    """A `ModelStreamInfer` call whose writer is stepped; `writing` is the answer being written."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class SteppedStream:
         self.wire.deadline = deadline
         self.wire.metadata = metadata
         self.answers = StreamWriter(self.server, self.wire, None)
-        self.hand: StreamAnswer | None = None
+        self.writing: StreamAnswer | None = None
 
     def ask(self, *requests: pb.ModelInferRequest) -> None:
         for request in requests:
@@ -104,28 +104,28 @@ class SteppedStream:
         for response in responses:
             self.server.streams[id].send(response)
 
-    def speak(self) -> None:
+    def write_next(self) -> None:
         """Write the next message of the answer whose turn it is."""
         answer = self.answers.next_answer()
         message = self.answers.take_message(answer)
         if message is None or self.answers.write_nowait(message):
             self.answers.message_written(answer)
         else:
-            self.wire.hear(message)
-            self.hand = answer
+            self.wire.receive(message)
+            self.writing = answer
 
-    def put_down(self) -> None:
+    def finish_write(self) -> None:
         """Finish writing the message."""
-        assert self.hand is not None
-        answer, self.hand = self.hand, None
+        assert self.writing is not None
+        answer, self.writing = self.writing, None
         self.answers.message_written(answer)
 
-    def speak_all(self) -> None:
+    def write_all(self) -> None:
         """Write all messages that are ready."""
         while self.answers.queued:
-            self.speak()
-            if self.hand is not None:
-                self.put_down()
+            self.write_next()
+            if self.writing is not None:
+                self.finish_write()
 
     def stall(self) -> None:
         """The transport has no room behind the next message."""
