@@ -1,4 +1,4 @@
-"""What comes with a load request in place of the repository's files."""
+"""Configuration and files of load requests, and the folders they are written to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidRequestError, ModelLoadError
-from penstock.models.repository.override import ModelOverride
+from penstock.models.repository.override import ModelOverride, ScratchFolder
 
 
 @pytest.mark.contract("G-12")
@@ -44,3 +44,13 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelLoadError, match="must stay within model directory"):
         ModelOverride("", {name: b"evil"}).write(folder)
     assert list(tmp_path.iterdir()) == [folder]
+
+
+async def test_a_scratch_folder_goes_with_its_last_reference() -> None:
+    folder = ScratchFolder()
+    folder.retain()
+    folder.retain()
+    await folder.release()
+    assert folder.path.is_dir()
+    await folder.release()
+    assert not folder.path.exists()

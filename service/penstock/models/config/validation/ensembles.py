@@ -25,7 +25,7 @@ def ensemble_problems(config: ModelConfig) -> Iterator[str]:
     made: set[str] = set()
     for at, step in enumerate(scheduling.step):
         yield from _step_problems(step, at, name, made)
-    yield from _TensorGraph.of(config, scheduling).problems(config)
+    yield from _TensorGraph.from_config(config, scheduling).problems(config)
 
 
 def _foreign_fields(config: ModelConfig) -> Iterator[str]:
@@ -60,7 +60,7 @@ class _TensorGraph:
     written: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, config: ModelConfig, scheduling: EnsembleScheduling) -> _TensorGraph:
+    def from_config(cls, config: ModelConfig, scheduling: EnsembleScheduling) -> _TensorGraph:
         steps = scheduling.step
         sources = {o: tuple(s.input_map.values()) for s in steps for o in s.output_map.values()}
         used = frozenset(tensor for step in steps for tensor in step.input_map.values())
