@@ -49,7 +49,7 @@ def _read(reader: MessageReader, data: bytes, cuts: list[int]) -> list[tuple[int
             whole = reader.filled(len(piece))
             done += [] if whole is None else [whole]
         else:
-            done += reader.take(piece)
+            done += reader.feed(piece)
     return done
 
 
@@ -81,21 +81,21 @@ def test_messages_are_the_same_in_any_memory(
 def test_reserve_is_given_the_first_bytes_of_the_message() -> None:
     chooser = Chooser()
     data = _wire(0, b"begins" + bytes(CHOSEN_FROM))
-    MessageReader(1 << 20, chooser.reserve).take(memoryview(data)[:11])
+    MessageReader(1 << 20, chooser.reserve).feed(memoryview(data)[:11])
     assert chooser.calls == [(CHOSEN_FROM + 6, b"begins")]
 
 
 def test_reserve_is_not_called_for_a_message_beyond_the_limit() -> None:
     chooser = Chooser()
     with pytest.raises(MessageSizeError):
-        MessageReader(1 << 20, chooser.reserve).take(memoryview(PREFIX.pack(0, 1 << 30) + b"x"))
+        MessageReader(1 << 20, chooser.reserve).feed(memoryview(PREFIX.pack(0, 1 << 30) + b"x"))
     assert chooser.calls == []
 
 
 def test_closed_reader_holds_nothing_and_begins_nothing() -> None:
     chooser = Chooser()
     reader, data = MessageReader(1 << 20, chooser.reserve), _wire(0, bytes(CHOSEN_FROM))
-    reader.take(memoryview(data)[:100])
+    reader.feed(memoryview(data)[:100])
     reader.close()
-    assert reader.take(memoryview(data)) == []
+    assert reader.feed(memoryview(data)) == []
     assert (reader.memory(), len(chooser.calls)) == (None, 1)

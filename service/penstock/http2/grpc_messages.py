@@ -54,7 +54,7 @@ class MessageReader:
         """Whether no message is incomplete."""
         return self._memory is None and not self._prefix
 
-    def take(self, data: memoryview) -> list[tuple[int, Buffer]]:
+    def feed(self, data: memoryview) -> list[tuple[int, Buffer]]:
         """The messages that these bytes complete, each with its compression flag."""
         done: list[tuple[int, Buffer]] = []
         at, end = 0, 0 if self._closed else len(data)
@@ -79,10 +79,10 @@ class MessageReader:
         self._closed = True
         self._memory = None
 
-    def take_all(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
-        """As `take`, for bytes in pieces; `size` is their total."""
+    def feed_pieces(self, pieces: Sequence[memoryview], size: int) -> list[tuple[int, Buffer]]:
+        """As `feed`, for bytes in pieces; `size` is their total."""
         if self._memory is None or self._filled + size > self._size:
-            return [message for piece in pieces for message in self.take(piece)]
+            return [message for piece in pieces for message in self.feed(piece)]
         memory, at = self._room(self._filled + size), self._filled
         for piece in pieces:
             end = at + len(piece)

@@ -45,7 +45,7 @@ class ReadingCall(RpcCall):
             limit = self.connection.limits.max_message_size
             reader = self._reader = MessageReader(limit, self._method.reserve)
         try:
-            return reader.take_all(pieces, size)
+            return reader.feed_pieces(pieces, size)
         except MessageSizeError as error:
             self.abort(StatusError(StatusCode.RESOURCE_EXHAUSTED, str(error)))
             return []
