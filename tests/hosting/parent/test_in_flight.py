@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import in_virtual_time, make_inference, make_response, turns
+from penstock.core.buffer import Buffer
 from penstock.core.call_chain import CallingInstance, NestedCall, Wait
 from penstock.core.errors import UnavailableError
 from penstock.core.request import InferenceRequest
-from penstock.hosting.link.arena import create
+from penstock.hosting.link.arena import Arena, create
+from penstock.hosting.link.frames import FrameReader
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_response
@@ -27,51 +29,57 @@ QUICK, SLOW = 100_000, 10_000_000
 NOTHING = memoryview(b"")
 
 
-class FakeLink:
-    """Records what is sent; the memory of the other side says which batch it has begun."""
+def nothing() -> None:
+    pass
 
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, Any]] = []
-        self.released = 0
 
-    def send(self, kind: int, header: Any, payload: Sequence[Any] = ()) -> None:
-        self.sent.append((kind, header))
+class Peer:
+    """The process on the other end of a link: what it reads, and which batch it began last."""
 
-    hold = send
+    def __init__(self, begun: int = 0) -> None:
+        inputs, outputs = create(1 << 16), create(1 << 16)
+        Arena(outputs).begin(begun)
+        self.memory = SharedMemory(out=inputs, into=outputs)
+        self.link = Link({}, nothing)
+        self.link.connection_made(cast(asyncio.BaseTransport, self))
+        self._frames = FrameReader()
+        self._messages: list[tuple[int, Any]] = []
 
-    def release(self) -> None:
-        self.released += 1
+    def writelines(self, parts: Sequence[Buffer]) -> None:
+        """As of a transport."""
+        data = b"".join(parts)
+        self._messages += [(kind, header) for kind, header, _ in self._frames.feed(data)]
 
+    @property
+    def messages(self) -> list[tuple[int, Any]]:
+        """Kinds and headers of the messages that were sent."""
+        self.link.flush()
+        return self._messages
+
+    @property
     def numbers(self) -> list[int]:
         """Numbers of the requests that were sent, in their order."""
-        batches = [header[1] for kind, header in self.sent if kind == Kind.EXECUTE]
+        batches = [header[1] for kind, header in self.messages if kind == Kind.EXECUTE]
         return [request[0] for batch in batches for request in batch]
 
 
-class FakeMemory:
-    """Tensors go inside the frames, and the process says which batch it has begun."""
-
-    def __init__(self, begun: int) -> None:
-        self._memory = SharedMemory(out=create(1 << 16), into=create(1 << 16))
-        self._memory.close()
-        self.codec = self._memory.codec
-        self.begun = begun
-
-
 def in_flight(
-    link: FakeLink | None = None,
+    peer: Peer | None = None,
     ahead: int = 1,
     limit: float | None = None,
     on_late: Callable[[], None] = lambda: None,
     *,
     serial: bool = True,
-    begun: int = 0,
 ) -> InFlight:
-    """Attached to a link."""
+    """Attached to a process."""
     some = InFlight(serial=serial, ahead=ahead, limit=limit)
-    memory = cast(SharedMemory, FakeMemory(begun))
-    some.attach(cast(Link, link or FakeLink()), memory, on_late)
+    attach(some, peer or Peer(), on_late)
     return some
+
+
+def attach(some: InFlight, peer: Peer, on_late: Callable[[], None] = lambda: None) -> None:
+    """A process has started."""
+    some.attach(peer.link, peer.memory, on_late)
 
 
 def batch(rows: int = 1, statistics: Statistics | None = None) -> list[Inference]:
@@ -98,10 +106,6 @@ class Room:
 
     def __call__(self) -> None:
         self.count += 1
-
-
-def nothing() -> None:
-    pass
 
 
 async def test_one_batch_at_a_time() -> None:
@@ -218,7 +222,7 @@ def test_only_batches_that_were_not_begun_are_resent_but_never_the_first(
 ) -> None:
     @in_virtual_time
     async def play() -> None:
-        some, then = in_flight(ahead=16, begun=begun), FakeLink()
+        some, then = in_flight(Peer(begun), ahead=16), Peer()
         batches = {number: batch() for number in range(1, 7)}
         for each in batches.values():
             some.send(each, nothing)
@@ -226,9 +230,9 @@ def test_only_batches_that_were_not_begun_are_resent_but_never_the_first(
             done(some, number, QUICK)
         kept = [number for number in batches if number > max(begun, executed + 1)]
         some.lose(UnavailableError("killed"))
-        some.attach(cast(Link, then), cast(SharedMemory, FakeMemory(0)), nothing)
+        attach(some, then)
         some.resend()
-        assert len(then.numbers()) == len(kept)
+        assert len(then.numbers) == len(kept)
         alive = [number for number, (inference,) in batches.items() if not inference.abandoned]
         assert alive == kept
 
@@ -245,24 +249,24 @@ async def test_batches_that_overlap_fail_with_the_process() -> None:
 
 async def test_numbers_are_not_used_again_by_the_next_process() -> None:
     """A message of the dead process that is still read must find nothing."""
-    some, then = in_flight(ahead=2), FakeLink()
+    some, then = in_flight(ahead=2), Peer()
     for _ in range(3):
         some.send(batch(), nothing)
     some.lose(UnavailableError("killed"))
-    some.attach(cast(Link, then), cast(SharedMemory, FakeMemory(0)), nothing)
+    attach(some, then)
     some.resend()
-    assert then.numbers() == [4, 5]
+    assert then.numbers == [4, 5]
 
 
 async def test_cancelled_requests_are_not_resent() -> None:
-    some, then, kept = in_flight(ahead=2), FakeLink(), batch()
+    some, then, kept = in_flight(ahead=2), Peer(), batch()
     some.send(batch(), nothing)
     some.send(kept, nothing)
     some.lose(UnavailableError("killed"))
     kept[0].stream.close()
-    some.attach(cast(Link, then), cast(SharedMemory, FakeMemory(0)), nothing)
+    attach(some, then)
     some.resend()
-    assert then.sent == []
+    assert then.messages == []
 
 
 async def test_end_of_the_instance_fails_batches_that_were_kept() -> None:
@@ -279,26 +283,26 @@ async def test_end_of_the_instance_fails_batches_that_were_kept() -> None:
 
 @pytest.mark.contract("PY-28")
 async def test_a_rescheduled_request_keeps_its_number() -> None:
-    link = FakeLink()
-    some, inference = in_flight(link), make_inference()
+    peer = Peer()
+    some, inference = in_flight(peer), make_inference()
     some.send([inference], nothing)
     some.on_reschedule(1, NOTHING)
     assert inference.rescheduled
     some.send([inference], nothing)
     some.send([make_inference()], nothing)
-    assert link.numbers() == [1, 1, 2]
+    assert peer.numbers == [1, 1, 2]
     answer(some, 1, final=True)
     assert inference.abandoned
 
 
 async def test_cancellation_of_a_rescheduled_request_is_sent() -> None:
-    link = FakeLink()
-    some, inference = in_flight(link), make_inference()
+    peer = Peer()
+    some, inference = in_flight(peer), make_inference()
     some.send([inference], nothing)
     some.on_reschedule(1, NOTHING)
     inference.stream.close()
     await turns()
-    assert link.sent[1:] == [(Kind.CANCEL, 1)]
+    assert peer.messages[1:] == [(Kind.CANCEL, 1)]
     answer(some, 1, final=True)
 
 
@@ -311,8 +315,8 @@ async def test_a_cancelled_request_is_not_rescheduled() -> None:
 
 
 async def test_a_rescheduled_request_fails_with_the_process() -> None:
-    link = FakeLink()
-    some, inference = in_flight(link), make_inference()
+    peer = Peer()
+    some, inference = in_flight(peer), make_inference()
     some.send([inference], nothing)
     some.on_reschedule(1, NOTHING)
     some.lose(UnavailableError("killed"))
