@@ -73,10 +73,10 @@ async def _completed(
     config: ModelConfig, version_path: Path, settings: Mapping[str, str], python: str
 ) -> ModelConfig:
     described = config_to_json(config, with_defaults=True)
-    header = {
+    argument = {
         "config": described,
         "version_path": str(version_path),
         "settings": dict(settings),
     }
     what = f"model '{config.name}': the process that completes its configuration"
-    return config_from_json(await run_one_shot(python, _COMPLETION, header, what))
+    return config_from_json(await run_one_shot(python, _COMPLETION, argument, what))

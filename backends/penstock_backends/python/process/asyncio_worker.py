@@ -107,7 +107,7 @@ class AsyncioWorker:
         except GeneratorExit:
             raise
         except BaseException as error:  # a model whose `ready` fails is not ready
-            logger.error("asking the model whether it is ready failed: %s", describe(error))
+            logger.error("the model's 'ready' failed: %s", describe(error))
             ready = False
         self._link.send(Kind.HEALTH, ready)
 
@@ -117,4 +117,4 @@ class AsyncioWorker:
         except GeneratorExit:
             raise
         except BaseException as error:  # the model is gone all the same
-            logger.error("unloading failed: %s", describe(error))
+            logger.error("the model's 'unload' failed: %s", describe(error))
