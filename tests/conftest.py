@@ -14,18 +14,21 @@ from hypothesis import HealthCheck, settings
 
 from conformance.contract_run import VARIABLE, ContractRun
 from fakes import InstallBackend
-from harness import needs
+from harness import folder_marks, needs, report_text
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
 
 # Examples take, and are made in, as long as a busy machine needs; pytest ends tests that hang.
 settings.register_profile("penstock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("penstock"), max_examples=20)
 settings.load_profile("penstock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Skip what needs something missing; record the contract's tests where a file is named."""
+    """Mark tests by folder, skip what needs something missing, record the contract's tests."""
+    config.pluginmanager.register(folder_marks)
     config.pluginmanager.register(needs)
+    config.pluginmanager.register(report_text)
     if record := os.environ.get(VARIABLE):
         config.pluginmanager.register(ContractRun(Path(record)))
 

@@ -16,6 +16,8 @@ import pytest
 
 from harness.serving import Served, serving, wait_until
 
+pytestmark = pytest.mark.slow
+
 _BACKEND = '''
 import threading
 

@@ -17,6 +17,8 @@ from google.protobuf.message import Message
 from harness.serving import Served, serving, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
 
+pytestmark = pytest.mark.slow
+
 FLOOD = 300
 
 

@@ -87,11 +87,13 @@ def test_version_links_the_files_that_a_model_may_need(
     assert names == {"model.py", "factors.py", "offset.txt"}
 
 
+@pytest.mark.slow
 def test_model_imports_files_beside_it(served: Served) -> None:
     assert _ask(served, "scale", [1.0, 2.0]) == [2.5, 4.5]
     assert _ask(served, "other", [1.0]) == [2.5]
 
 
+@pytest.mark.slow
 def test_model_is_loaded_again_from_its_file(served: Served, author: Path) -> None:
     (author / "offset.txt").write_text("10")
     path = f"http://{served.http}/v2/repository/models/scale/load"
@@ -99,12 +101,14 @@ def test_model_is_loaded_again_from_its_file(served: Served, author: Path) -> No
     assert _ask(served, "scale", [1.0]) == [12.0]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(served: Served, temporary: Path) -> None:
     assert [path.name[:15] for path in temporary.iterdir()] == ["penstock-serve-"]
     assert served.stop() == 0
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_file_stands_beside_a_repository(author: Path, tmp_path: Path) -> None:
     version = tmp_path / "models" / "idle" / "1"
     version.mkdir(parents=True)
@@ -117,6 +121,7 @@ def test_file_stands_beside_a_repository(author: Path, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_changed_file_is_loaded_where_the_server_looks(author: Path, tmp_path: Path) -> None:
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1")
     with serving(None, tmp_path / "log", f"{author}/model.py", *flags) as server:
@@ -124,6 +129,7 @@ def test_changed_file_is_loaded_where_the_server_looks(author: Path, tmp_path: P
         wait_until(lambda: _ask(server, "scale", [1.0]) == [102.0])
 
 
+@pytest.mark.slow
 def test_class_that_is_not_a_model_is_refused(author: Path, tmp_path: Path) -> None:
     (author / "model.py").write_text("class Scale: ...")
     process = start(None, tmp_path / "log", f"{author}/model.py:Scale")
@@ -132,6 +138,7 @@ def test_class_that_is_not_a_model_is_refused(author: Path, tmp_path: Path) -> N
     assert "is not a model: it is neither made from" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_first_minute_of_the_readme(tmp_path: Path) -> None:
     """Its class, its command and its request, as they are written there."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()

@@ -138,6 +138,7 @@ with ThreadPoolExecutor(4) as threads:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted as Linux does")
 def test_memory_of_decompressed_data_is_released() -> None:
     """Four threads that held 160 MiB each; of smaller blocks the allocator keeps 64 MiB each."""

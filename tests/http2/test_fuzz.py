@@ -10,6 +10,7 @@ from http2.fuzzing.fuzzer import Fuzzer
 from http2.fuzzing.talks import record
 
 
+@pytest.mark.slow
 async def test_hostile_bytes_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     talks = await record()
     with caplog.at_level(logging.WARNING):

@@ -51,6 +51,7 @@ def announce(process: subprocess.Popen[bytes], server: HTTPServer) -> subprocess
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_server_that_becomes_ready_is_announced_with_a_line_to_try(
     process: subprocess.Popen[bytes], server: HTTPServer
 ) -> None:

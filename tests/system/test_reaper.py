@@ -66,18 +66,21 @@ def group() -> Iterator[int]:
     process.wait()
 
 
+@pytest.mark.slow
 async def test_killed_server_leaves_neither_model_nor_grandchild(server: Server) -> None:
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
     await eventually(lambda: not alive(server.reaper))
 
 
+@pytest.mark.slow
 async def test_killed_server_leaves_no_shared_memory(server: Server) -> None:
     assert server.memory.exists()
     os.kill(server.pid, signal.SIGKILL)
     await eventually(lambda: not server.memory.exists())
 
 
+@pytest.mark.slow
 async def test_the_process_that_removes_shared_memory_ends_with_the_others(server: Server) -> None:
     before = members(server.model)
     assert {server.model, server.grandchild} < before
@@ -85,6 +88,7 @@ async def test_the_process_that_removes_shared_memory_ends_with_the_others(serve
     await eventually(lambda: not any(map(alive, before)))
 
 
+@pytest.mark.slow
 async def test_killed_server_leaves_nothing_although_its_reaper_was_killed_before(
     server: Server,
 ) -> None:
@@ -94,6 +98,7 @@ async def test_killed_server_leaves_nothing_although_its_reaper_was_killed_befor
     await eventually(lambda: not alive(server.model) and not alive(server.grandchild))
 
 
+@pytest.mark.slow
 async def test_stopped_model_process_is_killed_too(server: Server) -> None:
     """It cannot see that its link is closed."""
     os.kill(server.model, signal.SIGSTOP)

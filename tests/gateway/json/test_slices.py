@@ -51,6 +51,7 @@ def _many(element: str) -> str:
     return ",".join([element] * (_MANY // (len(element) + 1)))
 
 
+@pytest.mark.slow
 @given(st.lists(_ELEMENT, min_size=1, max_size=8), st.lists(_ELEMENT, min_size=1, max_size=3))
 @settings(max_examples=50, deadline=None)
 def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None:
@@ -58,6 +59,7 @@ def test_slices_decode_as_the_whole(elements: list[str], end: list[str]) -> None
     assert decode_in_slices(text.encode(), dict) == json.loads(text)
 
 
+@pytest.mark.slow
 @given(
     st.lists(_ELEMENT, min_size=1, max_size=4).map(",".join),
     st.lists(st.tuples(st.integers(0, 99), _PIECE), max_size=3),

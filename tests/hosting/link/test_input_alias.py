@@ -232,6 +232,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(steps=STEPS, dies=st.booleans())
 async def test_every_block_comes_back_once(steps: list[tuple[str, bool, bool]], dies: bool) -> None:

@@ -173,6 +173,7 @@ async def test_another_shape_of_it_is_lent_as_well() -> None:
 # -- between real processes -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_processes_hand_tensors_on_through_the_server() -> None:
     async with Puppets() as puppets:
         first = await puppets.start(name="first")

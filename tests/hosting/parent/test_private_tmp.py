@@ -32,6 +32,7 @@ async def test_process_that_stops_takes_its_folder_along(puppets: Puppets) -> No
     await eventually(lambda: not folder.exists())
 
 
+@pytest.mark.slow
 async def test_process_that_dies_takes_its_folder_along(puppets: Puppets) -> None:
     instance = await puppets.start(private_tmp=True)
     folder = Path(await puppets.report(instance, "tmp"))

@@ -50,18 +50,21 @@ async def ended(directory: Path) -> None:
     await asyncio.to_thread(wait_until, lambda: not alive(pid))
 
 
+@pytest.mark.slow
 async def test_started_programs_end_with_the_call(tmp_path: Path) -> None:
     config = await complete(model(tmp_path))
     assert config.max_batch_size == 3
     await ended(tmp_path)
 
 
+@pytest.mark.slow
 async def test_started_programs_end_with_a_process_without_result(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="completes its configuration exited with status 7"):
         await complete(model(tmp_path, "os._exit(7)"))
     await ended(tmp_path)
 
 
+@pytest.mark.slow
 async def test_started_programs_end_with_a_cancelled_call(tmp_path: Path) -> None:
     asking = asyncio.ensure_future(complete(model(tmp_path, "time.sleep(1000)")))
     await asyncio.to_thread(wait_until, (tmp_path / "pid").exists)
@@ -71,6 +74,7 @@ async def test_started_programs_end_with_a_cancelled_call(tmp_path: Path) -> Non
     await ended(tmp_path)
 
 
+@pytest.mark.slow
 async def test_calls_leave_no_process_and_no_file_open(tmp_path: Path) -> None:
     await complete(model(tmp_path))
     before = children(), len(os.listdir("/proc/self/fd"))

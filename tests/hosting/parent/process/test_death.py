@@ -48,6 +48,7 @@ async def test_exit_fails_what_is_in_flight_with_the_status(puppets: Puppets) ->
     await execution
 
 
+@pytest.mark.slow
 async def test_execution_that_takes_too_long_ends_the_process(puppets: Puppets) -> None:
     instance = await puppets.start(serial=True, execution_timeout=0.2)
     former = instance.pid
@@ -78,6 +79,7 @@ async def test_request_sent_to_a_process_just_killed_fails(puppets: Puppets) -> 
         await puppets.ask(instance, "echo")
 
 
+@pytest.mark.slow
 async def test_batch_that_a_dying_process_has_not_begun_goes_to_the_next_one(
     puppets: Puppets,
 ) -> None:
@@ -93,6 +95,7 @@ async def test_batch_that_a_dying_process_has_not_begun_goes_to_the_next_one(
     assert puppets.statistics.in_flight == 0
 
 
+@pytest.mark.slow
 async def test_what_a_process_has_begun_is_not_executed_again(
     puppets: Puppets, tmp_path: Path
 ) -> None:
@@ -110,6 +113,7 @@ async def test_what_a_process_has_begun_is_not_executed_again(
     assert mark.read_text().split() == ["done", "die", "waiting"]
 
 
+@pytest.mark.slow
 async def test_batch_is_not_sent_a_third_time(puppets: Puppets) -> None:
     """It may be what kills the processes."""
     instance = await puppets.start(serial=True)
@@ -133,6 +137,7 @@ async def test_what_was_sent_ahead_fails_when_the_model_is_stopped(puppets: Pupp
         await everything(ahead)
 
 
+@pytest.mark.slow
 async def test_death_of_one_instance_does_not_disturb_another(puppets: Puppets) -> None:
     victim, witness = await asyncio.gather(puppets.start(), puppets.start(name="puppet_0_1"))
     inference = puppets.begin(witness, "stream", n=300)
@@ -141,6 +146,7 @@ async def test_death_of_one_instance_does_not_disturb_another(puppets: Puppets) 
     assert await witness.healthy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grandchild", "daemon"])
 async def test_grandchildren_die_with_the_process(puppets: Puppets, kind: str) -> None:
     instance = await puppets.start()

@@ -28,6 +28,7 @@ async def test_killed_process_is_started_again(puppets: Puppets) -> None:
     assert await puppets.report(instance, "pid") == instance.pid != former
 
 
+@pytest.mark.slow
 async def test_backend_that_is_not_healthy_is_started_again(puppets: Puppets) -> None:
     instance = await puppets.start()
     former = instance.pid
@@ -45,6 +46,7 @@ async def test_health_is_what_the_backend_says(puppets: Puppets) -> None:
     assert not await instance.healthy()
 
 
+@pytest.mark.slow
 async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
     instance = await puppets.start()
     former = instance.pid
@@ -66,6 +68,7 @@ async def test_probe_ends_when_the_process_does(
     assert await asyncio.wait_for(asyncio.gather(*probes), PATIENCE) == [False, False, False]
 
 
+@pytest.mark.slow
 async def test_process_that_dies_again_and_again_stays_down(
     puppets: Puppets, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -85,6 +88,7 @@ async def test_process_that_dies_again_and_again_stays_down(
     assert children() == []
 
 
+@pytest.mark.slow
 async def test_restart_that_fails_is_tried_again(puppets: Puppets, tmp_path: Path) -> None:
     """The second start finds no interpreter, a later one does."""
     python, away = tmp_path / "python", tmp_path / "away"

@@ -66,6 +66,7 @@ async def test_what_prevents_the_start_is_told(
     assert not instance.available
 
 
+@pytest.mark.slow
 async def test_failed_start_leaves_nothing_behind(puppets: Puppets) -> None:
     await (await puppets.start()).stop()  # what is opened once, such as the reaper's pipe, is open
     before = descriptors()

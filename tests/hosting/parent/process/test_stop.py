@@ -51,6 +51,7 @@ async def test_finalize_that_hangs_is_cut_short(puppets: Puppets) -> None:
     assert not alive(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grandchild", "daemon"])
 async def test_stop_takes_grandchildren_along(puppets: Puppets, kind: str) -> None:
     instance = await puppets.start()
@@ -71,6 +72,7 @@ async def test_stop_of_what_never_ran_does_nothing(puppets: Puppets) -> None:
     await puppets.make().stop()
 
 
+@pytest.mark.slow
 async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
     await (await puppets.start()).stop()
     files, tasks = descriptors(), len(asyncio.all_tasks())
@@ -86,6 +88,7 @@ async def test_many_lives_leave_nothing_behind(puppets: Puppets) -> None:
     assert puppets.statistics.in_flight == 0
 
 
+@pytest.mark.slow
 async def test_stop_that_is_cancelled_leaves_no_process(puppets: Puppets, tmp_path: Path) -> None:
     mark = tmp_path / "finalizing"
     instance = await puppets.start(finalize="hang", mark=str(mark))
