@@ -52,5 +52,5 @@ def header_forward(pattern: str) -> HeaderForward | None:
     try:
         return HeaderForward(pattern) if pattern else None
     except re.error as error:
-        logger.error("no header matches the pattern '%s', which is wrong: %s", pattern, error)
+        logger.error("no header matches the pattern '%s': it is not valid: %s", pattern, error)
         return None

@@ -179,10 +179,10 @@ Yields the responses and raises the model's error; closing the generator cancels
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an instance gets at `Model.load`: its place, and calls of the server's other models."""
+    """The context of an instance: its placement, and calls of the server's other models."""
 
     name: str
-    """The instance's name, such as `double_0_1`; unique in the server."""
+    """The instance's name, such as `double_0_1`; unique among the model's instances."""
     path: Path
     """The directory of the version, where `model.py` and its other files are."""
     config: ModelConfig

@@ -1,1 +1,1 @@
-"""What everybody may import: values, errors and the backend interface. It knows no transport."""
+"""The core, importable by all packages: values, errors, backend interface; no transport."""

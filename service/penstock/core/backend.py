@@ -1,4 +1,4 @@
-"""The interface that runs models: what a backend must offer, and what it is given."""
+"""The backend interface: `Backend`, which runs instances of a model, and its context."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHARED_TMPDIR = "PENSTOCK_SHARED_TMPDIR"
 
 @dataclass(frozen=True, slots=True)
 class InstanceContext:
-    """What an instance gets at `Backend.initialize`: its configuration, its place, its thread."""
+    """The context of an instance: its configuration, placement, and thread for blocking work."""
 
     name: str
     """Unique among the model's instances, such as `resnet_0_1`."""
@@ -95,7 +95,7 @@ class Backend(ABC):
     """Where instances live: on a `"thread"` of the server, or in a `"process"` of their own.
 
     A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
-    overrides it."""
+    moves instances of a thread backend to processes; the reverse is refused."""
 
     serial: ClassVar[bool] = True
     """Whether an instance gets its next `execute` only after the last one has returned.
@@ -146,7 +146,8 @@ class Backend(ABC):
     ) -> ModelConfig:
         """The configuration with what the model itself knows filled in.
 
-        Called once for each load, in the server, with what `config.pbtxt` says and the
+        Called in the server for each version that is loaded, unless auto-completion is disabled
+        (`--disable-auto-complete-config`), with what `config.pbtxt` says and the
         `--backend-config` values of this backend; the setting `python` is what `interpreter` has
         returned, if anything. Blocking work belongs on a thread: `asyncio.to_thread`. Raise
         `ModelLoadError` or `ConfigError` to refuse the model.
@@ -160,7 +161,8 @@ class Backend(ABC):
         """The Python that a process instance runs in; `None` for the server's own.
 
         The backend setting `python` names one, such as that of an engine's own environment.
-        Asked once for each load, before `complete_config`, for backends on threads as well.
+        Asked for each version that is loaded, before `complete_config`, and for each resize; for
+        backends on threads as well.
         """
         return settings.get("python")
 
@@ -191,7 +193,11 @@ class Backend(ABC):
         return True
 
     def metrics(self) -> Mapping[str, float]:
-        """The engine's numbers by name, shown as gauges on the metrics endpoint."""
+        """The engine's numbers by metric name, for the metrics endpoint.
+
+        A name that ends with `_total` is shown as a counter, any other as a gauge; numbers of a
+        model's instances are added up.
+        """
         return {}
 
     async def finalize(self) -> None:

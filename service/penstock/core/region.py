@@ -1,4 +1,4 @@
-"""Shared-memory regions of clients, whose tensors are not sent in messages."""
+"""Shared-memory regions: memory that several processes map, so that tensors are not sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ class SharedFile:
 
 
 class Region(ABC):
-    """Shared memory that a client has registered under a name; `number` is its unique id."""
+    """Memory that a client has registered under a name, or the server's own for tensors.
+
+    `number` is its unique id: above zero for clients' regions, below zero, without a name, for
+    arenas of model processes and the memory of request messages.
+    """
 
     def __init__(self, number: int, name: str, byte_size: int) -> None:
         self.number = number

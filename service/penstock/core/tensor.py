@@ -115,7 +115,7 @@ class Tensor:
     `buffer` holds the elements in row-major order, little-endian; BYTES elements are each preceded
     by a 4-byte length (contract G-29). `numpy()` is a view of it wherever numpy can hold one. A
     tensor may be made of an `array` alone, from which the buffer is made on demand.
-    `shared` is the slice of the client's shared memory that holds the buffer, if it is there.
+    `shared` is the slice of a shared-memory region that holds the buffer, if it is in one.
     """
 
     __slots__ = ("_array", "_buffer", "datatype", "shape", "shared")

@@ -17,7 +17,7 @@ def start_eagerly(
     """Run a coroutine until its first wait; the rest runs in the task that is returned.
 
     If it never waits, `done`, if given, is called with its result. Its exceptions propagate.
-    Before the first wait there is no current task.
+    Before the first wait it has no task of its own.
     """
     context = copy_context()
     try:

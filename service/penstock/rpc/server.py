@@ -49,7 +49,9 @@ async def open_grpc(
     services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
     if settings.tls.mutual and not settings.tls.root_certificate:
-        logger.warning("clients must show certificates, but none can: there is no root certificate")
+        logger.warning(
+            "mutual TLS refuses every client without a root certificate; set --grpc-root-cert"
+        )
     async with transport(settings.transport)(services, settings, grace, registry=registry) as port:
         logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port

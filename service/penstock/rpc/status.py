@@ -1,4 +1,4 @@
-"""Maps error classes to gRPC status codes; no other module knows both."""
+"""Maps error classes of the core to gRPC status codes, in the only table of both."""
 
 from __future__ import annotations
 

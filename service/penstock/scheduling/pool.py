@@ -55,7 +55,7 @@ class InstancePool:
         batch: Sequence[Inference],
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Start an execution; `done` is called at its end.
+        """Start an execution; `done` is called when the instance may take the next batch.
 
         Cancelling a request of the batch does not interrupt it.
         """
@@ -83,7 +83,7 @@ class InstancePool:
             self._on_idle()
 
     async def drain(self) -> None:
-        """Wait until no execution runs."""
+        """Wait until every instance has taken its batches: `done` was called for each execution."""
         while self._running:
             self._drained = asyncio.Event()
             await self._drained.wait()

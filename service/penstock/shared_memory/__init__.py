@@ -1,1 +1,1 @@
-"""Memory of clients that tensors stay in: registered by name, mapped here, used by requests."""
+"""Shared memory of tensors: regions that clients register, and memory of request messages."""

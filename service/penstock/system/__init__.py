@@ -1,1 +1,1 @@
-"""What a process asks of Linux: allocator, file descriptors, CPU share, child cleanup."""
+"""Linux services of a process: allocator, file descriptors, CPU share, child cleanup."""

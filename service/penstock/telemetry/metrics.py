@@ -108,7 +108,7 @@ def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
 
 
 def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
-    """Gauges under the engines' own names; one family per name, as the format requires."""
+    """Metrics under the engines' own names, one family per name; those in `_total` are counters."""
     series: dict[str, list[Series]] = {}
     for gauge in gauges:
         name = _NO_NAME.sub("_", gauge.name)

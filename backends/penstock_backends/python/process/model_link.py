@@ -128,12 +128,12 @@ class ModelLink:
         self._out.begin(number)
 
     def map_region(self, offer: Offer) -> None:
-        """Map a client's shared memory that the server offers, and confirm it."""
+        """Map a memory region that the server offers, and confirm it."""
         if (number := self._borrower.take(offer)) is not None:
             self.send(Kind.REGION_MAPPED, number)
 
     def unmap_region(self, number: int) -> None:
-        """Release a client's shared memory."""
+        """Unmap a region that the server has withdrawn."""
         self._borrower.give_back(number)
 
     # -- receiving ----------------------------------------------------------------------------

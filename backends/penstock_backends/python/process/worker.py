@@ -52,7 +52,7 @@ class Worker:
         }
 
     def serve(self) -> None:
-        """Handle messages until the server finalizes the model, or it cannot be loaded."""
+        """Handle messages until the server finalizes the model; raises `LinkClosedError`."""
         while self._handle(*self._link.next_work()):
             pass
 

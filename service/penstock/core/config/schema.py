@@ -1,4 +1,4 @@
-"""What all parts of a model configuration share: a description of their fields, and checks."""
+"""`ConfigPart`, the base of configuration messages: descriptions and checks of their fields."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ ModelOutput = Output
 
 
 class BatchInputKind(StrEnum):
-    """What a tensor that the server computes for a batch tells the model."""
+    """The content of a tensor that the server computes for each batch."""
 
     BATCH_ELEMENT_COUNT = "BATCH_ELEMENT_COUNT"
     BATCH_ACCUMULATED_ELEMENT_COUNT = "BATCH_ACCUMULATED_ELEMENT_COUNT"

@@ -20,8 +20,7 @@ from penstock.shared_memory.block_views import BlockViews
 from penstock.shared_memory.blocks import BlockAllocator
 
 SHARE_FROM = 16 * 1024
-"""Bytes from which a tensor travels through the arena; measured: equal below 4 KiB (contract
-architecture, "One process that talks")."""
+"""Bytes from which a tensor travels through the arena; measured: it gains nothing below 4 KiB."""
 
 LEND_FROM = 256 * 1024
 """Bytes from which it is cheaper to have another process map a block than to copy it."""

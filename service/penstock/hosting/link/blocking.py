@@ -25,8 +25,9 @@ class LinkClosedError(Exception):
 
 
 class BlockingLink:
-    """Messages over a socket without an event loop: no thread of its own, no hand-over.
+    """Messages over a socket without an event loop, read by the threads that wait for them.
 
+    Its only own thread flushes held messages; it starts with the first of these.
     One of the threads that wait reads the socket for all of them; the others sleep until it has a
     message for them, or hands the reading over. The callback `on_message` is called by the reading
     thread, under the lock of `wait`, and must not block.

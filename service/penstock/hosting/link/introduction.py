@@ -1,4 +1,4 @@
-"""The first message on a link: what a model process is told about its instance."""
+"""The first message on a link, INITIALIZE: an instance's context as plain values."""
 
 from __future__ import annotations
 

@@ -78,12 +78,12 @@ class Kind(IntEnum):
     CANCEL = 4  # number of a request
     PROBE = 5  # None: asks for the health of the backend
     FINALIZE = 6  # None
-    FREE = 7  # [offset or (number of a region, offset), ...]: blocks without a view
+    FREE = 7  # [offset or (number of a region, offset), ...]: no views left; both ways
     CALLED = 8  # NumberedResponse: to a call that a model made
     CALL_END = 9  # number of a call that gets no more responses
     CALL_ERROR = 10  # Error
     CONTROLLED = 30  # Controlled
-    REGION = 32  # (number, path, offset, bytes): memory that may be mapped
+    REGION = 32  # `region_sharing.Offer`: memory that may be mapped
     REGION_GONE = 33  # number of a region
 
     # model process to server

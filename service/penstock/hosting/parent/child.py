@@ -95,7 +95,7 @@ class Child:
         return f"exited with status {status}"
 
     def kill_nowait(self) -> None:
-        """Kill it and everything that it has started, without waiting."""
+        """Kill its process group, without waiting; processes that left the group go with `kill`."""
         kill_group(self.pid)
 
     def abandon(self) -> None:

@@ -36,8 +36,9 @@ _AHEAD = 300_000
 class InFlight:
     """Sends batches over the link to a model process, and passes its responses on.
 
-    A process gets one batch at a time. Only while its executions are quick it may have more, up
-    to `ahead`: then it finds the next one without being woken for it. An execution longer than
+    A `serial` process gets one batch at a time. Only while its executions are quick it may have
+    more, up to `ahead`: then it finds the next one without being woken for it. Any other process
+    gets every batch at once. An execution longer than
     `limit` seconds is reported to the `on_late` callback of `attach`, once.
 
     Outlives the process: `lose` keeps the batches that a dead process had not begun, and `resend`

@@ -73,9 +73,8 @@ class InstanceFactory:
         if host == "process":
             spec = process_spec(backend, config, interpreter)
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
-        raise ConfigError(
-            f"parameter 'penstock.host' must be '{backend.host}' or 'process', got '{host}'"
-        )
+        allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
+        raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
 
     def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
         """The instance behind the rate limiter, where its group declares resources."""

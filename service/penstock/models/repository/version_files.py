@@ -37,7 +37,7 @@ class VersionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a version was loaded from: configuration as read, and fingerprint of its files."""
+    """The origin of a loaded version: its configuration as read, and fingerprint of its files."""
 
     config: ModelConfig
     files: Fingerprint

@@ -45,7 +45,7 @@ class ModelStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A gauge that a backend reports about itself, for the metrics endpoint."""
+    """A number that a backend reports about itself; a counter if `name` ends with `_total`."""
 
     name: str
     model: str

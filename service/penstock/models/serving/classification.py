@@ -72,7 +72,9 @@ def _elements(tensor: Tensor) -> Array:
     try:
         return tensor.numpy()
     except ValueError as error:  # the data does not match the shape
-        raise InternalError(f"output tensor has no {tensor.shape} elements") from error
+        raise InternalError(
+            f"the data of the output tensor does not fit its shape {list(tensor.shape)}"
+        ) from error
 
 
 def _texts(row: Array, count: int, labels: Sequence[bytes]) -> Iterator[bytes]:

@@ -136,7 +136,7 @@ class LoadedModel:
         return all(await asyncio.gather(*(i.healthy() for i in self.instances)))
 
     def gauges(self) -> Iterable[Gauge]:
-        """Gauges that the instances report, summed by name."""
+        """Metrics that the instances report, summed by name."""
         totals: dict[str, float] = {}
         for instance in self.instances:
             for name, value in instance.metrics().items():

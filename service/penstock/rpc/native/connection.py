@@ -102,7 +102,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     @property
     def negotiated_http2(self) -> bool:
-        """Whether client and server have negotiated_http2 on HTTP/2 in their TLS handshake."""
+        """Whether client and server have agreed on HTTP/2 in their TLS handshake."""
         assert self._transport is not None
         found = self._transport.get_extra_info("ssl_object")
         return found is not None and found.selected_alpn_protocol() == "h2"

@@ -36,7 +36,7 @@ class OpenConnection(Protocol):
 
 
 class ServerState:
-    """What connections of one server share. `scratch` is the read buffer of all of them."""
+    """The shared state of one server's connections. `scratch` is the read buffer of all of them."""
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class _TensorGraph:
         return dict.fromkeys((*self.sources, *sorted(self.used)))
 
     def problems(self, config: ModelConfig) -> Iterator[str]:
-        """Ends that hang loose. The lone quotes are what clients get to see."""
+        """Tensors that are not connected. The unpaired quotes are in Triton's texts too."""
         tensors, name = self.tensors, config.name
         for given in config.input:
             if given.name not in tensors:
