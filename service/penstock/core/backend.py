@@ -65,7 +65,7 @@ class InstanceContext:
 
     @property
     def signature(self) -> Hashable:
-        """What two instances of a model have in common that may stand in for each other."""
+        """Placement and kind; instances of a model with equal signatures are interchangeable."""
         return (
             self.kind,
             self.device_id,

@@ -43,7 +43,7 @@ class RepositoryPoller:
         self._seen: Snapshot = {}
 
     async def changes(self) -> Difference:
-        """What has changed since the last call; raises `OSError` if a folder cannot be read."""
+        """The changes since the last call; raises `OSError` if a folder cannot be read."""
         before, self._seen = self._seen, await asyncio.to_thread(self._snapshot)
         return difference(before, self._seen)
 

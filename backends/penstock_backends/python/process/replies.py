@@ -25,7 +25,7 @@ _MOST_HELD = 1024
 
 @dataclass(frozen=True, slots=True)
 class ReplyPolicy:
-    """How the requests of a model are answered.
+    """The reply rules of a model: outputs, decoupling, sequences and flow control.
 
     `outputs` are those of a request that names none. A model of `sequences` gets every request
     of them, also cancelled ones; an `iterative` one may have a request rescheduled. `window` is

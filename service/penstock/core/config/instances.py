@@ -26,7 +26,7 @@ class ModelRateLimiter(ConfigPart):
 
 
 class InstanceKind(StrEnum):
-    """Where an instance runs; `KIND_MODEL` leaves it to the backend."""
+    """The kind of device of an instance; `KIND_MODEL` leaves it to the backend."""
 
     KIND_AUTO = "KIND_AUTO"
     KIND_GPU = "KIND_GPU"

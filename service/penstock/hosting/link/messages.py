@@ -45,7 +45,7 @@ PackedError = tuple[str, str]
 PackedResponse = tuple[TensorSpecs, dict[str, ParameterValue], bool, PackedError | None]
 """Outputs, parameters, whether it is final, and the error that it carries."""
 
-# Headers, by kinds; `Initialize` is `introduction.Introduction`.
+# Headers, by kinds; that of INITIALIZE is `introduction.Introduction`.
 Execute = tuple[int, list[PackedRequest]]
 """Number of the batch, its requests."""
 Taken = list[tuple[int, int]]

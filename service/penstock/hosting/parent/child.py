@@ -20,7 +20,7 @@ from penstock.system.reaper import Reaper
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """How to start the model process: the backend as `module:Class`, and by which Python.
+    """The command of a model process: the backend as `module:Class`, and the Python to run it.
 
     `main` is the function that serves the link there. Times are in seconds: an execution that
     takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to

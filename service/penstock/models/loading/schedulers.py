@@ -95,7 +95,7 @@ def _direct_policy(direct: StrategyDirect, rows: int, signature: Signature) -> D
 
 
 def _signature(config: ModelConfig) -> Signature:
-    """What all requests of a batch share: also the shapes of states, where they vary."""
+    """The batch signature: that of the inputs, and the shapes of states where they vary."""
     assert config.sequence_batching is not None
     varying = [s.input_name for s in config.sequence_batching.state if -1 in s.dims]
     of_inputs = signature_for(config)

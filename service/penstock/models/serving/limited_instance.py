@@ -105,7 +105,7 @@ class LimitedInstance:
 
 
 def resource_claim(config: ModelRateLimiter, device: int) -> ResourceClaim:
-    """What an instance on `device` must hold; of a resource named twice, the larger count."""
+    """The resources that an instance on `device` needs; of one named twice, the larger count."""
     needs: dict[Resource, int] = {}
     for wanted in config.resources:
         resource = (wanted.name, None if wanted.global_ else device)

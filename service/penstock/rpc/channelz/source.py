@@ -28,7 +28,7 @@ class ChannelzSource(Protocol):
 
 
 class ChannelzRegistry:
-    """Where a transport registers its `source`, before it serves the first call.
+    """The registry of a transport's `source`, set before the first call is served.
 
     A transport that gets no registry need not count.
     """
