@@ -88,9 +88,12 @@ test: .venv/.test vllm tools check  ## run every check and every test
 	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
 	@mkdir -p build && rm -f $(RECORD)
-	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/pytest -q -rs
+	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run -m pytest -q -rs
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
+	@echo "==> branch coverage by room"
+	@$(BIN)/coverage json -q
+	@$(BIN)/python tests/coverage_floors.py
 
 tools: .venv/.uv  ## install h2spec, gRPC's client in Go and perf_analyzer in .tools, for tests
 	@echo "==> programs that tests run"

@@ -1,0 +1,56 @@
+"""The floors of coverage: what a report of coverage.py says of each room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import coverage_floors
+from coverage_floors import Room
+
+
+def file(covered: int, missing: int) -> dict[str, Any]:
+    """A file of the report, with as many branches as statements."""
+    return {
+        "summary": {
+            "covered_lines": covered,
+            "covered_branches": covered,
+            "num_statements": covered + missing,
+            "num_branches": covered + missing,
+        }
+    }
+
+
+def test_files_belong_to_the_room_below_their_package() -> None:
+    assert coverage_floors.room_of("service/penstock/models/loading/backends.py") == "models"
+    assert coverage_floors.room_of("service/penstock/model.py") == "."
+    assert coverage_floors.room_of("backends/penstock_backends/repeat/__init__.py") == (
+        "backends/repeat"
+    )
+
+
+def test_room_counts_statements_and_branches_of_its_files() -> None:
+    report = {
+        "files": {
+            "service/penstock/core/tensor.py": file(3, 1),
+            "service/penstock/core/config/tensors.py": file(5, 1),
+        }
+    }
+    assert coverage_floors.rooms(report) == {"core": Room(covered=16, all=20)}
+
+
+def test_room_at_its_floor_is_no_fault() -> None:
+    assert coverage_floors.faults({"core": Room(9, 10)}, {"core": 90}) == []
+
+
+def test_room_below_its_floor_is_named() -> None:
+    (fault,) = coverage_floors.faults({"core": Room(89, 100)}, {"core": 90})
+    assert fault == "core: 89.0 % is below the floor of 90 %: write tests"
+
+
+def test_each_room_has_a_floor() -> None:
+    assert coverage_floors.faults({"core": Room(1, 1)}, {}) == ["core: the room has no floor"]
+
+
+def test_floor_of_a_room_that_is_gone_is_named() -> None:
+    (fault,) = coverage_floors.faults({}, {"core": 90})
+    assert fault == "core: no file of this room was measured"
