@@ -23,7 +23,7 @@ class DescriptorReserve:
 
     def __init__(self) -> None:
         self._refused = 0
-        self._told = -inf
+        self._logged = -inf
 
     def admits(self, transport: asyncio.BaseTransport) -> bool:
         """Whether a new connection may stay. The system hands out the lowest free number."""
@@ -31,12 +31,12 @@ class DescriptorReserve:
         if found is None or found.fileno() < spare_from():
             return True
         self._refused += 1
-        self._tell(time.monotonic())
+        self._log(time.monotonic())
         return False
 
-    def _tell(self, now: float) -> None:
-        if now - self._told >= _QUIET:
-            self._told = now
+    def _log(self, now: float) -> None:
+        if now - self._logged >= _QUIET:
+            self._logged = now
             logger.warning(
                 "Connections are refused, %d so far: of %d file descriptors the last are reserved",
                 self._refused,

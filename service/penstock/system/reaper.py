@@ -52,13 +52,13 @@ class Reaper:
         if self._process is None:
             self._start()
         else:
-            self._tell(f"+{group}\n")
+            self._write(f"+{group}\n")
 
     def forget(self, group: int) -> None:
         """Unregister a group that has ended; its number may be used again."""
         self._groups.discard(group)
         if self._process is not None:
-            self._tell(f"-{group}\n")
+            self._write(f"-{group}\n")
 
     def folder(self) -> Path:
         """A folder for files that must not outlive the server."""
@@ -66,7 +66,7 @@ class Reaper:
             name = f"penstock-{os.getpid()}-{secrets.token_hex(4)}"
             self._folder = Path(tempfile.gettempdir(), name)
             if self._process is not None:
-                self._tell(f"+{self._folder}\n")
+                self._write(f"+{self._folder}\n")
         if self._process is None:
             self._start()
         self._folder.mkdir(mode=0o700, exist_ok=True)  # once the helper knows of it
@@ -105,7 +105,7 @@ class Reaper:
         self.close()
         self._start()
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:

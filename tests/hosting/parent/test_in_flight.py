@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fakes import in_virtual_time, make_inference, make_response, turns
 from penstock.core.buffer import Buffer
 from penstock.core.call_chain import CallingInstance, NestedCall, Wait
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import InternalError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader
@@ -321,3 +321,14 @@ async def test_a_rescheduled_request_fails_with_the_process() -> None:
     some.on_reschedule(1, NOTHING)
     some.lose(UnavailableError("killed"))
     assert inference.stream.error is not None
+
+
+async def test_a_batch_that_cannot_be_packed_leaves_nothing_in_flight() -> None:
+    some, peer = in_flight(), Peer()
+    attach(some, peer)
+    unfit = Inference(InferenceRequest("m", parameters={"p": cast(str, object())}), 1, Statistics())
+    with pytest.raises(InternalError, match="parameter 'p' must be"):
+        some.send([*batch(), unfit], nothing)
+    assert list(some.requests) == []
+    assert not some.executing
+    assert peer.messages == []

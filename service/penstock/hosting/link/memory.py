@@ -42,17 +42,17 @@ class SharedMemory:
         for descriptor in (out, into):
             os.close(descriptor)
         self._freed: deque[Block] = deque()
-        self._telling = False
-        self._tell: Callable[[list[Block]], None] | None = None
+        self._scheduled = False
+        self._send: Callable[[list[Block]], None] | None = None
 
-    def open(self, tell: Callable[[list[Block]], None]) -> None:
-        """Send freed blocks to the peer from now on, with `tell(blocks)`."""
-        self._tell = tell
+    def open(self, send: Callable[[list[Block]], None]) -> None:
+        """Send freed blocks to the peer from now on, with `send(blocks)`."""
+        self._send = send
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
         """The peer is gone; the memory is released with the last tensor in it."""
-        self._tell = None
+        self._send = None
         self._arena, self._view, self.codec = None, None, INLINE
         if self._lender is not None:
             self._lender.close()
@@ -85,17 +85,17 @@ class SharedMemory:
 
     def _released(self, block: Block) -> None:
         """Callback for the last view of a block, in any thread."""
-        if self._tell is None:
+        if self._send is None:
             return
         self._freed.append(block)
-        if not self._telling:
-            self._telling = True
-            self._loop.call_soon_threadsafe(self._tell_freed)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon_threadsafe(self._send_freed)
 
-    def _tell_freed(self) -> None:
-        self._telling = False  # before looking, so that nothing is added unseen
+    def _send_freed(self) -> None:
+        self._scheduled = False  # before looking, so that nothing is added unseen
         freed: list[Block] = []
         while self._freed:
             freed.append(self._freed.popleft())
-        if freed and self._tell is not None:
-            self._tell(freed)
+        if freed and self._send is not None:
+            self._send(freed)

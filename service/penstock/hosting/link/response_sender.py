@@ -38,9 +38,9 @@ class ResponseSenders:
     """The senders of one link, by the numbers of their requests."""
 
     def __init__(
-        self, wording: EndKinds, respond: Respond, send: Send, memory: SharedMemory
+        self, end_kinds: EndKinds, respond: Respond, send: Send, memory: SharedMemory
     ) -> None:
-        self.wording = wording
+        self.end_kinds = end_kinds
         self.respond = respond
         self.send = send
         self.memory = memory
@@ -52,23 +52,23 @@ class ResponseSenders:
 
     def open(self, number: int, places: Places = NO_PLACES) -> ResponseSender:
         """A sender for the request with this number; `places` are for its outputs."""
-        outlet = self._open[number] = ResponseSender(self, number, places)
-        return outlet
+        sender = self._open[number] = ResponseSender(self, number, places)
+        return sender
 
     def taken(self, number: int, count: int) -> None:
         """The reader has taken `count` responses: they are credit."""
-        if outlet := self._open.get(number):
-            outlet.taken(count)
+        if sender := self._open.get(number):
+            sender.taken(count)
 
     def cancel(self, number: int) -> None:
         """The reader has cancelled."""
-        if outlet := self._open.get(number):
-            outlet.cancel()
+        if sender := self._open.get(number):
+            sender.cancel()
 
     def close(self) -> None:
         """The peer is gone: cancel every stream."""
-        for outlet in list(self._open.values()):
-            outlet.cancel()
+        for sender in list(self._open.values()):
+            sender.cancel()
 
     def forget(self, number: int) -> None:
         """This stream of responses has ended."""
@@ -78,14 +78,14 @@ class ResponseSenders:
 class ResponseSender:
     """Sends the responses to one request in their order while there is credit."""
 
-    __slots__ = ("_credit", "_moving", "_number", "_outlets", "_places", "_stream", "done")
+    __slots__ = ("_credit", "_moving", "_number", "_places", "_senders", "_stream", "done")
 
-    def __init__(self, outlets: ResponseSenders, number: int, places: Places = NO_PLACES) -> None:
+    def __init__(self, senders: ResponseSenders, number: int, places: Places = NO_PLACES) -> None:
         self.done = False
         self._places = places
-        self._outlets = outlets
+        self._senders = senders
         self._number = number
-        self._credit = Credit(outlets.window)
+        self._credit = Credit(senders.window)
         self._stream: ResponseStream | None = None
         self._moving = False
 
@@ -126,7 +126,7 @@ class ResponseSender:
             self._send_ready(stream)
         except Exception as error:  # a response may be unfit to travel in any way
             self.cancel()
-            self._tell_end(as_inference_error(error))
+            self._send_end(as_inference_error(error))
         self._moving = False
 
     def _send_ready(self, stream: ResponseStream) -> None:
@@ -136,13 +136,13 @@ class ResponseSender:
                 return
         if stream.exhausted and not self.done:
             self._finish()
-            self._tell_end(stream.error)
+            self._send_end(stream.error)
 
     def _send(self, response: InferenceResponse) -> None:
-        outlets = self._outlets
+        senders = self._senders
         payload: list[Buffer] = []
-        header = pack_next_response(response, payload, outlets.memory.codec, self._places)
-        outlets.respond(self._number, header, payload)
+        header = pack_next_response(response, payload, senders.memory.codec, self._places)
+        senders.respond(self._number, header, payload)
         if response.final:
             self._finish()
         else:
@@ -150,11 +150,11 @@ class ResponseSender:
 
     def _finish(self) -> None:
         self.done = True
-        self._outlets.forget(self._number)
+        self._senders.forget(self._number)
 
-    def _tell_end(self, error: InferenceError | None) -> None:
-        send, wording = self._outlets.send, self._outlets.wording
+    def _send_end(self, error: InferenceError | None) -> None:
+        send, end_kinds = self._senders.send, self._senders.end_kinds
         if error is None:
-            send(wording.end, self._number)
+            send(end_kinds.end, self._number)
         else:
-            send(wording.error, (self._number, error.code, error.message))
+            send(end_kinds.error, (self._number, error.code, error.message))

@@ -93,7 +93,11 @@ class InFlight:
         link = self._link
         assert link is not None
         number = self._last_batch = self._last_batch + 1
-        headers, payload = self._pack(batch)
+        try:
+            headers, payload = self._pack(batch)
+        except Exception:  # of a request that cannot be packed, which fails the batch
+            self._forget(batch)
+            raise
         # A batch ahead of its turn must not wake a process that waits for another model.
         post = link.hold if self._batches else link.send
         post(Kind.EXECUTE, (number, headers), payload)
@@ -112,6 +116,11 @@ class InFlight:
         for batch in batches:
             if wanted := [inference for inference in batch if not inference.abandoned]:
                 self.send(wanted, _ignore)
+
+    def _forget(self, batch: Batch) -> None:
+        """Drop the numbers of a batch that was not sent."""
+        gone = {id(inference) for inference in batch}
+        self._requests = {n: one for n, one in self._requests.items() if id(one) not in gone}
 
     def _pack(self, batch: Batch) -> tuple[list[Any], list[Buffer]]:
         """Headers and payload of the requests of a batch; each request gets its number."""

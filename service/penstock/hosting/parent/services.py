@@ -26,7 +26,7 @@ from penstock.hosting.link.messages import Kind, PackedResponse, unpack_request
 from penstock.hosting.link.response_sender import EndKinds, ResponseSenders, Send
 from penstock.inflight.inference import Inference
 
-_WORDING = EndKinds(Kind.CALL_END, Kind.CALL_ERROR)
+_END_KINDS = EndKinds(Kind.CALL_END, Kind.CALL_ERROR)
 
 
 class ModelServices(Protocol):
@@ -73,7 +73,7 @@ class ServedCalls:
         self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
         self._memory = memory
         self._send = send
-        self._calls = ResponseSenders(_WORDING, self._respond, send, memory)
+        self._calls = ResponseSenders(_END_KINDS, self._respond, send, memory)
         self._tasks: set[asyncio.Task[None]] = set()
         self.handlers: dict[int, Handler] = {
             Kind.CALL: self._call,

@@ -43,7 +43,7 @@ from penstock.system.reap import kill_group
 
 logger = logging.getLogger(__name__)
 
-_WORDING = EndKinds(Kind.END, Kind.ERROR)
+_END_KINDS = EndKinds(Kind.END, Kind.ERROR)
 
 
 def run(descriptor: int, inputs: int, outputs: int) -> None:
@@ -83,7 +83,7 @@ class Host:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
         self._name = ""
-        self._vitals: HealthMonitor
+        self._health: HealthMonitor
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
         self.handlers: dict[int, Handler] = {
@@ -101,7 +101,7 @@ class Host:
     async def serve(self, link: Link) -> None:
         """Serve the link until the server finalizes this process."""
         self._link = link
-        self._replies = ResponseSenders(_WORDING, self._respond, link.send, self.memory)
+        self._replies = ResponseSenders(_END_KINDS, self._respond, link.send, self.memory)
         self.memory.open(lambda freed: link.send(Kind.FREE, freed))
         await self._finished.wait()
         self._replies.close()
@@ -117,7 +117,7 @@ class Host:
                 self._turn = asyncio.Lock()
             Placement(**header["placement"]).apply()
             self._backend = _load(header["target"])
-            self._vitals = HealthMonitor(self._backend, self._link.send)
+            self._health = HealthMonitor(self._backend, self._link.send)
             self._replies.window = Window(*header["window"])
             await self._backend.initialize(instance_context(header, self._run))
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
@@ -130,7 +130,7 @@ class Host:
         self._start(self._watch())
 
     async def _watch(self) -> None:
-        await self._vitals.watch()
+        await self._health.watch()
         self._link.close()
 
     def _execute_batch(self, header: Execute, payload: memoryview) -> None:
@@ -152,7 +152,7 @@ class Host:
             self._replies.taken(number, count)
 
     async def _probe(self) -> None:
-        self._link.send(Kind.HEALTH, await self._vitals.healthy())
+        self._link.send(Kind.HEALTH, await self._health.healthy())
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._link.add(Kind.RESPONSES, (number, packed), payload)
