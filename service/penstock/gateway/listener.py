@@ -107,7 +107,7 @@ class _HttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, {})
         self._descriptors = descriptors
-        self._tell_lost = lost
+        self._close_on_loss = lost
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -125,7 +125,7 @@ class _HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._tell_lost()
+        self._close_on_loss()
 
 
 def _host(address: str) -> str:

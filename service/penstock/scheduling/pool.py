@@ -45,10 +45,6 @@ class InstancePool:
                 return instance
         return None
 
-    def is_idle(self, instance: Instance) -> bool:
-        """Whether this instance can execute a batch now."""
-        return instance not in self._busy and instance.available
-
     def run(
         self,
         instance: Instance,

@@ -278,6 +278,27 @@ async def test_end_of_the_instance_fails_batches_that_were_kept() -> None:
     assert str(kept[0].stream.error) == "unloaded"
 
 
+async def test_a_kept_batch_that_cannot_be_resent_fails_alone() -> None:
+    some, then = in_flight(ahead=3), Peer()
+    batches = [batch(), batch(), batch()]
+    for each in batches:
+        some.send(each, nothing)
+    some.lose(UnavailableError("killed"))
+    batches[1][0].request = InferenceRequest("m", parameters={"p": cast(str, object())})
+    attach(some, then)
+    some.resend()
+    assert str(batches[1][0].stream.error).startswith("parameter 'p' must be")
+    assert then.numbers == [5]
+
+
+async def test_kept_requests_count_as_in_flight() -> None:
+    some, kept = in_flight(ahead=2), batch()
+    some.send(batch(), nothing)
+    some.send(kept, nothing)
+    some.lose(UnavailableError("killed"))
+    assert list(some.requests) == kept
+
+
 # -- requests ---------------------------------------------------------------------------------
 
 

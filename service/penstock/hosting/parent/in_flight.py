@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InferenceError, error_from_code
+from penstock.core.errors import InferenceError, as_inference_error, error_from_code
 from penstock.core.request import InferenceResponse
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
@@ -78,8 +79,8 @@ class InFlight:
 
     @property
     def requests(self) -> Iterable[Inference]:
-        """Requests that the process was sent and has not answered in full."""
-        return self._requests.values()
+        """Requests that are not answered in full, those kept for the next process included."""
+        return chain(self._requests.values(), *self._to_resend)
 
     @property
     def current(self) -> Batch:
@@ -115,7 +116,14 @@ class InFlight:
         batches, self._to_resend = self._to_resend, []
         for batch in batches:
             if wanted := [inference for inference in batch if not inference.abandoned]:
-                self.send(wanted, _ignore)
+                self._resend(wanted)
+
+    def _resend(self, batch: Batch) -> None:
+        try:
+            self.send(batch, _ignore)
+        except Exception as error:  # of a request that cannot be packed any more
+            for inference in batch:
+                inference.fail(as_inference_error(error))
 
     def _forget(self, batch: Batch) -> None:
         """Drop the numbers of a batch that was not sent."""
