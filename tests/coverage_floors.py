@@ -23,7 +23,7 @@ RECORDINGS = ROOT.parent / "shared" / "golden"
 
 @dataclass(slots=True)
 class Room:
-    """What the tests reach of one folder of the package: statements and branches."""
+    """Coverage of one folder of the package: statements and branches."""
 
     covered: int = 0
     all: int = 0
@@ -54,7 +54,7 @@ def rooms(report: Mapping[str, Any]) -> dict[str, Room]:
 
 
 def faults(found: Mapping[str, Room], floors: Mapping[str, float]) -> list[str]:
-    """What is wrong: rooms below their floor, rooms without one, floors without a room."""
+    """Violations: rooms below their floor, rooms without one, floors without a room."""
     return [
         *(
             f"{name}: {room.percent:.1f} % is below the floor of {floors[name]} %: write tests"

@@ -193,7 +193,7 @@ class Context:
     device_id: int = 0
     """Number of the GPU, where `kind` is `KIND_GPU`."""
     calls: Calls | None = None
-    """How `infer` and `stream` reach other models: the server's, or a test's stand-in.
+    """The interface by which `infer` and `stream` call other models: the server's, or a fake.
 
     Without it both raise `UnavailableError`."""
 
@@ -246,7 +246,7 @@ class Model:
     """
 
     config: ClassVar[ModelConfig] = ModelConfig()
-    """What `config.pbtxt` would say, checked when the class is made (`ConfigError`).
+    """The configuration, as `config.pbtxt` would hold it, checked at construction (`ConfigError`).
 
     A file adds to it and overrides it, but cannot contradict the tensors."""
 

@@ -1,4 +1,4 @@
-"""How much of the contract is asserted by tests that ran: coverage by area, written as a table.
+"""Contract coverage: a table, by area, of the rows that tests which ran assert.
 
     python tests/conformance/contract.py           write docs/contract-coverage.md
     python tests/conformance/contract.py --check   fail if that is not what ran
@@ -127,7 +127,7 @@ def _marks_of(tree: ast.AST, owner: str = "all") -> Iterator[tuple[str, str]]:
 
 
 def coverage(run: Iterable[Ran]) -> Coverage:
-    """What a run asserts; it is the same on a machine where what tests need is missing."""
+    """The rows that a run asserts; equal on machines with and without tools and recordings."""
     tests: dict[str, list[frozenset[str]]] = {}
     for ran in run:
         if ran.outcome == "passed" or (ran.outcome == "skipped" and ran.missing):
@@ -198,7 +198,7 @@ def _open(contract: list[Area], found: Coverage) -> Iterator[str]:
 
 
 def disagreement(written: str, run: list[Ran], named: Mapping[str, list[str]]) -> str:
-    """How a written document differs from what a run asserts; empty if it does not."""
+    """The differences between a written document and the states of a run; empty if none."""
     found = coverage(run)
     expected = document(areas(), found)
     if written == expected:

@@ -24,7 +24,7 @@ class Ran:
     outcome: str  # passed, skipped or failed
     needs: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """Which of what it needs is not on this machine."""
+    """Names of the tools and recordings that it needs and this machine lacks."""
 
 
 class ContractRun:
@@ -62,7 +62,7 @@ class ContractRun:
 
 
 def read(path: Path) -> Iterator[Ran]:
-    """What is in a record."""
+    """The outcomes in a record."""
     for line in path.read_text().splitlines():
         test, rows, outcome, needs, missing = json.loads(line).values()
         yield Ran(test, tuple(rows), outcome, tuple(needs), tuple(missing))

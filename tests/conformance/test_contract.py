@@ -1,4 +1,4 @@
-"""What the table of contract coverage counts: rows whose tests ran, in three states."""
+"""The table of contract coverage: it counts rows whose tests ran, in three states."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_perf_analyzer_exports_the_times_of_each_request(server: Served, tmp_pat
 
 
 def _measured(server: Served, arguments: list[str], folder: Path) -> dict[str, str]:
-    """What perf_analyzer writes in its table after a short measurement."""
+    """The rows of perf_analyzer's table after a short measurement."""
     table = folder / "table.csv"
     target = server.http if "http" in arguments else server.grpc
     window = ["--measurement-interval=300", "--max-trials=3", "--stability-percentage=999"]

@@ -92,7 +92,7 @@ class Backend(ABC):
     """
 
     host: ClassVar[Host] = "thread"
-    """Where instances live: on a `"thread"` of the server, or in a `"process"` of their own.
+    """Host of instances: a `"thread"` of the server, or a `"process"` of their own.
 
     A thread is for backends whose work releases the GIL. The model's parameter `penstock.host`
     moves instances of a thread backend to processes; the reverse is refused."""

@@ -204,7 +204,7 @@ def encode_elements(elements: Iterable[bytes]) -> bytes:
 
 
 def count_elements(buffer: Buffer, where: str = "") -> int:
-    """How many elements a BYTES buffer has; raises as `decode_elements` does."""
+    """Number of elements in a BYTES buffer; raises as `decode_elements` does."""
     at, count, end = 0, 0, len(memoryview(buffer))
     try:
         while at < end:

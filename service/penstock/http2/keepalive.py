@@ -128,7 +128,7 @@ class ConnectionLifetime:
         return LifetimeAction.NOTHING
 
     def next_check(self, now: float) -> float:
-        """When to call `next_action` next, unless a header block begins before; `inf` for never."""
+        """Time of the next call of `next_action`, or earlier at a header block; `inf` for never."""
         ages = self._ages
         leave = min(self._leave_at(), now + ages.idle) if self._drained == inf else inf
         finish = inf if self._finished else self._drained + ages.drain_answer

@@ -45,7 +45,7 @@ class TimingWheel(Generic[T]):
         return slot
 
     def next(self) -> float:
-        """When to call `due` next; `inf` for never."""
+        """Time of the next call of `due`; `inf` for never."""
         return self._order[0] if self._order else inf
 
     def due(self, now: float) -> list[T]:

@@ -58,7 +58,7 @@ __all__ = [
 
 
 class ModelControlMode(StrEnum):
-    """When models are loaded: once at start, by polling the repository, or by requests."""
+    """Model control mode: models are loaded once at start, by polling, or by requests."""
 
     NONE = "none"
     POLL = "poll"
@@ -118,7 +118,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """Which requests are traced. Clients change all but `mode` and `file` while the server runs.
+    """Requests to trace; clients change all but `mode` and `file` while the server runs.
 
     `rate`: one request in so many; `count`: traces left to make, -1 for no limit;
     `log_frequency`: traces in one file, 0 for all of them. `opentelemetry` holds that mode's own

@@ -70,7 +70,7 @@ class TritonError:
 
 
 class PreferredMemory:
-    """Where the outputs of a request to another model should be (contract PY-17)."""
+    """Preferred memory for the outputs of a request to another model (contract PY-17)."""
 
     __slots__ = ("device_id", "memory_type")
 

@@ -82,7 +82,7 @@ class Operations(ConfigPart):
 
 @dataclass(frozen=True, slots=True)
 class TransactionPolicy(ConfigPart):
-    """How many responses a request may get: one, or any number when decoupled."""
+    """Number of responses to a request: one, or any number when decoupled."""
 
     decoupled: bool = False
 

@@ -14,7 +14,7 @@ from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType
 
 NO_DATATYPE = "TYPE_INVALID"
-"""How configurations spell that no datatype is given, which is `None` here."""
+"""Spelling in configurations of a missing datatype, which is `None` here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ UInt64 = Annotated[int, Width("uint64", 0, (1 << 64) - 1)]
 
 
 class Label(Enum):
-    """How many values a field holds. An `OPTIONAL` one tells absent (`None`) from default."""
+    """Cardinality of a field. An `OPTIONAL` one tells absent (`None`) from default."""
 
     SINGLE = auto()
     OPTIONAL = auto()

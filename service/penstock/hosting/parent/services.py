@@ -84,7 +84,7 @@ class ServedCalls:
         }
 
     def __len__(self) -> int:
-        """How many calls are in flight."""
+        """Number of calls in flight."""
         return len(self._calls)
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ def _python_based(config: ModelConfig, folder: Path | None) -> FoundBackend:
 
 
 def _looked(folder: Path | None, name: str) -> str:
-    """What the backend directory has of a missing backend, for the error message."""
+    """The files of a missing backend in the backend directory, for the error message."""
     if folder is None:
         return ""
     library = folder / _library(name)

@@ -67,7 +67,7 @@ class BatchQueue(Generic[T]):
         return self._waiting.expire(now)
 
     def next_expiry(self) -> float:
-        """When the next queue timeout expires; `inf` for never."""
+        """Time of the next queue timeout; `inf` for never."""
         return self._waiting.next_expiry()
 
     def due(self) -> float:

@@ -114,7 +114,7 @@ class DynamicBatcher:
         return inf
 
     def _due(self, now: float) -> float:
-        """When to dispatch the next batch."""
+        """Time of the next dispatch of a batch."""
         due = self._queue.due()
         if self._gathering is None or due == -inf:  # it is complete
             return due

@@ -31,7 +31,7 @@ class Gathering:
         self._expected = requests + waiting
 
     def due(self, now: float, waiting: int) -> float:
-        """When to execute `waiting` requests that do not fill a batch; `-inf` for at once."""
+        """Time to execute `waiting` requests that do not fill a batch; `-inf` for at once."""
         if now >= self._until or waiting >= self._expected:
             return -inf
         return self._until

@@ -124,7 +124,7 @@ class PriorityQueue(Generic[T]):
         self._size -= 1
 
     def next_expiry(self) -> float:
-        """When the next timeout expires; `inf` for never."""
+        """Time of the next timeout; `inf` for never."""
         expiring = self._expiring
         while expiring and not expiring[0][2].waiting:
             heappop(expiring)

@@ -165,7 +165,7 @@ class SequenceTable(Generic[T]):
         return assigned
 
     def untouched_since(self) -> float:
-        """When the longest idle sequence was last touched; `inf` without any."""
+        """Time of the last request of the longest idle sequence; `inf` without any."""
         return next(iter(self._live.values())).touched if self._live else inf
 
     def expired(self, now: float) -> list[T]:
@@ -177,7 +177,7 @@ class SequenceTable(Generic[T]):
         return dropped
 
     def next_expiry(self) -> float:
-        """When the next sequence of the backlog times out; `inf` for never."""
+        """Time of the next timeout in the backlog; `inf` for never."""
         while self._expiries and self._is_stale(self._expiries[0]):
             heapq.heappop(self._expiries)
         return self._expiries[0][0] if self._expiries else inf

@@ -68,7 +68,7 @@ class _Declaration:
         return cls(owner.name, tensor.data_type or DataType.INVALID, dims, full)
 
     def conflict(self, other: _Declaration) -> str:
-        """How two declarations differ; empty if they match."""
+        """The differences between two declarations; empty if they match."""
         kind, one, two = "", "", ""
         if self.datatype is not other.datatype:
             kind, one, two = "data type", self.datatype.config_name, other.datatype.config_name
