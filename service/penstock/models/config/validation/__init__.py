@@ -16,6 +16,7 @@ from penstock.models.config.validation.model import (
     cache_problems,
     instance_problems,
     metric_problems,
+    parameter_problems,
 )
 from penstock.models.config.validation.tensors import batch_tensor_problems, tensor_problems
 
@@ -30,6 +31,7 @@ _POLLED: tuple[Rule, ...] = (
     ensemble_problems,
     cache_problems,
     metric_problems,
+    parameter_problems,
 )
 _COMPLETE: tuple[Rule, ...] = (*_POLLED, tensor_problems, batch_tensor_problems)
 

@@ -1,4 +1,4 @@
-"""Rules about a model as a whole: name, backend, batch size, instances, cache and metrics."""
+"""Rules about a model as a whole: name, backend, batch, parameters, instances, cache, metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from penstock.core.config import InstanceGroup, InstanceKind, MetricControl, ModelConfig
 from penstock.models.config.defaults import KNOWN_BACKENDS
+from penstock.models.config.own_parameters import unknown_parameter
 
 
 def backend_problems(config: ModelConfig) -> Iterator[str]:
@@ -25,6 +26,13 @@ def backend_problems(config: ModelConfig) -> Iterator[str]:
         yield f"'max_batch_size' must be non-negative value for {name}"
     if config.version_policy is None:
         yield f"must specify 'version policy' for {name}"
+
+
+def parameter_problems(config: ModelConfig) -> Iterator[str]:
+    """Parameters of Penstock's own are ones that somebody reads."""
+    for name in config.parameters:
+        if problem := unknown_parameter(name):
+            yield f"model '{config.name}': {problem}"
 
 
 def cache_problems(config: ModelConfig) -> Iterator[str]:

@@ -1,0 +1,46 @@
+"""The entries of a configuration's `parameters` that are Penstock's own: all begin `penstock.`.
+
+This is the only list of them. A name that begins so and is not here is refused at load, since
+a parameter that nobody reads would be ignored in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+PREFIX = "penstock."
+
+READERS: Mapping[str, str] = MappingProxyType(
+    {
+        "penstock.execution_timeout_seconds": "penstock.models.loading",
+        "penstock.gather_percent": "penstock.scheduling.batching",
+        "penstock.hang_seconds": "penstock.models.loading",
+        "penstock.host": "penstock.models.loading",
+        "penstock.length_buckets": "penstock.scheduling.batching",
+        "penstock.max_batch_elements": "penstock.scheduling.batching",
+        "penstock.max_tokens": "penstock_backends.onnxruntime",
+        "penstock.memory_limit_bytes": "penstock_backends.python.process",
+        "penstock.padded_outputs": "penstock_backends.onnxruntime",
+        "penstock.padding": "penstock_backends.onnxruntime",
+        "penstock.private_tmp": "penstock.models.loading",
+        "penstock.response_statistics": "penstock.models.loading",
+        "penstock.response_window": "penstock.models.loading",
+        "penstock.restart_hung": "penstock.models.loading",
+        "penstock.tokenizer": "penstock_backends.onnxruntime",
+    }
+)
+"""Each name, and the package that reads it."""
+
+
+def unknown_parameter(name: str) -> str:
+    """Why an entry of `parameters` is refused; empty for one that may stand."""
+    if not name.startswith(PREFIX) or name in READERS:
+        return ""
+    nearest = get_close_matches(name.removeprefix(PREFIX).lower(), _SHORT, 1, 0.5)
+    meant = f"; did you mean '{PREFIX}{nearest[0]}'?" if nearest else ""
+    return f"'{name}' is not a parameter that Penstock knows{meant}"
+
+
+_SHORT = tuple(name.removeprefix(PREFIX) for name in READERS)

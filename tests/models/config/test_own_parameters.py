@@ -1,0 +1,47 @@
+"""Parameters of Penstock's own are those of one table, and others are refused by name."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from models.config.validation.written import configured, refusal
+from penstock.models.config.own_parameters import READERS, unknown_parameter
+from penstock.models.config.validation import validate_polled
+
+PROCESSES = {"penstock.hang_seconds", "penstock.private_tmp", "penstock.restart_hung"}
+
+
+@pytest.mark.parametrize("name", [*READERS, "threads", "Penstock", "penstock"])
+def test_known_names_and_those_of_others_may_stand(name: str) -> None:
+    validate_polled(configured(parameters={name: {"string_value": "1"}}))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("penstock.private_temp", "penstock.private_tmp"),
+        ("penstock.gather_percents", "penstock.gather_percent"),
+        ("penstock.memory_limit", "penstock.memory_limit_bytes"),
+        ("penstock.HOST", "penstock.host"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name: str, nearest: str) -> None:
+    assert refusal(configured(parameters={name: {"string_value": "1"}})) == (
+        f"model 'm': '{name}' is not a parameter that Penstock knows; did you mean '{nearest}'?"
+    )
+
+
+def test_a_name_like_no_other_is_refused_alone() -> None:
+    problem = unknown_parameter("penstock.qqqq")
+    assert problem == "'penstock.qqqq' is not a parameter that Penstock knows"
+
+
+@pytest.mark.parametrize("name", sorted(READERS.keys() - PROCESSES))
+def test_the_package_that_reads_it_names_it(name: str) -> None:
+    found = find_spec(READERS[name])
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    [folder] = found.submodule_search_locations
+    sources = (file.read_text() for file in Path(folder).rglob("*.py"))
+    assert any(f'"{name}"' in source for source in sources)
