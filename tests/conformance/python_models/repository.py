@@ -27,6 +27,7 @@ class PythonModel:
     config: str | None = ""
     files: Mapping[str, str] = field(default_factory=dict)
     instances: int = 1
+    backend: str = "python"
 
     def write(self, directory: Path) -> None:
         """Write the model into a directory that has its name."""
@@ -39,7 +40,7 @@ class PythonModel:
             (directory / "config.pbtxt").write_text(self._config(directory.name))
 
     def _config(self, name: str) -> str:
-        lines = [f'name: "{name}"', 'backend: "python"', *_tensors("input", self.inputs)]
+        lines = [f'name: "{name}"', f'backend: "{self.backend}"', *_tensors("input", self.inputs)]
         lines += _tensors("output", self.outputs)
         lines.append(f"instance_group [ {{ kind: KIND_CPU count: {self.instances} }} ]")
         lines.append(self.config or "")

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -76,22 +77,30 @@ def write_wheel(directory: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models that name an environment in every way."""
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    with tarfile.open(elsewhere / "own.tar.gz", "w:gz") as packed:
-        packed.add(environment(elsewhere / "own"), ".")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with models that name an environment in every way, and with their backends."""
+    home = tmp_path_factory.mktemp("home")
+    with tarfile.open(home / "own.tar.gz", "w:gz") as packed:
+        packed.add(environment(home / "own"), ".")
     models = {
         "beside": teller(parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/own")),
-        "packed": teller(parameter("EXECUTION_ENV_PATH", elsewhere / "own.tar.gz")),
+        "elsewhere": teller(parameter("EXECUTION_ENV_PATH", home / "own")),
+        "from_here": teller(parameter("EXECUTION_ENV_PATH", "own")),
+        "packed": teller(parameter("EXECUTION_ENV_PATH", home / "own.tar.gz")),
+        "packed_here": teller(parameter("EXECUTION_ENV_PATH", "own.tar.gz")),
         "requiring": teller(),
+        "backed": replace(teller(), code="", files={"data": ""}, backend="teller"),
         "plain": _PLAIN,
     }
-    repository = write_models(tmp_path_factory.mktemp("models"), models)
+    repository = write_models(home / "models", models)
     environment(repository / "beside" / "own")
+    (home / "backends" / "teller").mkdir(parents=True)
+    (home / "backends" / "teller" / "model.py").write_text(dedent(_TELLER))
     wheel = write_wheel(repository / "requiring")
     (repository / "requiring" / "requirements.txt").write_text(f"./{wheel}\n")
-    return repository
+    required = (repository / "requiring" / wheel).as_uri()
+    (home / "backends" / "teller" / "requirements.txt").write_text(f"{required}\n")
+    return home
 
 
 @dataclass(frozen=True)
@@ -103,14 +112,23 @@ class Life:
 
 
 @pytest.fixture(scope="module")
-def lives(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Life]:
-    """Two servers over the repository, one after the other."""
-    return [live(repository, tmp_path_factory.mktemp("log") / "log") for _ in range(2)]
+def lives(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Life]:
+    """Two servers over the models: the first with paths from where it is started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return [
+            live(
+                parent / "models",
+                tmp_path_factory.mktemp("log") / "log",
+                f"--backend-directory={parent / 'backends'}",
+            )
+            for parent in (Path(), home)
+        ]
 
 
-def live(repository: Path, log: Path) -> Life:
+def live(repository: Path, log: Path, *arguments: str) -> Life:
     told = {}
-    with serving(repository, log) as server, Client(server.grpc) as client:
+    with serving(repository, log, *arguments) as server, Client(server.grpc) as client:
         for model in repository.iterdir():
             prefix, words = client.infer(model.name, {"X": np.zeros(1, np.float32)})["Y"]
             told[model.name] = prefix.decode(), words.decode()
@@ -118,11 +136,15 @@ def live(repository: Path, log: Path) -> Life:
 
 
 @pytest.mark.contract("PY-35")
-def test_environment_may_be_a_directory_beside_the_model(
-    lives: list[Life], repository: Path
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("beside", "models/beside/own"), ("elsewhere", "own"), ("from_here", "own")],
+)
+def test_environment_may_be_a_directory(
+    lives: list[Life], home: Path, name: str, where: str
 ) -> None:
-    own = str(repository / "beside" / "own")
-    assert [life.told["beside"] for life in lives] == [(own, "from its own environment")] * 2
+    own = str(home / where)
+    assert [life.told[name] for life in lives] == [(own, "from its own environment")] * 2
 
 
 def test_environment_is_looked_at_once_for_each_load(tmp_path: Path) -> None:
@@ -146,19 +168,24 @@ def test_environment_is_looked_at_once_for_each_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("PY-35")
-def test_packed_environment_is_unpacked_once(lives: list[Life], cache: Path) -> None:
-    for prefix, words in (life.told["packed"] for life in lives):
+@pytest.mark.parametrize("name", ["packed", "packed_here"])
+def test_packed_environment_is_unpacked_once(lives: list[Life], cache: Path, name: str) -> None:
+    for prefix, words in (life.told[name] for life in lives):
         assert Path(prefix).parent == cache
         assert words == "from its own environment"
-    assert ["unpacking environment" in life.log for life in lives] == [True, False]
+    assert [life.log.count("unpacking environment") for life in lives] == [1, 0]
 
 
-def test_packages_that_a_model_requires_are_installed_once(lives: list[Life], cache: Path) -> None:
-    for prefix, words in (life.told["requiring"] for life in lives):
+@pytest.mark.parametrize("name", ["requiring", "backed"])
+def test_packages_that_a_model_requires_are_installed_once(
+    lives: list[Life], cache: Path, name: str
+) -> None:
+    for prefix, words in (life.told[name] for life in lives):
         assert Path(prefix).parent == cache
         assert words == "installed"
-    assert "its environment is ready" in lives[0].log
-    assert ["creating its environment" in life.log for life in lives] == [True, False]
+    assert f"model '{name}': its environment is ready" in lives[0].log
+    created = f"model '{name}': creating its environment"
+    assert [created in life.log for life in lives] == [True, False]
 
 
 def test_no_environment_is_the_one_of_the_server(lives: list[Life]) -> None:

@@ -42,7 +42,8 @@ async def find_interpreter(
     if given is None and not with_packages:
         return None
     directory = with_packages[0] if given is None else model_path
-    argument = {"model": config.name, "given": given, "path": str(directory)}
+    # Absolute, as pip runs in the model's directory.
+    argument = {"model": config.name, "given": given, "path": str(directory.absolute())}
     what = f"model '{config.name}': the process that prepares its environment"
     python: str = await run_one_shot(sys.executable, f"{__name__}:run", argument, what)
     return python
@@ -65,9 +66,10 @@ def run(descriptor: int, parent: int, _: int) -> None:
 
 
 def cache_directory() -> Path:
-    """The cache of environments: below `PENSTOCK_CACHE`, or the user's cache directory."""
+    """The cache of environments, absolute: in `PENSTOCK_CACHE`, or the user's cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("PENSTOCK_CACHE") or Path(base) / "penstock") / "environments"
+    cache = Path(os.environ.get("PENSTOCK_CACHE") or Path(base) / "penstock")
+    return cache.absolute() / "environments"
 
 
 def _requires(path: Path) -> bool:
@@ -77,7 +79,7 @@ def _requires(path: Path) -> bool:
 def _given_python(value: str, model_path: Path, log: Log) -> Path:
     if value.startswith(_MODEL_DIRECTORY):
         value = str(model_path) + value.removeprefix(_MODEL_DIRECTORY)
-    path = Path(value)
+    path = Path(value).absolute()
     if path.is_dir():
         return check_python(path)
     if not path.is_file():
