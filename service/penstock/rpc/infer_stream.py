@@ -20,9 +20,10 @@ class InferStream:
     """Serves the requests of one stream concurrently; responses interleave.
 
     Requests are admitted in the order of arrival. Responses of models that answer once are
-    written in that order too (GP-16); those of decoupled models as they are made, round-robin
-    over the models. An error is sent in-band, and the stream continues (GP-18), unless the client
-    has asked for the first error to end the stream with its status (GP-19).
+    written in that order too (GP-16), one for each request (DC-04); those of decoupled models as
+    they are made, round-robin over the models. An error is sent in-band, and the stream continues
+    (GP-18), unless the client has asked for the first error of an admitted request to end the
+    stream with its status (GP-19).
 
     A call has two tasks, whatever the number of requests: this one reads, another writes. Where
     the transport writes without a task, a response with none queued before it is written as soon

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, InternalError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.rpc.stream_replies import StreamReplies
+
+logger = logging.getLogger(__name__)
 
 
 class StreamAnswer:
     """The remaining messages for one request.
 
     `model` and `size` (bytes of its tensors) are the request's. `ordered` answers are written
-    after those of the requests before them (GP-16). `error` is the error in the last message.
-    `on_close` is called once the answer is complete or cancelled.
+    after those of the requests before them (GP-16), and have exactly one message (DC-04): what
+    the model sends after it is logged. `error` is the error in the last message; that of a
+    refusal is not, since it never ends the call (GP-19). `on_close` is called once the answer is
+    complete or cancelled.
     """
 
     __slots__ = (
+        "_dropped",
         "_empty_final",
+        "_id",
         "_refusal",
         "_replies",
         "_stream",
+        "_written",
         "done",
         "error",
         "model",
@@ -40,17 +48,21 @@ class StreamAnswer:
         self.done = False
         self.queued = False
         self.error: InferenceError | None = None
+        self._id = ""
         self._empty_final = False
+        self._written = False
+        self._dropped = 0
         self._refusal: bytes | None = None
         self._stream: ResponseStream | None = None
         self._replies: StreamReplies
 
-    def refuse(self, message: bytes, error: InferenceError) -> None:
+    def refuse(self, message: bytes) -> None:
         """Answer with just this message."""
-        self._refusal, self.error = message, error
+        self._refusal = message
 
     def connect(self, request: InferenceRequest, stream: ResponseStream, empty_final: bool) -> None:
         """Answer with the responses of `stream`."""
+        self._id = request.id
         self._empty_final = empty_final
         self.size = sum(tensor.nbytes for tensor in request.inputs.values())
         self._stream = stream
@@ -77,9 +89,13 @@ class StreamAnswer:
         if stream is None:
             self.done = True
             return self._refusal
+        if self.ordered and self._written:
+            self._drop(stream)
+            return None
         response = stream.take_next()
         if response is None:
             return self._end(stream) if stream.exhausted else None
+        self._written = True
         self.done, self.error = response.final, response.error
         try:
             return self._replies.response(response)
@@ -90,7 +106,27 @@ class StreamAnswer:
         self.done = True
         if stream.error is not None:
             return self._fail(stream, stream.error)
+        if self.ordered:
+            return self._fail(stream, InternalError("expected a single response, got 0"))
         return self._replies.end() if self._empty_final else None
+
+    def _drop(self, stream: ResponseStream) -> None:
+        """Take what follows the one message of a model that is not decoupled."""
+        self.error = None
+        self._dropped += len(stream.take_ready())
+        if not stream.exhausted:
+            return
+        self.done = True
+        if self._dropped or stream.error is not None:
+            self._log_dropped(stream.error)
+
+    def _log_dropped(self, error: InferenceError | None) -> None:
+        logger.error(
+            "the model '%s' is not decoupled, and the request '%s' has its one response: %s",
+            self.model,
+            self._id,
+            f"{self._dropped} more are dropped" if error is None else error.message,
+        )
 
     def _fail(self, stream: ResponseStream, error: InferenceError) -> bytes:
         self.done, self.error = True, error

@@ -106,7 +106,7 @@ class StreamWriter:
             answer.ordered = not model.decoupled
             answer.connect(request, stream, empty_final)
         except InferenceError as error:
-            answer.refuse(refusal(message, error), error)
+            answer.refuse(refusal(message, error))
         self._open.add(answer)
         self._open_bytes += answer.size
         if answer.ordered:

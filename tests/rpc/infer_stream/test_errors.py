@@ -137,11 +137,18 @@ async def test_nothing_is_sent_after_the_error_that_ends_the_call(strict_talk: T
 
 
 @pytest.mark.contract("GP-19")
-async def test_refusal_ends_the_call(strict_talk: Talk) -> None:
-    await strict_talk.say(ask("many", "other"), ask("nope", "bad"))
-    with pytest.raises(NotFoundError, match="'nope' is not found"):
-        await asyncio.wait_for(strict_talk.task, PATIENCE)
-    assert strict_talk.server.closed == ["other"]
+@pytest.mark.parametrize("refused", [ask("nope", "bad"), ask("strict", "bad")])
+async def test_refusal_before_admission_stays_in_the_stream(
+    strict_talk: Talk, refused: pb.ModelInferRequest
+) -> None:
+    """Only errors of admitted requests end the call, as on the real server."""
+    talk = strict_talk
+    await talk.say(ask("many", "other"), refused, ask("once", "good"))
+    await talk.answer("good", number(1, final=True))
+    await talk.answer("other", number(2, final=True))
+    await talk.end()
+    assert talk.responses[0].error_message
+    assert numbers(talk.responses[1:]) == [("good", 1), ("other", 2)]
 
 
 async def test_error_text_with_half_a_surrogate_pair_is_sent(talk: Talk) -> None:

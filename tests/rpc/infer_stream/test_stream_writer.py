@@ -184,7 +184,8 @@ async def test_cancelled_waiter_is_not_woken() -> None:
 @pytest.mark.contract("GP-19")
 def test_the_first_error_ends_a_call_that_fails_fast() -> None:
     call = SteppedStream(metadata={"triton_grpc_error": "true"})
-    call.ask(ask("nope", "a"))
+    call.ask(ask("once", "a"))
+    call.server.streams["a"].fail(NotFoundError("not there"))
     with pytest.raises(NotFoundError):
         call.write_next()
     assert call.wire.received == []

@@ -113,6 +113,29 @@ async def test_reader_that_does_not_read_holds_back_the_model(local: GrpcSetting
         await asyncio.wait_for(server.left.wait(), PATIENCE)
 
 
+@pytest.mark.contract("GP-19")
+async def test_errors_of_admitted_requests_end_a_stream_that_asks_for_it(client: Client) -> None:
+    """What is refused before stays in the stream; the real server draws the line there."""
+    call = client.stream(metadata=[("triton_grpc_error", "true")])
+    refused = infer_request("nope", "n"), infer_request("identity", "i", IN=np.ones(2, np.int8))
+    for request in (*refused, infer_request("identity", "good", IN=ONE)):
+        await call.write(request)
+    replies = [await call.read() for _ in range(3)]
+    assert [reply.infer_response.id for reply in replies] == ["n", "i", "good"]
+    assert [bool(reply.error_message) for reply in replies] == [True, True, False]
+    one_delay_for_two = infer_request(
+        "repeat",
+        "late",
+        IN=np.zeros(2, np.int32),
+        DELAY=np.zeros(1, np.uint32),
+        WAIT=np.zeros(1, np.uint32),
+    )
+    await call.write(one_delay_for_two)
+    code, details = await failure(read_to_the_end(call))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "expected IN and DELAY shape to match, got [2] and [1]"
+
+
 @pytest.mark.contract("GP-20")
 async def test_half_close_does_not_stop_responses(client: Client) -> None:
     call = client.stream()
