@@ -66,6 +66,7 @@ MODELS = {
     "hurried": _model(_OVERRIDABLE),
     "levels": _model(_LEVELS),
     "ordered": _model("preserve_ordering: true", instances=2),
+    "large": _model("preferred_batch_size: 4 max_queue_delay_microseconds: 600000000", 8),
     "ragged": PythonModel(
         _COUNTING,
         inputs="",
@@ -185,3 +186,13 @@ def test_order_is_kept_over_two_instances(client: Client, server: Served, reposi
 def test_ragged_requests_share_a_batch_and_keep_their_shapes(client: Client) -> None:
     orders = [client.begin("ragged", _x(size=size)) for size in (1, 3, 2)]
     assert [_batch(order) for order in orders] == [[0, 3, 1], [0, 3, 3], [0, 3, 2]]
+
+
+@pytest.mark.contract("D-05")
+def test_a_request_beyond_the_preferred_size_does_not_wait(client: Client, server: Served) -> None:
+    """Nor does what waits in front of it; the delay is longer than the test's patience."""
+    small = client.begin("large", _x())
+    _wait_for_pending(server, "large", 1)
+    large = client.begin("large", {"X": np.zeros((6, 1), np.float32)})
+    assert [_batch(small), _batch(large)] == [[0, 1, 1], [1, 1, 6]]
+    assert _batch(client.begin("large", {"X": np.zeros((5, 1), np.float32)})) == [2, 1, 5]

@@ -63,8 +63,11 @@ class FormingBatch(Generic[T]):
         self._best = 0
 
     def due(self) -> float:
-        """The latest time to execute it: `-inf` for at once, `inf` for never."""
-        if self.closed or self._best:
+        """The latest time to execute it: `-inf` for at once, `inf` for never.
+
+        The queue delay is for less than the largest preferred size (D-05).
+        """
+        if self.closed or self._best or self._rows >= self._policy.largest:
             return -inf
         return self._since + self._policy.max_queue_delay
 

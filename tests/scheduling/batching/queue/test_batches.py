@@ -66,6 +66,26 @@ def test_less_than_a_preferred_size_waits() -> None:
     assert queue_of(policy, items_of(1, 2)).due() == 2.0
 
 
+@pytest.mark.contract("D-05")
+@pytest.mark.parametrize("preferred", [{4}, {2, 4}, {1}])
+@pytest.mark.parametrize("rows", [5, 6, 7])
+def test_a_request_beyond_every_preferred_size_is_due_at_once(
+    rows: int, preferred: set[int]
+) -> None:
+    policy = BatchPolicy(8, frozenset(preferred), max_queue_delay=2.0)
+    assert queue_of(policy, items_of(rows)).due() == -inf
+    queue = queue_of(policy, items_of(1, rows))
+    assert rows_of(queue.pop(now=0.0)) == 1
+    assert queue.due() == -inf
+
+
+@pytest.mark.contract("D-05")
+def test_a_request_between_preferred_sizes_waits_for_the_next() -> None:
+    policy = BatchPolicy(8, frozenset({2, 6}), max_queue_delay=2.0)
+    assert queue_of(policy, items_of(3)).due() == 2.0
+    assert queue_of(policy, items_of(5)).due() == 2.0
+
+
 def test_a_request_that_would_skip_every_preferred_size_closes_the_batch() -> None:
     policy = BatchPolicy(8, frozenset({4}), max_queue_delay=2.0)
     queue = queue_of(policy, items_of(3, 3))
