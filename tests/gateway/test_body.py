@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway import body
-from penstock.gateway.body import compress, header_length, negotiate_encoding, read_decompressed
+from penstock.gateway.body import compress, json_length, negotiate_encoding, open_body
 
 
 def _request(body: bytes = b"", **headers: str) -> Request:
@@ -48,20 +48,36 @@ def test_encoding_that_the_client_likes_best_is_chosen(accepted: str, chosen: st
 
 
 @pytest.mark.parametrize(("text", "length"), [("4", 4), ("0", 0), (" 3x", 3), ("abc", 0)])
-def test_header_length_is_the_number_that_its_text_begins_with(text: str, length: int) -> None:
-    assert header_length(_request(inference_header_content_length=text), b"body") == length
+@pytest.mark.parametrize("declared", [True, False])
+async def test_json_length_is_the_number_that_its_header_begins_with(
+    text: str, length: int, declared: bool
+) -> None:
+    assert await _json_length(b"body", declared, inference_header_content_length=text) == length
 
 
-def test_without_header_all_is_json() -> None:
-    assert header_length(_request(), b"body") == 4
+@pytest.mark.parametrize("declared", [True, False])
+async def test_without_header_all_is_json(declared: bool) -> None:
+    assert await _json_length(b"body", declared) == 4
 
 
 @pytest.mark.contract("HI-13")
 @pytest.mark.parametrize("text", ["-1", "5", "9" * 5000])
-def test_header_length_outside_the_body_is_refused(text: str) -> None:
+@pytest.mark.parametrize("declared", [True, False])
+async def test_json_length_outside_the_body_is_refused(text: str, declared: bool) -> None:
     with pytest.raises(InvalidRequestError) as refused:
-        header_length(_request(inference_header_content_length=text), b"body")
+        await _json_length(b"body", declared, inference_header_content_length=text)
     assert str(refused.value) == f"inference header size should be in range (0, 4), got: {text}"
+
+
+async def _json_length(body: bytes, declared: bool, **headers: str) -> int:
+    if declared:
+        headers["content_length"] = str(len(body))
+    request = _request(body, **headers)
+    return await json_length(request, await open_body(request, 100), 100)
+
+
+async def _unpacked(request: Request, limit: int) -> bytes:
+    return bytes(await (await open_body(request, limit)).read(limit))
 
 
 @pytest.mark.contract("HI-17")
@@ -71,16 +87,16 @@ async def test_either_format_is_unpacked_under_either_name(
     encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
     request = _request(pack(b"text" * 50_000), content_encoding=encoding)
-    assert await read_decompressed(request, 1 << 20) == b"text" * 50_000
+    assert await _unpacked(request, 1 << 20) == b"text" * 50_000
 
 
 async def test_corrupt_data_counts_as_empty() -> None:
-    assert await read_decompressed(_request(b"text", content_encoding="gzip"), 100) == b""
+    assert await _unpacked(_request(b"text", content_encoding="gzip"), 100) == b""
 
 
 async def test_a_truncated_stream_counts_as_far_as_it_goes() -> None:
     packed = gzip.compress(bytes(range(256)), mtime=0)[:-40]
-    plain = await read_decompressed(_request(packed, content_encoding="gzip"), 1000)
+    plain = await _unpacked(_request(packed, content_encoding="gzip"), 1000)
     assert bytes(range(256)).startswith(plain)
     assert plain
 
@@ -89,7 +105,7 @@ async def test_a_truncated_stream_counts_as_far_as_it_goes() -> None:
 async def test_bomb_is_refused_before_it_bursts() -> None:
     packed = gzip.compress(bytes(1 << 24))
     with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed value of 65536"):
-        await read_decompressed(_request(packed, content_encoding="gzip"), 1 << 16)
+        await _unpacked(_request(packed, content_encoding="gzip"), 1 << 16)
 
 
 async def test_small_body_that_grows_does_not_block_the_loop(
@@ -106,7 +122,7 @@ async def test_small_body_that_grows_does_not_block_the_loop(
 
     monkeypatch.setattr(body, "_decompress", spy)
     packed = gzip.compress(bytes(60 << 20))
-    plain = await read_decompressed(_request(packed, content_encoding="gzip"), 64 << 20)
+    plain = await _unpacked(_request(packed, content_encoding="gzip"), 64 << 20)
     assert len(plain) == 60 << 20
     assert here == [(1 << 20) + 1]
 

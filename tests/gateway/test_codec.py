@@ -34,8 +34,7 @@ def _binary(size: int, **fields: Any) -> dict[str, Any]:
 def _decode(
     request: Any, rest: bytes = b"", limit: int = _LIMIT
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    header = json.dumps(request).encode()
-    return decode_request("m", "3", header + rest, len(header), limit)
+    return decode_request("m", "3", request, memoryview(rest), limit)
 
 
 @pytest.mark.contract("HI-01")

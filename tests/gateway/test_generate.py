@@ -89,6 +89,14 @@ async def test_generate_takes_one_response(count: int) -> None:
     assert (answer.status_code, answer.json()) == (200, {"error": _NOT_ONE})
 
 
+@pytest.mark.contract("HG-07")
+async def test_status_is_that_of_the_first_response_also_of_two() -> None:
+    """Triton has sent its status before it knows that there is a second one."""
+    failed = InferenceResponse(error=InternalError("broken"))
+    answer = await _post(_ONE, AnsweringServer(failed, _response(1.0)))
+    assert (answer.status_code, answer.json()) == (400, {"error": _NOT_ONE})
+
+
 async def test_second_response_ends_the_request(
     silent_client: httpx.AsyncClient, silent_server: SilentServer
 ) -> None:

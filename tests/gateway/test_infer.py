@@ -117,22 +117,6 @@ async def test_large_tensor_becomes_json(client: httpx.AsyncClient) -> None:
     assert np.array_equal(np.array(output["data"], np.float32), values)
 
 
-@pytest.mark.contract("H-36")
-@pytest.mark.parametrize("declared", [True, False])
-async def test_body_beyond_the_limit_is_refused(server: FakeServer, declared: bool) -> None:
-    async def chunks() -> Any:
-        yield bytes(150)
-
-    settings = HttpSettings(address="127.0.0.1", port=0, max_input_size=100)
-    async with connected(server, settings) as client:
-        answer = await client.post(_PATH, content=bytes(150) if declared else chunks())
-    assert answer.status_code == 400
-    assert answer.json()["error"] == (
-        "request content length of 150 bytes exceeds the maximum allowed value of 100 bytes."
-        " Use --http-max-input-size to increase the limit."
-    )
-
-
 async def test_connection_serves_on_after_a_refused_body(server: FakeServer) -> None:
     settings = HttpSettings(address="127.0.0.1", port=0, max_input_size=1000)
     async with connected(server, settings) as client:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from starlette.types import Message
 
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
+from penstock.gateway.body import RequestBody
 from penstock.gateway.codec import OutputEncoding, read_request
 from penstock.gateway.json.text import LARGE
 from penstock.shared_memory.registry import Regions
@@ -27,7 +29,11 @@ def _body(data: Any = 1.5, **more: Any) -> bytes:
 async def _read(
     body: bytes, regions: Regions | None = None
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    return await read_request("m", "1", body, len(body), _LIMIT, regions or Regions())
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    received = RequestBody(receive, len(body))
+    return await read_request("m", "1", received, len(body), _LIMIT, regions or Regions())
 
 
 async def test_others_have_turns_while_a_large_request_is_read() -> None:

@@ -33,8 +33,7 @@ async def client(regions: Regions) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def decode(request: Any, regions: Regions) -> Any:
-    header = json.dumps(request).encode()
-    return decode_request("m", "1", header, len(header), 1 << 20, regions)
+    return decode_request("m", "1", request, memoryview(b""), 1 << 20, regions)
 
 
 def item(name: str = "IN", **parameters: Any) -> dict[str, Any]:

@@ -163,3 +163,18 @@ async def test_everything_else_that_the_client_asks(ask: Any, server: FakeServer
     await ask(work)
     assert server.loaded == [("m", {"config": "{}", "file:1/model.bin": b"\0\1"})]
     assert server.unloaded == [("m", True)]
+
+
+@pytest.mark.slow
+@pytest.mark.contract("H-36")
+async def test_binary_input_may_be_larger_than_the_limit_of_json(ask: Any) -> None:
+    """100 MiB with default settings, whose limit is 64."""
+    values = np.arange(25 << 20, dtype=np.float32)
+
+    def infer(client: Any) -> Any:
+        given = http.InferInput("IN", list(values.shape), "FP32")
+        given.set_data_from_numpy(values)
+        wanted = http.InferRequestedOutput("IN")
+        return client.infer("numbers", [given], outputs=[wanted]).as_numpy("IN")
+
+    assert np.array_equal(await ask(infer), values)

@@ -1,4 +1,4 @@
-"""HTTP bodies: size limit, compression, and the length of the JSON header (H-36, HI-17)."""
+"""HTTP bodies: size limits, compression, and the length of the JSON header (H-36, HI-17)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
+
+LARGEST = (1 << 31) - 1
+"""The most bytes of a whole body, binary tensors included (H-36)."""
 
 _LARGE = 1 << 16
 """Bodies of at least so many bytes are compressed and decompressed in a thread."""
@@ -22,19 +26,87 @@ _ANY_HEADER = 15 + 32  # zlib's code for either a zlib or a gzip header
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+class RequestBody:
+    """The body of one request, read as far as somebody wants it.
+
+    Memory grows with what arrives, whatever length the client has declared: `declared`, in bytes,
+    `None` for a body in chunks.
+    """
+
+    def __init__(self, receive: Receive, declared: int | None) -> None:
+        self.declared = declared
+        self._receive = receive
+        self._data = bytearray()
+        self._complete = False
+
+    async def read(self, limit: int) -> bytearray:
+        """The whole body. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
+        if self.declared is not None and self.declared > limit:
+            raise _too_large("request content length", self.declared, limit)
+        data = await self.read_until(limit + 1)
+        if len(data) > limit:
+            raise _too_large("request content length", len(data), limit)
+        return data
+
+    async def read_until(self, size: int) -> bytearray:
+        """What has arrived when it is `size` bytes or more, or all if the body ends before."""
+        while len(self._data) < size and not self._complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._data += message.get("body", b"")
+            self._complete = not message.get("more_body", False)
+        return self._data
+
+
+async def read_body(request: Request, limit: int) -> bytearray:
     """The body as received. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(int(declared), limit)
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(size, limit)
-        chunks.append(chunk)
-    return b"".join(chunks)
+    return await _body_of(request).read(limit)
+
+
+async def open_body(request: Request, limit: int) -> RequestBody:
+    """The body of an inference request, which may be `LARGEST` bytes long.
+
+    One that is compressed is read and decompressed here; `limit` bounds both forms of it.
+    """
+    body = _body_of(request)
+    if is_compressed(request):
+        return _complete_body(await _decompressed(await body.read(limit), limit))
+    if body.declared is not None and body.declared > LARGEST:
+        raise larger_than_any(body.declared)
+    return body
+
+
+async def json_length(request: Request, body: RequestBody, limit: int) -> int:
+    """The length in bytes of the JSON in the body; 0 for a raw binary request (HI-13, HI-14).
+
+    Raises `InvalidRequestError` if the JSON is larger than `limit` bytes, or than the body.
+    """
+    text = request.headers.get("inference-header-content-length")
+    if text is None:
+        if body.declared is not None and body.declared > limit:
+            raise _too_large("Request JSON size", body.declared, limit)
+        length = len(await body.read_until(limit + 1))
+    else:
+        length = await _declared_length(text, body, limit)
+    if length > limit:
+        raise _too_large("Request JSON size", length, limit)
+    return length
+
+
+async def _declared_length(text: str, body: RequestBody, limit: int) -> int:
+    """The number in a header for the length of the JSON, which the body is at least as long as."""
+    number = _NUMBER.match(text)
+    # A number of over 20 digits exceeds any body, and `int` limits how many digits it converts.
+    length = int(number[1][:20]) if number else 0
+    size = body.declared
+    if size is None:
+        size = len(await body.read_until(length if 0 <= length <= limit else limit))
+    if not 0 <= length <= size:
+        raise InvalidRequestError(
+            f"inference header size should be in range (0, {size}), got: {text}"
+        )
+    return length
 
 
 def can_decompress(request: Request) -> bool:
@@ -42,41 +114,9 @@ def can_decompress(request: Request) -> bool:
     return _encoding(request) in ("", "identity", "gzip", "deflate")
 
 
-async def read_decompressed(request: Request, limit: int) -> bytes:
-    """The body, decompressed by its content encoding, which must be a supported one.
-
-    Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
-    then reports the error.
-    """
-    body = await read_body(request, limit)
-    if _encoding(request) in ("", "identity"):
-        return body
-    if len(body) < _LARGE:
-        plain = _decompress(body, _GROWN)
-        if len(plain) <= min(limit, _GROWN):
-            return plain
-    plain = await asyncio.to_thread(_decompress, body, limit)
-    if len(plain) > limit:
-        raise InvalidRequestError(
-            "decompressed request size exceeds the maximum allowed value of"
-            f" {limit} bytes. Use --http-max-input-size to increase the limit."
-        )
-    return plain
-
-
-def header_length(request: Request, body: bytes) -> int:
-    """The length in bytes of the JSON in the body; 0 for a raw binary request (HI-13, HI-14)."""
-    text = request.headers.get("inference-header-content-length")
-    if text is None:
-        return len(body)
-    number = _NUMBER.match(text)
-    # A number of over 20 digits exceeds any body, and `int` limits how many digits it converts.
-    length = int(number[1][:20]) if number else 0
-    if not 0 <= length <= len(body):
-        raise InvalidRequestError(
-            f"inference header size should be in range (0, {len(body)}), got: {text}"
-        )
-    return length
+def is_compressed(request: Request) -> bool:
+    """Whether the body has to be decompressed."""
+    return _encoding(request) not in ("", "identity")
 
 
 async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
@@ -107,7 +147,40 @@ def _encoding(request: Request) -> str:
     return request.headers.get("content-encoding", "")
 
 
-def _decompress(body: bytes, limit: int) -> bytes:
+def _body_of(request: Request) -> RequestBody:
+    length = request.headers.get("content-length", "")
+    return RequestBody(request.receive, int(length[:20]) if length.isdecimal() else None)
+
+
+def _complete_body(data: bytes) -> RequestBody:
+    """A body that is there."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": data}
+
+    return RequestBody(receive, len(data))
+
+
+async def _decompressed(body: bytearray, limit: int) -> bytes:
+    """The decompressed body. Raises `InvalidRequestError` if it is larger than `limit` bytes.
+
+    Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
+    then reports the error.
+    """
+    if len(body) < _LARGE:
+        plain = _decompress(body, _GROWN)
+        if len(plain) <= min(limit, _GROWN):
+            return plain
+    plain = await asyncio.to_thread(_decompress, body, limit)
+    if len(plain) > limit:
+        raise InvalidRequestError(
+            "decompressed request size exceeds the maximum allowed value of"
+            f" {limit} bytes. Use --http-max-input-size to increase the limit."
+        )
+    return plain
+
+
+def _decompress(body: Buffer, limit: int) -> bytes:
     """The decompressed body; cut off at `limit` + 1 bytes if it is larger."""
     machine = zlib.decompressobj(_ANY_HEADER)
     try:
@@ -121,8 +194,16 @@ def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
     return b"".join([*map(machine.compress, parts), machine.flush()])
 
 
-def _too_large(size: int, limit: int) -> InvalidRequestError:
+def larger_than_any(size: int) -> InvalidRequestError:
+    """The error for a body of more bytes than any may have."""
     return InvalidRequestError(
         f"request content length of {size} bytes exceeds the maximum allowed value of"
+        f" {LARGEST} bytes."
+    )
+
+
+def _too_large(what: str, size: int, limit: int) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"{what} of {size} bytes exceeds the maximum allowed value of"
         f" {limit} bytes. Use --http-max-input-size to increase the limit."
     )

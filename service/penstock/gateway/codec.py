@@ -12,7 +12,8 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
-from penstock.gateway.inputs import InputReader
+from penstock.gateway.body import LARGEST, RequestBody, larger_than_any
+from penstock.gateway.inputs import InputReader, binary_sizes, check_binary_sizes
 from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
@@ -56,34 +57,63 @@ class EncodedResponse:
 async def read_request(
     model: str,
     version: str,
-    body: bytes,
-    header_length: int,
+    body: RequestBody,
+    json_length: int,
     limit: int,
     regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """As `decode_request`; large JSON is parsed in a thread, unless it names shared memory.
+    """Read and decode a request whose first `json_length` bytes are JSON (HI-01, HI-08).
 
-    The registry of regions belongs to the loop's thread. A body that spells `shared_memory_region`
-    with escapes is not recognized here; its regions then count as unknown.
+    Large JSON is decoded in a thread, unless it names shared memory: the registry of regions
+    belongs to the loop's thread. A body that spells `shared_memory_region` with escapes is not
+    recognized here; its regions then count as unknown.
     """
-    if header_length < LARGE or body.find(b"shared_memory_region", 0, header_length) >= 0:
-        return decode_request(model, version, body, header_length, limit, regions)
-    return await asyncio.to_thread(decode_request, model, version, body, header_length, limit)
+    header = await body.read_until(json_length)
+    if len(header) > json_length:
+        header = header[:json_length]
+    if json_length < LARGE:
+        json = parse(header)
+        rest = await _binary_tensors(model, json, body, json_length)
+        return decode_request(model, version, json, rest, limit, regions)
+    in_thread = header.find(b"shared_memory_region") < 0
+    json = await asyncio.to_thread(parse, header)
+    rest = await _binary_tensors(model, json, body, json_length)
+    if not in_thread:
+        return decode_request(model, version, json, rest, limit, regions)
+    return await asyncio.to_thread(decode_request, model, version, json, rest, limit)
+
+
+async def _binary_tensors(model: str, json: Any, body: RequestBody, json_length: int) -> memoryview:
+    """The binary data behind the JSON.
+
+    It is received only if its size is the one that the inputs ask for, as far as is known before:
+    nobody fills the memory with bytes that no tensor claims.
+    """
+    sizes = binary_sizes(json)
+    if sizes is None:  # the request will be refused, whatever follows
+        return memoryview(await body.read_until(json_length)).toreadonly()[json_length:]
+    if body.declared is not None:
+        check_binary_sizes(sizes, body.declared - json_length, model)
+    end = json_length + sum(size for _, size in sizes)
+    if end > LARGEST:
+        raise larger_than_any(end)
+    # One byte more tells whether a body in chunks ends there.
+    data = await body.read_until(end if body.declared is not None else end + 1)
+    return memoryview(data).toreadonly()[json_length:]
 
 
 def decode_request(
     model: str,
     version: str,
-    body: bytes,
-    header_length: int,
+    json: Any,
+    rest: memoryview,
     limit: int,
     regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """Decode a request whose first `header_length` bytes are JSON (HI-01, HI-08)."""
-    json = parse(body[:header_length])
+    """Decode a request of parsed JSON and the binary data behind it."""
     request_id = read_id(json)
     parameters = read_parameters(json)
-    reader = InputReader(model, request_id, memoryview(body)[header_length:], limit, regions)
+    reader = InputReader(model, request_id, rest, limit, regions)
     inputs = reader.read(as_list(required(json, "inputs"), unable("inputs")))
     outputs, classes, places = _requested_outputs(json, regions)
     request = InferenceRequest(

@@ -37,12 +37,15 @@ class GenerateEndpoints:
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
-        """Reply with the only response as a JSON object."""
+        """Reply with the only response as a JSON object.
+
+        The status is that of the first response, also where there are more.
+        """
         answers = await self._start(request, target)
         async with closed_on_disconnect(answers.stream, request.receive):
             first, second = await answers.next(), await answers.next()
         if first is None or second is not None:
-            return reply(dump_sorted({"error": _NOT_ONE}))
+            return reply(dump_sorted({"error": _NOT_ONE}), first.status if first else 200)
         return reply(first.json, first.status)
 
     async def generate_stream(self, request: Request, target: Target) -> ASGIApp:

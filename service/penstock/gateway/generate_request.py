@@ -19,7 +19,7 @@ _NESTED = "parameters"
 
 
 def decode_generate(
-    metadata: ModelMetadata, version: str, body: bytes, request_id: str = ""
+    metadata: ModelMetadata, version: str, body: bytes | bytearray, request_id: str = ""
 ) -> InferenceRequest:
     """Decode a body (HG-01 to HG-05); `request_id` applies if the body has no id."""
     json = parse(body)

@@ -15,11 +15,13 @@ from penstock.core.errors import (
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import single_response
 from penstock.gateway.body import (
+    RequestBody,
     can_decompress,
     compress,
-    header_length,
+    is_compressed,
+    json_length,
     negotiate_encoding,
-    read_decompressed,
+    open_body,
 )
 from penstock.gateway.codec import EncodedResponse, OutputEncoding, encode_response, read_request
 from penstock.gateway.raw_request import decode_raw_request
@@ -51,10 +53,14 @@ class InferEndpoint:
             answer = refusal(UnsupportedError("Unsupported compression type"), PLAIN)
             answer.headers["accept-encoding"] = "gzip, deflate"
             return answer
-        body = await read_decompressed(request, self._limit)
-        length = header_length(request, body)
+        body = await open_body(request, self._limit)
+        length = await json_length(request, body, self._limit)
+        raw = b"" if length else await body.read(self._limit)
         try:
-            inference, form = await self._decode(request, target, body, length, model.config)
+            if length:
+                inference, form = await self._read(target, body, length)
+            else:
+                inference, form = _raw(request, target, raw, model.config)
         except InferenceError as error:
             return refusal(error, JSON)
         try:
@@ -75,17 +81,22 @@ class InferEndpoint:
         encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 
-    async def _decode(
-        self, request: Request, target: Target, body: bytes, length: int, config: ModelConfig
+    async def _read(
+        self, target: Target, body: RequestBody, length: int
     ) -> tuple[InferenceRequest, OutputEncoding]:
-        model, version = target.model, target.version
-        if length:
-            regions = self._server.regions
-            return await read_request(model, version, body, length, self._limit, regions)
-        inference = decode_raw_request(model, version, body, config)
-        if not body and request.headers.get("content-encoding", "identity") != "identity":
-            raise InvalidRequestError("unable to decompress the request body")
-        return inference, OutputEncoding(binary=True)
+        regions = self._server.regions
+        return await read_request(target.model, target.version, body, length, self._limit, regions)
+
+
+def _raw(
+    request: Request, target: Target, body: Buffer, config: ModelConfig
+) -> tuple[InferenceRequest, OutputEncoding]:
+    """A request without JSON: the body is its only input (HI-14)."""
+    view = memoryview(body).toreadonly()
+    inference = decode_raw_request(target.model, target.version, view, config)
+    if not body and is_compressed(request):
+        raise InvalidRequestError("unable to decompress the request body")
+    return inference, OutputEncoding(binary=True)
 
 
 async def _reply(response: EncodedResponse, accepted: str) -> PartsReply:

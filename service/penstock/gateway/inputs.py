@@ -53,7 +53,7 @@ class InputReader:
             refuse_duplicate(inputs, name, self._request_id)
             inputs[name] = self._tensor(name, datatype, shape, item)
         if len(self._rest):
-            raise InvalidRequestError(f"unexpected additional input data for model '{self._model}'")
+            raise _left_over(self._model)
         return inputs
 
     def _tensor(self, name: str, datatype: DataType, shape: Sequence[int], item: Any) -> Tensor:
@@ -76,10 +76,7 @@ class InputReader:
     def _read_bytes(self, name: str, size: int) -> memoryview:
         missing = size - len(self._rest)
         if missing > 0:
-            raise InvalidRequestError(
-                f"unexpected size for input '{name}', expecting {missing} additional bytes"
-                f" for model '{self._model}'"
-            )
+            raise _too_short(name, missing, self._model)
         taken, self._rest = self._rest[:size], self._rest[size:]
         return taken
 
@@ -91,6 +88,44 @@ class InputReader:
                 f" exceeds the maximum allowed input size of {self._limit}."
                 " Use --http-max-input-size to increase the limit."
             )
+
+
+def binary_sizes(request: Any) -> list[tuple[str, int]] | None:
+    """Names of the inputs of a request in JSON that are binary, and their sizes in bytes.
+
+    `None` if one is not described as it should be: `InputReader` tells what is wrong with it.
+    """
+    given = member(request, "inputs")
+    sizes = []
+    for item in given if isinstance(given, list) else []:
+        name, size = member(item, "name"), member(member(item, "parameters"), "binary_data_size")
+        if size is ABSENT:
+            continue
+        if not (isinstance(name, str) and type(size) is int and size >= 0):
+            return None
+        sizes.append((name, size))
+    return sizes
+
+
+def check_binary_sizes(sizes: Sequence[tuple[str, int]], available: int, model: str) -> None:
+    """Raise if so many bytes of binary data are too few or too many for these inputs (HI-08)."""
+    for name, size in sizes:
+        if size > available:
+            raise _too_short(name, size - available, model)
+        available -= size
+    if available:
+        raise _left_over(model)
+
+
+def _too_short(name: str, missing: int, model: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"unexpected size for input '{name}', expecting {missing} additional bytes"
+        f" for model '{model}'"
+    )
+
+
+def _left_over(model: str) -> InvalidRequestError:
+    return InvalidRequestError(f"unexpected additional input data for model '{model}'")
 
 
 def request_prefix(request_id: str) -> str:

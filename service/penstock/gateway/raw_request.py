@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from penstock.core.buffer import Buffer
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
@@ -12,7 +13,7 @@ from penstock.gateway.inputs import request_prefix
 
 
 def decode_raw_request(
-    model: str, version: str, body: bytes, config: ModelConfig
+    model: str, version: str, body: Buffer, config: ModelConfig
 ) -> InferenceRequest:
     """Decode a body without JSON; name, datatype and shape come from the model's configuration."""
     if len(config.input) != 1:
@@ -27,16 +28,16 @@ def decode_raw_request(
     return InferenceRequest(model, version, inputs={known.name: tensor})
 
 
-def _string(known: ModelInput, body: bytes) -> Tensor:
+def _string(known: ModelInput, body: Buffer) -> Tensor:
     """The body as a tensor of one string element."""
     if -1 in known.dims or prod(known.dims) != 1:
         raise _refused(
             f"For BYTE datatype raw input '{known.name}', the model must have input shape [1]"
         )
-    return Tensor(DataType.BYTES, known.dims, encode_elements([body]))
+    return Tensor(DataType.BYTES, known.dims, encode_elements([bytes(body)]))
 
 
-def _numbers(known: ModelInput, body: bytes) -> Tensor:
+def _numbers(known: ModelInput, body: Buffer) -> Tensor:
     """The body as numbers; a variable dimension follows from the size of the data."""
     assert known.data_type is not None
     shape = list(known.dims)

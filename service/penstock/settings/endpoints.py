@@ -43,7 +43,7 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP endpoint; `max_input_size` limits request bodies, in bytes."""
+    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36)."""
 
     enabled: bool = True
     address: str = "0.0.0.0"

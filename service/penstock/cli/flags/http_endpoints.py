@@ -26,7 +26,7 @@ HTTP = Group(
         integer(
             "http-max-input-size",
             "http.max_input_size",
-            "Largest request body in bytes. Default 67108864.",
+            "Largest request body in bytes, binary tensors apart. Default 67108864.",
             values.positive("Error: --http-max-input-size must be greater than 0."),
         ),
         restriction("http-restricted-api", "api", "http.restrictions"),

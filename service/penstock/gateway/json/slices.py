@@ -17,6 +17,7 @@ import orjson
 _SLICE = 1 << 18
 """Bytes that are decoded at a time; takes a millisecond or two."""
 
+Text = bytes | bytearray
 Pairs = list[tuple[str, Any]]
 
 _STRING = rb'\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+'
@@ -43,13 +44,13 @@ class _UnusualError(Exception):
     """The text is invalid or of an unexpected form: decode it in one piece."""
 
 
-def decode_in_slices(text: bytes, as_object: Callable[[Pairs], Any]) -> Any:
+def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
     """The decoded value; `None` if `text` has to be decoded in one piece, as invalid text has.
 
     `as_object` makes an object of its members.
     """
     mark, lists = secrets.token_hex(16), dict[str, list[Any]]()
-    rest, at = list[bytes](), 0
+    rest, at = list[Text](), 0
     try:
         while found := _DATA.search(text, at):
             rest.append(text[at : found.end() - 1])
@@ -66,7 +67,7 @@ def decode_in_slices(text: bytes, as_object: Callable[[Pairs], Any]) -> Any:
         return None
 
 
-def as_text(data: bytes) -> str:
+def as_text(data: Text) -> str:
     """Decode UTF-8; bytes that are not UTF-8 become surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
@@ -75,7 +76,7 @@ def _put_back(value: Any, lists: dict[str, list[Any]]) -> Any:
     return lists.get(value, value) if type(value) is str else value
 
 
-def _decode_list(text: bytes, at: int) -> tuple[list[Any], int]:
+def _decode_list(text: Text, at: int) -> tuple[list[Any], int]:
     """Decode the list of scalars and lists that begins at `at`; returns it and its end."""
     values: list[Any] = []
     while True:
@@ -94,7 +95,7 @@ def _decode_list(text: bytes, at: int) -> tuple[list[Any], int]:
             return values, at
 
 
-def _slice_end(text: bytes, at: int) -> int:
+def _slice_end(text: Text, at: int) -> int:
     """The offset behind the last comma of a slice or behind the list's end; 0 without either."""
     end = at + _SLICE
     close = text.find(b"]", at, end)
@@ -104,8 +105,8 @@ def _slice_end(text: bytes, at: int) -> int:
     return found.end() if found else 0
 
 
-def _decode_part(part: bytes) -> list[Any]:
-    text = b"[%b]" % part
+def _decode_part(part: Text) -> list[Any]:
+    text = b"".join((b"[", part, b"]"))
     values: list[Any]
     try:
         values = orjson.loads(text)
@@ -119,7 +120,7 @@ def _decode_part(part: bytes) -> list[Any]:
     return values
 
 
-def _all_have_a_point(text: bytes) -> bool:
+def _all_have_a_point(text: Text) -> bool:
     """Whether each value is a number with a decimal point, of which it has one at most."""
     return b'"' not in text and text.count(b".") > text.count(b",")
 

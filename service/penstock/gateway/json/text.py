@@ -19,7 +19,7 @@ from penstock.gateway.json.errors import (
     surrogate_error,
     trailing_error,
 )
-from penstock.gateway.json.slices import as_text, decode_in_slices
+from penstock.gateway.json.slices import Text, as_text, decode_in_slices
 
 MAX_DEPTH = 100
 """The limit on nested arrays and objects (contract H-38)."""
@@ -77,7 +77,7 @@ def dump_sorted(value: Any) -> bytes:
     return _SORTED.encode(value).encode("utf-8", "surrogateescape")
 
 
-def parse(data: bytes) -> Any:
+def parse(data: Text) -> Any:
     """Parse JSON; of duplicate keys the first counts, NaN and Infinity are numbers.
 
     Bytes that are not UTF-8 become surrogates (see `dump`). A NUL after the value ends the text.
@@ -85,7 +85,8 @@ def parse(data: bytes) -> Any:
     """
     if _is_deep(data):
         raise _too_deep()
-    data = data.removeprefix(_BYTE_ORDER_MARK)
+    if data.startswith(_BYTE_ORDER_MARK):
+        data = data[len(_BYTE_ORDER_MARK) :]
     value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
     if value is None:
         value = _whole(as_text(data))
@@ -156,18 +157,18 @@ def _too_deep() -> InferenceError:
     )
 
 
-def _is_deep(data: bytes) -> bool:
+def _is_deep(data: Text) -> bool:
     """Whether `data` is nested too deeply; cheap if brackets are few or well spread."""
     return _opened(data) > MAX_DEPTH and _seems_deep(data) and _depth(data) > MAX_DEPTH
 
 
-def _opened(data: bytes) -> int:
+def _opened(data: Text) -> int:
     """The number of opening brackets, those in strings included."""
     blocks = ((at, at + _BLOCK) for at in range(0, len(data), _BLOCK))
     return sum(data.count(b"[", *block) + data.count(b"{", *block) for block in blocks)
 
 
-def _seems_deep(data: bytes) -> bool:
+def _seems_deep(data: Text) -> bool:
     """Whether brackets nest too deeply if those in strings are counted too."""
     depth = 0
     codes = np.frombuffer(data, np.uint8)
@@ -179,7 +180,7 @@ def _seems_deep(data: bytes) -> bool:
     return False
 
 
-def _depth(data: bytes) -> int:
+def _depth(data: Text) -> int:
     """The depth of brackets outside strings; counting stops beyond the limit."""
     depth = 0
     for token in _TOKEN.finditer(data):
