@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import urllib.request
 from pathlib import Path
 
 import pytest
 
 from conformance.python_models.client import Client, floats
-from conformance.python_models.repository import PythonModel
+from conformance.python_models.repository import PythonModel, parameter
 from harness.serving import Served, wait_until
 
 # Each instance waits until the other one executes too; files are how they know.
@@ -164,6 +165,21 @@ _FILES = {
     "../model_wide.py": "def negate(x):\n    return -x\n",
 }
 
+# Tells where it has its temporary files, and where those are that are to outlast it.
+_TEMPORARY = """
+    import os
+    import tempfile
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            shared = os.environ.get("PENSTOCK_SHARED_TMPDIR", "")
+            told = pb_utils.Tensor("Y", np.array([tempfile.gettempdir(), shared], np.object_))
+            return [pb_utils.InferenceResponse([told]) for _ in requests]
+"""
+
 MODELS = {
     "parallel": PythonModel(_PARALLEL, outputs="Y:STRING[1]", instances=2),
     "readiness": PythonModel(_READINESS % "def"),
@@ -173,6 +189,10 @@ MODELS = {
     "logging": PythonModel(_LOGGING),
     "batch": PythonModel(
         _BATCH, "X:FP32[1]", "Y:FP32[1]", "max_batch_size: 4\ndynamic_batching { }"
+    ),
+    "temporary": PythonModel(_TEMPORARY, outputs="Y:STRING[2]"),
+    "temporary_private": PythonModel(
+        _TEMPORARY, outputs="Y:STRING[2]", config=parameter("penstock.private_tmp", "true")
     ),
     "several_files": PythonModel(config='default_model_filename: "serve_this.py"', files=_FILES),
 }
@@ -236,6 +256,18 @@ def test_model_that_panics_when_it_is_asked_is_not_ready_and_goes_on(
 
 def test_code_may_lie_in_several_files(client: Client) -> None:
     assert client.infer("several_files", {"X": floats(1, 2)})["Y"].tolist() == [-3, -5]
+
+
+def test_temporary_files_are_where_those_of_the_server_are(client: Client) -> None:
+    told = [text.decode() for text in client.infer("temporary")["Y"]]
+    assert told == [tempfile.gettempdir(), ""]
+
+
+def test_temporary_files_may_be_private(client: Client) -> None:
+    own, shared = (text.decode() for text in client.infer("temporary_private")["Y"])
+    assert shared == tempfile.gettempdir()
+    assert own != shared
+    assert Path(own).is_dir()
 
 
 def test_model_may_print_megabytes(client: Client, server: Served) -> None:

@@ -61,17 +61,22 @@ async def test_folder_has_room_for_the_name_of_a_socket(reaper: Reaper) -> None:
 
 
 async def test_there_is_no_folder_where_a_socket_would_have_no_room(
-    reaper: Reaper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reaper: Reaper,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     deep = tmp_path / ("deep" * 16)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     assert private_tmp(reaper) is None
+    assert "name a shorter one by TMPDIR" in caplog.text
     assert list(reaper.folder().iterdir()) == []
 
 
 async def test_there_is_no_folder_where_nothing_can_be_written(
-    reaper: Reaper, monkeypatch: pytest.MonkeyPatch
+    reaper: Reaper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     assert private_tmp(reaper) is None
+    assert "has no temporary folder of its own: [Errno 2]" in caplog.text

@@ -9,7 +9,7 @@ from models.config.validation.written import configured, refusal
 from penstock.models.config.own_parameters import READERS, unknown_parameter
 from penstock.models.config.validation import validate_polled
 
-PROCESSES = {"penstock.hang_seconds", "penstock.private_tmp", "penstock.restart_hung"}
+PROCESSES = {"penstock.hang_seconds", "penstock.restart_hung"}
 
 
 @pytest.mark.parametrize("name", [*READERS, "threads", "Penstock", "penstock"])

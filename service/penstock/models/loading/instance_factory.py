@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,10 @@ from typing import Any
 from penstock.core.backend import Backend, InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
-from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
-from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
+from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.models.serving.thread_instance import ThreadInstance
@@ -69,6 +66,7 @@ class InstanceFactory:
     ) -> Callable[[InstanceContext], ModelInstance]:
         host = host_of(backend, config)
         if host == "thread" and backend.host == "thread":
+            refuse_process_parameters(config)
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
             spec = process_spec(backend, config, interpreter)
@@ -126,74 +124,3 @@ def instance_contexts(
 
 async def _no_thread(function: Callable[..., Any], *args: Any) -> Awaitable[Any]:
     raise AssertionError("the instance sets `run` in its context before the backend uses it")
-
-
-_AHEAD = 16
-"""Batches that may be in flight at the only instance of a model without batching."""
-
-
-def process_spec(
-    backend: type[Backend], config: ModelConfig, interpreter: str | None
-) -> ProcessSpec:
-    """The command, settings and limits of the model's processes."""
-    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
-    return ProcessSpec(
-        target=f"{backend.__module__}:{backend.__qualname__}",
-        serial=backend.serial,
-        packages=tuple(_package_directory(name) for name in names),
-        python=interpreter or sys.executable,
-        main=backend.process_main,
-        execution_timeout=_seconds(config, "penstock.execution_timeout_seconds"),
-        ahead=_ahead(config),
-        window=_window(backend, config),
-        private_tmp=backend.private_tmp,
-    )
-
-
-def _ahead(config: ModelConfig) -> int:
-    """Batches that may be in flight at a process: several only where that delays no request.
-
-    With a batcher, waiting forms larger batches; with several instances, another may be free first;
-    with a rate limiter, resources are released when a batch is done.
-    """
-    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
-    groups = config.instance_group
-    batches = config.dynamic_batching is not None or config.sequence_batching is not None
-    limited = any(group.rate_limiter is not None for group in groups)
-    return 1 if batches or limited or instances > 1 else _AHEAD
-
-
-def _window(backend: type[Backend], config: ModelConfig) -> Window:
-    """The flow-control window of responses: `RESPONSES` or `RESPONSES,BYTES`."""
-    text = config.parameter("penstock.response_window")
-    if text is None:
-        return backend.window
-    try:
-        return Window(*map(int, text.split(",")))
-    except (ValueError, TypeError, ConfigError) as error:
-        raise ConfigError(
-            "parameter 'penstock.response_window' must be RESPONSES or RESPONSES,BYTES, numbers"
-            f" above 0, got '{text}'"
-        ) from error
-
-
-def _seconds(config: ModelConfig, name: str) -> float | None:
-    """The value of a parameter in seconds, above zero; `None` if it is not set."""
-    text = config.parameter(name)
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0.0:
-        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
-    return seconds
-
-
-def _package_directory(package: str) -> Path:
-    """The folder of a package, which the process imports it from."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent

@@ -1,0 +1,116 @@
+"""The command, settings and limits of a model's processes, from its configuration."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from penstock.core.backend import Backend
+from penstock.core.config import ModelConfig
+from penstock.core.errors import ConfigError
+from penstock.core.flow_control import Window
+from penstock.hosting.parent.child import ProcessSpec
+
+_EXECUTION_TIMEOUT = "penstock.execution_timeout_seconds"
+_PRIVATE_TMP = "penstock.private_tmp"
+_OF_PROCESSES = (_EXECUTION_TIMEOUT, _PRIVATE_TMP)
+
+_AHEAD = 16
+"""Batches that may be in flight at the only instance of a model without batching."""
+
+
+def process_spec(
+    backend: type[Backend], config: ModelConfig, interpreter: str | None
+) -> ProcessSpec:
+    """The command, settings and limits of the model's processes."""
+    names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
+    return ProcessSpec(
+        target=f"{backend.__module__}:{backend.__qualname__}",
+        serial=backend.serial,
+        packages=tuple(_package_directory(name) for name in names),
+        python=interpreter or sys.executable,
+        main=backend.process_main,
+        execution_timeout=_seconds(config, _EXECUTION_TIMEOUT),
+        ahead=_ahead(config),
+        window=_window(backend, config),
+        private_tmp=_private_tmp(backend, config),
+    )
+
+
+def refuse_process_parameters(config: ModelConfig) -> None:
+    """Raise `ConfigError` for parameters that mean nothing to instances on threads."""
+    for name in _OF_PROCESSES:
+        if config.parameter(name) is not None:
+            raise ConfigError(
+                f"parameter '{name}' is for instances in processes; those of this model are on"
+                " threads, unless parameter 'penstock.host' is 'process'"
+            )
+
+
+def _ahead(config: ModelConfig) -> int:
+    """Batches that may be in flight at a process: several only where that delays no request.
+
+    With a batcher, waiting forms larger batches; with several instances, another may be free first;
+    with a rate limiter, resources are released when a batch is done.
+    """
+    instances = sum(group.count * max(len(group.gpus), 1) for group in config.instance_group)
+    groups = config.instance_group
+    batches = config.dynamic_batching is not None or config.sequence_batching is not None
+    limited = any(group.rate_limiter is not None for group in groups)
+    return 1 if batches or limited or instances > 1 else _AHEAD
+
+
+def _window(backend: type[Backend], config: ModelConfig) -> Window:
+    """The flow-control window of responses: `RESPONSES` or `RESPONSES,BYTES`."""
+    text = config.parameter("penstock.response_window")
+    if text is None:
+        return backend.window
+    try:
+        return Window(*map(int, text.split(",")))
+    except (ValueError, TypeError, ConfigError) as error:
+        raise ConfigError(
+            "parameter 'penstock.response_window' must be RESPONSES or RESPONSES,BYTES, numbers"
+            f" above 0, got '{text}'"
+        ) from error
+
+
+def _private_tmp(backend: type[Backend], config: ModelConfig) -> bool:
+    """Whether each process has a temporary folder of its own: on request, or for its engine."""
+    wanted = _flag(config, _PRIVATE_TMP)
+    if backend.private_tmp and wanted is False:
+        raise ConfigError(
+            f"parameter '{_PRIVATE_TMP}' cannot be 'false': the engine of backend"
+            f" '{config.backend}' leaves files that must go with its process"
+        )
+    return backend.private_tmp or bool(wanted)
+
+
+def _flag(config: ModelConfig, name: str) -> bool | None:
+    """The value of a parameter that is `true` or `false`; `None` if it is not set."""
+    text = config.parameter(name)
+    if text is not None and text not in ("true", "false"):
+        raise ConfigError(f"parameter '{name}' must be 'true' or 'false', got '{text}'")
+    return None if text is None else text == "true"
+
+
+def _seconds(config: ModelConfig, name: str) -> float | None:
+    """The value of a parameter in seconds, above zero; `None` if it is not set."""
+    text = config.parameter(name)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0.0:
+        raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
+    return seconds
+
+
+def _package_directory(package: str) -> Path:
+    """The folder of a package, which the process imports it from."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent

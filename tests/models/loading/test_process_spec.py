@@ -1,0 +1,64 @@
+"""What a configuration says of a model's processes, and what of it is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from penstock.core.backend import Backend
+from penstock.core.config import ModelConfig, config_from_json
+from penstock.core.errors import ConfigError
+from penstock.hosting.parent.child import ProcessSpec
+from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
+from penstock_backends.identity import IdentityBackend
+
+
+class Untidy(IdentityBackend):
+    """Needs a temporary folder that goes with its process."""
+
+    __module__ = IdentityBackend.__module__  # the package that a process imports
+    private_tmp = True
+
+
+def spec(backend: type[Backend] = IdentityBackend, **parameters: str) -> ProcessSpec:
+    return process_spec(backend, configured(**parameters), None)
+
+
+def configured(**parameters: str) -> ModelConfig:
+    values = {f"penstock.{name}": {"string_value": text} for name, text in parameters.items()}
+    return config_from_json({"name": "m", "backend": "fake", "parameters": values})
+
+
+def test_a_temporary_folder_is_private_on_request_and_for_engines_that_need_it() -> None:
+    assert not spec().private_tmp
+    assert not spec(private_tmp="false").private_tmp
+    assert spec(private_tmp="true").private_tmp
+    assert spec(Untidy).private_tmp
+    assert spec(Untidy, private_tmp="true").private_tmp
+
+
+def test_an_engine_that_needs_a_private_folder_cannot_be_denied_it() -> None:
+    with pytest.raises(ConfigError, match=r"'penstock\.private_tmp' cannot be 'false'.*'fake'"):
+        spec(Untidy, private_tmp="false")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("private_tmp", "yes", "'true' or 'false'"),
+        ("private_tmp", "", "'true' or 'false'"),
+        ("execution_timeout_seconds", "0", "a number of seconds above 0"),
+        ("execution_timeout_seconds", "soon", "a number of seconds above 0"),
+    ],
+)
+def test_values_of_another_kind_are_refused(name: str, value: str, wanted: str) -> None:
+    expected = f"parameter 'penstock.{name}' must be {wanted}, got '{value}'"
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
+        process_spec(IdentityBackend, configured(**{name: value}), None)
+
+
+@pytest.mark.parametrize("name", ["execution_timeout_seconds", "private_tmp"])
+def test_what_is_for_processes_is_refused_for_threads(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^parameter 'penstock\.{name}' is for instances in"):
+        refuse_process_parameters(configured(**{name: "1"}))
