@@ -53,8 +53,11 @@ def serving(
 ) -> Iterator[Served]:
     """`penstock serve`, ready; ended with SIGTERM if the test has not done so."""
     process = start(repository, log, *arguments)
+    files = [Path(each.partition("=")[2]) for each in arguments if each.startswith("--log-file=")]
+    if files:
+        files[0].touch()
     try:
-        yield Served(process, _wait_for_ports(process, log, timeout), log)
+        yield Served(process, _wait_for_ports(process, (*files, log)[0], timeout), log)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -4,12 +4,15 @@ import logging
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.settings import LogSettings
-from penstock.telemetry.logging import ServerLog, configure, log_table
+from penstock.telemetry.logging import LineFormatter, ServerLog, configure, log_table
 
 Capture = pytest.CaptureFixture[str]
 logger = logging.getLogger("penstock.test")
@@ -122,16 +125,55 @@ def test_escaping_can_be_turned_off(capsys: Capture) -> None:
     assert capsys.readouterr().err.endswith('] two\nlines "quoted"\n')
 
 
-def test_a_traceback_stays_on_its_line(capsys: Capture) -> None:
+def test_a_traceback_keeps_its_lines(capsys: Capture) -> None:
     configure(LogSettings())
     try:
-        raise ValueError("cause")
+        raise ValueError("cause\nE0101 forged")
     except ValueError:
-        logger.exception("failed")
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1
-    assert r'"failed\nTraceback' in line
-    assert "ValueError: cause" in line
+        logger.exception('the "first" line')
+    first, start, *rest = capsys.readouterr().err.splitlines()
+    assert first.endswith(r'] "the \"first\" line"')
+    assert start == "    Traceback (most recent call last):"
+    assert rest[-2:] == ["    ValueError: cause", "    E0101 forged"]
+    assert any("test_logging.py" in line for line in rest)
+
+
+def test_a_traceback_of_triton_keeps_its_lines(capsys: Capture) -> None:
+    configure(LogSettings())
+    logger.error("ValueError: two\nlines\n\nAt:\n  /m/1/model.py(3): \x1bexecute\r\n")
+    assert messages(capsys.readouterr().err)[0] == r'"ValueError: two\nlines"'
+    logger.error("ValueError: two\nlines\n\nAt:\n  /m/1/model.py(3): \x1bexecute\r\n")
+    _, *rest = capsys.readouterr().err.splitlines()
+    assert rest == ["    At:", r"      /m/1/model.py(3): \u001bexecute\u000d"]
+
+
+def test_a_traceback_alone_is_a_message(capsys: Capture) -> None:
+    configure(LogSettings())
+    logger.error("Traceback (most recent call last):\n  File 'm'\nValueError: no\n")
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.endswith('] "Traceback (most recent call last):"')
+    assert rest == ["      File 'm'", "    ValueError: no"]
+
+
+@pytest.mark.contract("L-04")
+@given(st.text())
+def test_no_message_begins_a_second_line_of_the_log(text: str) -> None:
+    record = logging.makeLogRecord(
+        {"levelno": logging.INFO, "msg": "%s", "args": (text,), "model": text}
+    )
+    first, *rest = LineFormatter(LogSettings()).format(record).splitlines()
+    assert "] " in first
+    assert all(line.startswith("    ") for line in rest)
+
+
+def test_a_record_of_a_model_names_it(capsys: Capture) -> None:
+    configure(LogSettings())
+    logger.info("here", extra={"model": "m", "instance": "m_0_1"})
+    logger.info("here", extra={"model": "m", "instance": "two words"})
+    assert messages(capsys.readouterr().out) == [
+        '"here" model=m instance=m_0_1',
+        '"here" model=m instance="two words"',
+    ]
 
 
 def test_tables_stand_below_the_start_of_a_line(capsys: Capture) -> None:
@@ -143,13 +185,13 @@ def test_tables_stand_below_the_start_of_a_line(capsys: Capture) -> None:
 
 
 @pytest.mark.contract("L-05")
-def test_a_file_gets_everything_as_well(tmp_path: Path, capsys: Capture) -> None:
+def test_a_file_gets_everything_instead(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "log"
     configure(LogSettings(file=str(file)))
     logger.info("a")
     logger.error("b")
-    captured = capsys.readouterr()
-    assert file.read_text() == captured.out + captured.err
+    assert messages(file.read_text()) == ['"a"', '"b"']
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_file_that_cannot_be_opened_changes_nothing(tmp_path: Path, capsys: Capture) -> None:
@@ -179,3 +221,13 @@ def test_settings_act_when_they_are_changed(capsys: Capture) -> None:
     assert capsys.readouterr().out == ""
     assert log.current()["log_verbose_level"] == 1
     assert next(iter(log.current())) == "log_file"
+
+
+def test_output_without_room_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    with suppress(OSError), Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        configure(LogSettings())
+        for number in range(200):
+            logger.info("line %s of a log that finds no room", number)
+        [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith('] "/dev/full is not writable: No space left on device"')

@@ -25,13 +25,15 @@ from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.system.allocator import tune_allocator
-from penstock.telemetry.console import open_missing, write_line
+from penstock.telemetry.console import join_streams, open_missing, write_line
 from penstock.telemetry.metrics import OwnNames
 
 
 def run(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the process's exit status."""
     open_missing()
+    if settings.logging.stream != "split":
+        join_streams(settings.logging.stream)
     tune_allocator()
     try:
         open_log(settings.logging)

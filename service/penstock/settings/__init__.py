@@ -105,7 +105,11 @@ class RepositorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """The log; `escape` quotes messages, so that a client's text cannot forge a line."""
+    """The log; `escape` quotes messages, so that a client's text cannot forge a line.
+
+    `file` replaces the console. `stream` is where everything goes that is written to either of the
+    process's standard streams.
+    """
 
     verbose: int = 0
     info: bool = True
@@ -113,6 +117,7 @@ class LogSettings:
     error: bool = True
     format: Literal["default", "ISO8601"] = "default"
     file: str = ""
+    stream: Literal["split", "stdout", "stderr"] = "split"
     escape: bool = True
 
 

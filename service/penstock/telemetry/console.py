@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from typing import Literal, TextIO
 
 
 def open_missing() -> None:
@@ -20,12 +20,21 @@ def open_missing() -> None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
+def join_streams(target: Literal["stdout", "stderr"]) -> None:
+    """Send everything to one of the standard streams, of this process and those that it starts."""
+    ends = (1, 2) if target == "stdout" else (2, 1)
+    sys.stdout.flush()
+    os.dup2(*ends)
+
+
 def write_line(line: str, stream: TextIO) -> None:
     """Write and flush a line; failures are ignored."""
     try:
         print(line, file=stream, flush=True)
-    except OSError:
+    except BrokenPipeError:
         discard(stream)
+    except OSError:  # such as a full disk, which may have room again
+        return
 
 
 def discard(stream: TextIO) -> None:

@@ -1,22 +1,26 @@
 """The log: handlers and a formatter that write lines as `tritonserver` does.
 
-Information goes to standard output, warnings and errors to standard error, everything to the log
-file too if one is set. Below INFO are the verbose levels: `DEBUG` is level 1, one lower is level 2.
+Information goes to standard output, warnings and errors to standard error; if a log file is set,
+everything goes there instead (L-05). Below INFO are the verbose levels: `DEBUG` is level 1, one
+lower is level 2.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
-from typing import Any
+from typing import Any, TextIO
 
 from penstock.settings import LogSettings
-from penstock.telemetry.console import discard
+from penstock.telemetry.console import discard, write_line
+from penstock.telemetry.log_file import LogFile, Outage, own_record
 
 _OWN = ("penstock", "penstock_backends")
 
@@ -72,7 +76,11 @@ def log_table(logger: logging.Logger, table: str) -> None:
 
 
 class LineFormatter(logging.Formatter):
-    """`I1121 16:30:00.123456 71 server.py:12] "message"`, or its ISO8601 form; times in UTC."""
+    """`I1121 16:30:00.123456 71 server.py:12] "message"`, or its ISO8601 form; times in UTC.
+
+    A record with the attributes `model` and `instance` ends in their names. A traceback stands
+    below its message, line by line and indented, so that none of its lines looks like a record's.
+    """
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
@@ -95,7 +103,10 @@ class LineFormatter(logging.Formatter):
             return message
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
-        return _escaped(message) if self._escape else message
+        if not self._escape:
+            return message + _origin(record)
+        first, *rest = _parted(message)
+        return "\n    ".join([_escaped(first) + _origin(record), *map(_printable, rest)])
 
 
 def _letter(record: LogRecord) -> str:
@@ -104,10 +115,49 @@ def _letter(record: LogRecord) -> str:
     return "W" if record.levelno >= WARNING else "I"
 
 
+def _origin(record: LogRecord) -> str:
+    """The model and the instance that a record comes from, for the end of its first line."""
+    names = ((name, getattr(record, name, "")) for name in ("model", "instance"))
+    return "".join(f" {name}={_plain(value)}" for name, value in names if value)
+
+
+def _plain(name: str) -> str:
+    """The name, quoted where it would not read as one word."""
+    return name if re.fullmatch(r"[\w.:/@+-]+", name) else _escaped(name)
+
+
+_TRACEBACK = re.compile(
+    r"(?:^|\n+)(?=At:\n|[ |+]*(?:Exception Group )?Traceback \(most recent call last\):)"
+)
+"""Where a traceback begins, in the form of Triton's Python backend or of Python."""
+
+
+def _parted(message: str) -> list[str]:
+    """The message, and the lines of the traceback below it."""
+    found = _TRACEBACK.search(message)
+    if found is None:
+        return [message]
+    lines = message[found.end() :].rstrip("\n").split("\n")
+    return [message[: found.start()], *lines] if found.start() else lines
+
+
 def _escaped(message: str) -> str:
     """The message as a JSON string, so that text from clients cannot forge a line."""
-    printable = message.encode("utf-8", "backslashreplace").decode()
-    return json.dumps(printable, ensure_ascii=False)
+    return json.dumps(_encodable(message), ensure_ascii=False).translate(_CONTROLS)
+
+
+_CONTROLS = {
+    code: f"\\u{code:04x}" for code in (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)
+}
+"""Control characters and separators of lines, but tabs, as JSON escapes them."""
+
+
+def _printable(line: str) -> str:
+    return _encodable(line).translate(_CONTROLS)
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _LevelFilter(logging.Filter):
@@ -135,26 +185,35 @@ class _OwnHandler:
 
 
 class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._outage = Outage()
+
     def handleError(self, record: LogRecord) -> None:  # noqa: N802
-        if isinstance(sys.exc_info()[1], BrokenPipeError):
+        error = sys.exc_info()[1]
+        if isinstance(error, BrokenPipeError):
             discard(self.stream)
-        else:
+        elif not isinstance(error, OSError):
             super().handleError(record)
+        elif self._outage.line_lost(time.monotonic()):
+            text = f"{self.stream.name} is not writable: {error.strerror}"
+            write_line(self.format(own_record(ERROR, text)), sys.stderr)
 
 
-class _File(_OwnHandler, logging.FileHandler):
+class _File(_OwnHandler, LogFile):
     pass
 
 
 def _handlers(settings: LogSettings) -> list[_Console | _File]:
     highest = logging.CRITICAL + 1
-    outputs: list[tuple[_Console | _File, range]] = [
-        (_Console(sys.stdout), range(WARNING)),
-        (_Console(sys.stderr), range(WARNING, highest)),
-    ]
+    outputs: list[tuple[_Console | _File, range]]
     if settings.file:
-        file = _File(settings.file, encoding="utf-8", errors="backslashreplace")
-        outputs.append((file, range(highest)))
+        outputs = [(_File(settings.file), range(highest))]
+    else:
+        outputs = [
+            (_Console(sys.stdout), range(WARNING)),
+            (_Console(sys.stderr), range(WARNING, highest)),
+        ]
     for handler, levels in outputs:
         handler.setFormatter(LineFormatter(settings))
         handler.addFilter(_LevelFilter(settings, levels.start, levels.stop))

@@ -43,7 +43,15 @@ LOGGING = Group(
             "(YYYY-MM-DDThh:mm:ssZ L).",
             values.one_of("log-format", "default", "ISO8601", fold=False),
         ),
-        text("log-file", "logging.file", "Write the log to this file as well."),
+        text("log-file", "logging.file", "Write the log to this file, and not to the console."),
+        text(
+            "log-stream",
+            "logging.stream",
+            'Standard streams: "split" (information to standard output, warnings and errors to '
+            'standard error), or all of the process, its models\' prints included, to "stdout" or '
+            'to "stderr". Default "split".',
+            values.one_of("log-stream", "split", "stdout", "stderr", fold=False),
+        ),
     ),
 )
 

@@ -1,0 +1,96 @@
+"""`LogFile`: the log file, whose disk may be full; `Outage`: an output that takes no lines."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from logging import ERROR, WARNING, LogRecord
+
+from penstock.telemetry.console import write_line
+
+_SECONDS = 60.0
+"""One line in so many seconds tells of an output that cannot be written."""
+
+
+class Outage:
+    """Lines that an output could not take. Knows no clock."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self._told = float("-inf")
+
+    def line_lost(self, now: float) -> bool:
+        """Count a line, at a time in seconds; whether it is time to tell."""
+        self.lost += 1
+        if now - self._told < _SECONDS:
+            return False
+        self._told = now
+        return True
+
+    def over(self) -> None:
+        """Lines are written again."""
+        self.lost = 0
+
+
+class LogFile(logging.Handler):
+    """Appends lines to a file. Those that find no room are lost, and counted in it afterwards.
+
+    One line a minute on standard error tells of them. Raises `OSError` if it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._outage = Outage()
+        self._reason = ""
+        self._cut = False  # whether the last line in the file lacks its end
+
+    def emit(self, record: LogRecord) -> None:
+        """Write a line; the disk's errors go no further."""
+        try:
+            line = self.format(record)
+        except Exception:  # arguments that do not fit the message
+            self.handleError(record)
+            return
+        try:
+            self._tell_lost()
+            self._append(line)
+        except OSError as error:
+            self._lose(error)
+
+    def close(self) -> None:
+        with self.lock:  # type: ignore[union-attr]
+            if self._file >= 0:
+                os.close(self._file)
+                self._file = -1
+        super().close()
+
+    def _append(self, line: str) -> None:
+        rest = f"{line}\n".encode("utf-8", "backslashreplace")
+        if self._cut:
+            rest = b"\n" + rest
+        while rest:
+            written = os.write(self._file, rest)
+            self._cut = written < len(rest)
+            rest = rest[written:]
+
+    def _lose(self, error: OSError) -> None:
+        self._reason = error.strerror or str(error)
+        if self._outage.line_lost(time.monotonic()):
+            lost = self._outage.lost
+            text = f"log file '{self._path}' is not writable: {self._reason}; lost lines: {lost}"
+            write_line(self.format(own_record(ERROR, text)), sys.stderr)
+
+    def _tell_lost(self) -> None:
+        if lost := self._outage.lost:
+            text = f"lines missing here: {lost}, since the file was not writable: {self._reason}"
+            self._append(self.format(own_record(WARNING, text)))
+            self._outage.over()
+
+
+def own_record(level: int, text: str) -> LogRecord:
+    """A record of the log about itself, which no logger has made."""
+    return LogRecord("penstock.telemetry", level, __file__, 1, "%s", (text,), None)
