@@ -85,6 +85,14 @@ BETWEEN: tuple[Difference, ...] = (
         _CONTRACT,
         "work that nobody reads is not done, and dashboards see it",
     ),
+    Difference(
+        ("S-12", "V-16"),
+        "a correlation id of another kind than the model's CORRID control is refused",
+        "the model gets the first bytes of the text's memory as a number",
+        _CONTRACT,
+        "a number that means nothing is of no use to a model; newer releases refuse it",
+        {"grpc_infer_ok": ("seq_oldest start+end string id",)},
+    ),
 )
 """Rows where the contract and the recording differ."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock.core.errors import InvalidRequestError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
-from penstock.scheduling.sequences.controls import Controls
+from penstock.scheduling.sequences.controls import Controls, IdControl
 from penstock.scheduling.sequences.implicit_state import ImplicitStates
 from penstock.scheduling.sequences.strategy import SequenceStep
 from penstock.scheduling.sequences.table import LiveSequence, SequenceTable
@@ -18,9 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class SequenceAdmission:
-    """Validates requests, and finds or opens their sequences (S-02 to S-05).
+    """Validates requests, and finds or opens their sequences (S-02 to S-05, S-12).
 
-    A request to an `iterative` model may lack a correlation id: it gets a sequence of its own.
+    `id_control` is the model's control tensor for correlation ids, if it has one. A request to an
+    `iterative` model may lack an id: it gets a sequence of its own.
     """
 
     def __init__(
@@ -30,15 +31,19 @@ class SequenceAdmission:
         lost: LostSequences,
         *,
         iterative: bool,
+        id_control: IdControl | None,
     ) -> None:
         self._model = model
         self._table = table
         self._lost_sequences = lost
         self._iterative = iterative
+        self._id_control = id_control
         self._latest_id = 0
 
     def check(self, inference: Inference) -> None:
-        """Raise `InvalidRequestError` for a request of several rows or without a correlation id."""
+        """Raise `InvalidRequestError` for a request of several rows, without a correlation id, or
+        with one that the control tensor cannot hold.
+        """
         request = inference.request
         if inference.rows > 1:
             raise InvalidRequestError(
@@ -46,6 +51,7 @@ class SequenceAdmission:
                 " requirements of sequence batcher"
             )
         if request.correlation_id:
+            self._check_kind(request)
             return
         if not self._iterative:
             raise InvalidRequestError(
@@ -74,12 +80,25 @@ class SequenceAdmission:
             )
         return sequence
 
-    def _generate_id(self) -> int:
-        """Generate an id that no live sequence has."""
-        self._latest_id += 1
-        while self._table.find(self._latest_id) is not None:
+    def _check_kind(self, request: InferenceRequest) -> None:
+        """Refuse a text where the model takes numbers, and the other way round."""
+        control = self._id_control
+        if control is None or (given := control.mismatch(request.correlation_id)) is None:
+            return
+        raise InvalidRequestError(
+            f"[request id: {request.id or '<id_unknown>'}] sequence batching control"
+            f" '{control.name}' data-type is '{given}', but model '{self._model}' expects"
+            f" '{control.datatype}'"
+        )
+
+    def _generate_id(self) -> int | str:
+        """Generate an id that no live sequence has, of the kind that the model takes."""
+        as_text = self._id_control is not None and self._id_control.takes_text
+        while True:
             self._latest_id += 1
-        return self._latest_id
+            id = str(self._latest_id) if as_text else self._latest_id
+            if self._table.find(id) is None:
+                return id
 
     def _not_started(self, id: int | str) -> InvalidRequestError:
         return InvalidRequestError(
@@ -126,6 +145,11 @@ class RequestPreparation:
     def __init__(self, controls: Controls, states: ImplicitStates) -> None:
         self._controls = controls
         self._states = states
+
+    @property
+    def id_control(self) -> IdControl | None:
+        """The model's control tensor for correlation ids, if it has one."""
+        return self._controls.id
 
     @property
     def keeps_state(self) -> bool:

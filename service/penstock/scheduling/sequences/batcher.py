@@ -70,7 +70,11 @@ class SequenceBatcher:
         self._steps: dict[Inference, SequenceStep] = {}
         self._lost_sequences = LostSequences(policy.model)
         self._admission = SequenceAdmission(
-            policy.model, self._table, self._lost_sequences, iterative=policy.iterative
+            policy.model,
+            self._table,
+            self._lost_sequences,
+            iterative=policy.iterative,
+            id_control=preparation.id_control,
         )
         self._freed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +18,36 @@ _PAIRS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class IdControl:
+    """The control tensor for the correlation id: its name, and a type of integers or BYTES."""
+
+    name: str
+    datatype: DataType
+
+    @property
+    def takes_text(self) -> bool:
+        return self.datatype is DataType.BYTES
+
+    def mismatch(self, id: int | str) -> DataType | None:
+        """The datatype of an id of the other kind; `None` if the tensor can hold it (S-12)."""
+        if isinstance(id, str) is self.takes_text:
+            return None
+        return DataType.BYTES if isinstance(id, str) else DataType.UINT64
+
+    def tensor(self, id: int | str, shape: tuple[int, ...]) -> Tensor:
+        """An id that it can hold as a tensor of one element; numbers are truncated to its size."""
+        if isinstance(id, str):
+            return Tensor.from_strings([id], shape)
+        size = self.datatype.itemsize
+        truncated = (id % (1 << 8 * size)).to_bytes(size, "little")
+        return Tensor(self.datatype, shape, truncated)
+
+    def empty(self, shape: tuple[int, ...]) -> Tensor:
+        """The tensor where there is no sequence."""
+        return self.tensor("" if self.takes_text else 0, shape)
+
+
 class Controls:
     """Makes the control tensors of one model, each of one element.
 
@@ -27,11 +57,14 @@ class Controls:
     def __init__(self, batching: SequenceBatching, *, batched: bool) -> None:
         self._shape = (1, 1) if batched else (1,)
         named = list(_named(batching))
-        self._ids = [
-            (name, control.data_type or DataType.UINT64)
-            for name, control in named
-            if control.kind is ControlKind.CONTROL_SEQUENCE_CORRID
-        ]
+        self.id = next(
+            (
+                IdControl(name, control.data_type or DataType.UINT64)
+                for name, control in named
+                if control.kind is ControlKind.CONTROL_SEQUENCE_CORRID
+            ),
+            None,
+        )
         signals = [
             (name, control)
             for name, control in named
@@ -42,32 +75,20 @@ class Controls:
             for start in (False, True)
             for end in (False, True)
         }
-        self._not_ready = {
-            **self._signal_tensors(signals, start=False, end=False, ready=False),
-            **self._id_tensors(0),
-        }
+        self._not_ready = self._signal_tensors(signals, start=False, end=False, ready=False)
+        if self.id is not None:
+            self._not_ready[self.id.name] = self.id.empty(self._shape)
 
     def tensors(self, request: InferenceRequest) -> Mapping[str, Tensor]:
         """The control tensors of a request."""
         signals = self._signals[request.sequence_start, request.sequence_end]
-        if not self._ids:
+        if self.id is None:
             return signals
-        return {**signals, **self._id_tensors(request.correlation_id)}
+        return {**signals, self.id.name: self.id.tensor(request.correlation_id, self._shape)}
 
     def not_ready(self) -> Mapping[str, Tensor]:
         """The control tensors of a row whose sequence has no request in this batch."""
         return self._not_ready
-
-    def _id_tensors(self, id: int | str) -> dict[str, Tensor]:
-        return {name: self._id_tensor(datatype, id) for name, datatype in self._ids}
-
-    def _id_tensor(self, datatype: DataType, id: int | str) -> Tensor:
-        if datatype is DataType.BYTES:
-            return Tensor.from_strings([str(id) if id else ""], self._shape)
-        size = datatype.itemsize
-        number = id if isinstance(id, int) else number_of(id)
-        truncated = (number % (1 << 8 * size)).to_bytes(size, "little")
-        return Tensor(datatype, self._shape, truncated)
 
     def _signal_tensors(
         self, signals: list[tuple[str, Control]], **signals_on: bool
@@ -79,11 +100,6 @@ class Controls:
         field, datatype = next((f, t) for f, t in _PAIRS if getattr(control, f))
         value = getattr(control, field)[signals_on[signal]]
         return Tensor.from_numpy(np.full(self._shape, value, datatype.numpy))
-
-
-def number_of(id: str) -> int:
-    """A stable hash of a text id, for models that take numbers."""
-    return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "little")
 
 
 def _named(batching: SequenceBatching) -> Iterator[tuple[str, Control]]:
