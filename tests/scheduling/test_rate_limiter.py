@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -208,6 +209,60 @@ def test_twice_the_priority_number_is_half_the_turns(
     for _ in range(600):
         next(model for model in models if model.running).finish()
     assert models[0].runs / models[1].runs == pytest.approx(share, rel=0.02)
+
+
+@pytest.mark.contract("I-14")
+@pytest.mark.parametrize(
+    ("weights", "order"),
+    [
+        ({"A": 1, "b": 2}, "AAbAAbAAbAAb"),
+        ({"b": 2, "A": 1}, "AAbAAbAAbAAb"),
+        ({"A": 1, "B": 1}, "ABABABABABAB"),
+        ({"b": 2, "d": 2}, "bdbdbdbdbdbd"),
+        ({"b": 2, "c": 3}, "bcbbcbcbbcbc"),
+        ({"c": 3, "b": 2}, "bcbbcbcbbcbc"),
+        ({"A": 1, "c": 3}, "AAAcAAAcAAAc"),
+        ({"A": 1, "e": 5}, "AAAAAeAAAAAe"),
+        ({"A": 1, "b": 2, "c": 3}, "AAbAcAbAAbcA"),
+    ],
+)
+def test_the_run_that_would_end_first_by_weight_comes_first(
+    weights: dict[str, int], order: str
+) -> None:
+    """And waiting costs no place. All are queued while another runs."""
+    limits = limiter()
+    models = {name: Model(limits, turn({GPU: 1}, weight)) for name, weight in weights.items()}
+    other = Model(limits, turn({GPU: 1}))
+    other.dispatch()
+    for model in models.values():
+        model.dispatch()
+    other.running = False
+    limits.release(other.turn)
+    limits.offer()
+    assert "".join(_turns(models, len(order))) == order
+
+
+def _turns(models: dict[str, Model], count: int) -> Iterator[str]:
+    for _ in range(count):
+        (name,) = (name for name, model in models.items() if model.running)
+        yield name
+        models[name].finish()
+
+
+@pytest.mark.contract("I-14")
+def test_turns_with_other_resources_do_not_count() -> None:
+    limits = limiter()
+    elsewhere = Model(limits, turn({OTHER: 1}))
+    models = {name: Model(limits, turn({GPU: 1}, n)) for name, n in {"A": 1, "b": 2}.items()}
+    elsewhere.dispatch()
+    for model in models.values():
+        model.dispatch()
+    names = []
+    for name in _turns(models, 12):
+        names.append(name)
+        for _ in range(10):
+            elsewhere.finish()
+    assert "".join(names) == "AAbAAbAAbAAb"
 
 
 def test_who_comes_late_does_not_get_all_turns_until_it_has_caught_up() -> None:

@@ -31,9 +31,9 @@ class Limit:
 class ResourceClaim:
     """The claim of one instance to resources, and its place in the queue for them.
 
-    The instance runs while it holds `needs`. Each run adds `priority` to its rank, so one with
-    twice the number runs half as often where both wait (I-14). `on_offer` is called when a queued
-    claim may run.
+    The instance runs while it holds `needs`. A run takes `priority` units of weighted time, from
+    `at` on, and the run that would end first comes first: one with twice the number runs half as
+    often where both wait (I-14). `on_offer` is called when a queued claim may run.
     """
 
     __slots__ = ("at", "needs", "on_offer", "order", "priority")
@@ -51,9 +51,11 @@ class ResourceClaim:
         return frozenset(self.needs.items()), self.priority
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Position in the queue, lowest first: by weighted runs, then by time of waiting."""
-        return self.at, self.order
+    def rank(self) -> tuple[int, int, int]:
+        """Position in the queue, lowest first: by the end of its next run in weighted time, of
+        equal ones the lower priority number, then the one that waits longer.
+        """
+        return self.at + self.priority, self.priority, self.order
 
 
 class RateLimiter:
@@ -68,7 +70,7 @@ class RateLimiter:
         self._claims: list[ResourceClaim] = []
         self._queue: list[ResourceClaim] = []
         self._used: Counter[Resource] = Counter()
-        self._now = 0
+        self._now: Counter[Resource] = Counter()  # in weighted time
         self._orders = count()
 
     def register(self, claim: ResourceClaim) -> None:
@@ -91,7 +93,7 @@ class RateLimiter:
     def may_run(self, claim: ResourceClaim) -> bool:
         """Whether the instance may run now; if not, its claim is queued for an offer."""
         if claim not in self._queue:
-            claim.at, claim.order = max(claim.at, self._now), next(self._orders)
+            claim.at, claim.order = self._start(claim), next(self._orders)
         claimed: Counter[Resource] = Counter()
         for other in self._queue:
             if other is not claim and other.rank < claim.rank:
@@ -105,7 +107,8 @@ class RateLimiter:
     def acquire(self, claim: ResourceClaim) -> None:
         """Allocate the needs of an instance, which runs now."""
         self._leave_queue(claim)
-        self._now = claim.at = max(claim.at, self._now)
+        for resource in claim.needs:
+            self._now[resource] = max(self._now[resource], claim.at)
         claim.at += claim.priority
         self._used += claim.needs
 
@@ -126,6 +129,14 @@ class RateLimiter:
                     if claim.on_offer is not None:
                         claim.on_offer()
                     left |= self._leave_queue(claim)
+
+    def _start(self, claim: ResourceClaim) -> int:
+        """Start of its next run in weighted time: the end of its last one.
+
+        But no earlier than the latest run with a resource that it needs, so that an instance that
+        had nothing to do does not get every turn until it has caught up.
+        """
+        return max(claim.at, *(self._now[resource] for resource in claim.needs), 0)
 
     def _leave_queue(self, claim: ResourceClaim) -> bool:
         if claim not in self._queue:

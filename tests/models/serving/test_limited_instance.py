@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,23 @@ async def test_models_that_share_a_resource_take_turns() -> None:
         await marks(inference.stream)
     assert sorted(fakes[0].began + fakes[1].began) == [0, 1, 2, 3, 4, 5]
     assert len(fakes[0].began) == len(fakes[1].began) == 3
+
+
+@pytest.mark.contract("I-14")
+@in_virtual_time
+async def test_models_of_different_priorities_take_turns_by_weight() -> None:
+    """An instance's own queue is in line again before others are offered its resources."""
+    limiter = RateLimiter()
+    light, heavy = FakeInstance("a", seconds=1.0), FakeInstance("b", seconds=1.0)
+    for fake, priority in ((heavy, 2), (light, 1)):
+        limited = _limited(fake, limiter, replace(ONE, priority=priority))
+        await limited.start()
+        scheduler = DirectScheduler([limited])
+        for number in range(6):
+            scheduler.schedule(make_inference(f"{fake.name}{number}"))
+    await asyncio.sleep(20)
+    assert heavy.began[:3] == [0, 5, 8]
+    assert light.began == [1, 2, 3, 4, 6, 7]
 
 
 @in_virtual_time
