@@ -53,12 +53,15 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
+@pytest.mark.contract("W-06", "W-09")
 def test_a_thread_that_hangs_does_not_keep_the_process(repository: Path, tmp_path: Path) -> None:
     with serving(repository, tmp_path / "log", "--exit-timeout-secs=1") as server:
         with closing(_asking(server)):
             wait_until(lambda: "hanging\n" in server.log.read_text())
-            assert server.stop(signal.SIGTERM) == 0
-        last = server.log.read_text().splitlines()[-1]
+            assert server.stop(signal.SIGTERM) == 1
+        log = server.log.read_text()
+        assert "\"In flight: model 'hanging' version 1: 1\"" in log
+        last = log.splitlines()[-1]
         assert last.endswith('"Exit timeout expired. Exiting immediately."')
 
 
@@ -92,7 +95,7 @@ def test_unwritable_output_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    code = "import sys; from penstock.app import _end_process; print('x'); _end_process(None)"
+    code = "import sys; from penstock.app import _end_process; print('x'); _end_process(0)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()

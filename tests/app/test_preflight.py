@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.preflight import StartError, check_ports, check_repository
-from penstock.settings import (
-    GrpcSettings,
-    HttpSettings,
-    MetricsSettings,
-    RepositorySettings,
-    Settings,
-)
+from penstock.app.preflight import StartError, check_repository
+from penstock.settings import RepositorySettings
 
 
 def refusal(path: Path | str) -> str:
@@ -32,11 +26,3 @@ def test_a_repository_that_is_not_a_folder_is_an_error(tmp_path: Path, name: str
 def test_cloud_storage_ends_the_start_by_name() -> None:
     problem = "model repository 's3://bucket/models': s3:// is not supported by this version"
     assert refusal("s3://bucket/models") == f"creating server: Unsupported - {problem} of Penstock"
-
-
-@pytest.mark.parametrize("address", ["unix:/tmp/socket", "ipv6:[::1]", "[::1]", "::1"])
-def test_other_addresses_are_left_to_the_listener(tmp_path: Path, address: str) -> None:
-    repository = RepositorySettings(paths=(str(tmp_path),))
-    grpc, http = GrpcSettings(address=address), HttpSettings(enabled=False)
-    metrics = MetricsSettings(enabled=False)
-    check_ports(Settings(repository=repository, grpc=grpc, http=http, metrics=metrics))

@@ -40,8 +40,8 @@ async def serving(
     server = InferenceServer(ServerMetadata("triton", "2.51.0"), files, lifecycle, **options)
     try:
         failures = await server.start(models)
-        if failures and not lenient:
-            raise failures[0]
+        for failure in () if lenient else failures.values():
+            raise failure
         yield server
     finally:
         await server.stop(ExitDeadline(5))

@@ -73,14 +73,6 @@ async def test_idle_connections_do_not_delay_the_end() -> None:
         await client.get(f"http://127.0.0.1:{port}/")
 
 
-@pytest.mark.contract("H-32")
-async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    async with open_gateway(SilentServer(), _LOCAL, ExitDeadline(30)) as port:
-        pass
-    assert f"Started HTTPService at 127.0.0.1:{port}" in caplog.messages
-
-
 @asynccontextmanager
 async def _asking(
     port: int, server: SilentServer

@@ -38,11 +38,3 @@ async def test_page_is_at_its_path_and_all_others_are_empty(path: str, text: str
 async def test_page_can_only_be_read(method: str) -> None:
     answer = await _ask(method, "/metrics")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
-
-
-@pytest.mark.contract("H-32")
-async def test_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    async with open_metrics(str, _LOCAL) as port:
-        pass
-    assert f"Started Metrics Service at 127.0.0.1:{port}" in caplog.messages

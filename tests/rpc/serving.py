@@ -87,7 +87,8 @@ async def open_models(
     identity = ServerMetadata("triton", "1.2.3")
     server = InferenceServer(identity, files, lifecycle, explicit_control=explicit, **options)
     try:
-        for failure in await server.start(() if explicit else files.names()):
+        failures = await server.start(() if explicit else files.names())
+        for failure in failures.values():
             raise failure
         yield server
     finally:

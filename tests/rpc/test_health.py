@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from penstock.core.errors import UnavailableError
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import health_pb2 as pb
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
@@ -120,6 +121,6 @@ async def test_watch_sends_a_status_once(client: Client, server: InferenceServer
 async def test_watch_ends_with_the_server(client: Client, server: InferenceServer) -> None:
     call = watch(client, "")
     assert await next_status(call) == SERVING
-    server.refuse_new_work()
+    server.refuse_new_work(ExitDeadline(5))
     assert await next_status(call) == NOT_SERVING
     assert await asyncio.wait_for(call.code(), PATIENCE) is grpc.StatusCode.UNAVAILABLE

@@ -64,7 +64,7 @@ class House:
 
     def exiting(self, seconds: float = 30.0) -> asyncio.Future[None]:
         """A task that waits for the sequences of a server that stops."""
-        self.server.refuse_new_work()
+        self.server.refuse_new_work(ExitDeadline(5))
         return asyncio.ensure_future(self.server.finish_sequences(ExitDeadline(seconds)))
 
 
@@ -72,7 +72,7 @@ class House:
 async def house(tmp_path: Path, install_backend: InstallBackend) -> AsyncIterator[House]:
     """With a sequence 1 that was begun at the model, and a sequence 2 at the ensemble above it."""
     house = House(tmp_path, install_backend)
-    assert await house.server.start(list(MODELS)) == []
+    assert not await house.server.start(list(MODELS))
     await house.ask("m", 1, start=True)
     await house.ask("above", 2, start=True)
     yield house

@@ -9,6 +9,7 @@ import pytest
 
 from fakes import FakeBuilder, make_request, marks, write_model
 from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -52,7 +53,7 @@ async def test_rules_of_the_server_hold_for_models_too(tmp_path: Path, verb: lis
 async def test_an_exiting_server_loads_nothing_but_answers_its_models(tmp_path: Path) -> None:
     house = House(tmp_path, explicit_control=True)
     await house.server.start(["m"])
-    house.server.refuse_new_work()
+    house.server.refuse_new_work(ExitDeadline(5))
     with pytest.raises(UnavailableError, match=r"^Server exiting$"):
         await house.services.control("load", ["m", "", {}])
     assert await marks(house.services.infer(make_request("a"))) == ["a"]

@@ -20,7 +20,7 @@ EXITING = "^Server exiting$"
 async def test_starting_tells_what_went_wrong_and_serves_the_rest(house: House) -> None:
     house.builder.failures[3] = RuntimeError("broken")
     failures = await house.server.start(["m", "nope", "two"])
-    assert [type(failure) for failure in failures] == [InternalError, InvalidRequestError]
+    assert [type(failure) for failure in failures.values()] == [InternalError, InvalidRequestError]
     assert await house.server.model_ready("m", "")
 
 
@@ -38,7 +38,7 @@ async def test_a_start_that_is_given_up_leaves_nothing_loaded(house: House) -> N
 @pytest.mark.contract("G-01", "G-02")
 async def test_a_server_that_is_about_to_stop_refuses_new_work(house: House) -> None:
     server = await house.started("m")
-    server.refuse_new_work()
+    server.refuse_new_work(ExitDeadline(5))
     for work in (
         server.live(),
         server.ready(),
@@ -96,9 +96,38 @@ async def test_stopping_tells_every_second_what_it_waits_for(
     assert _messages(caplog) == [
         "Waiting for in-flight requests to complete.",
         "Timeout 1: Found 1 model versions that have in-flight inferences",
+        "In flight: model 'm' version 1: 1",
         "Timeout 0: Found 1 model versions that have in-flight inferences",
         "Exit timeout expired. Exiting immediately.",
     ]
+    await turns()
+
+
+async def test_the_exit_tells_what_frontends_wait_for_until_they_are_closed(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    server, deadline = await house.started("m"), ExitDeadline(30)
+    deadline.waits_for("gRPC calls", lambda: 2)
+    with caplog.at_level(logging.INFO, "penstock"):
+        server.refuse_new_work(deadline)
+        deadline.waits_for("gRPC calls", lambda: 0)
+        await server.stop(deadline)
+    assert _messages(caplog)[:4] == [
+        "Waiting for in-flight requests to complete.",
+        "Timeout 30: Found 0 model versions that have in-flight inferences",
+        "In flight: gRPC calls: 2",
+        "All models are stopped, unloading models",
+    ]
+
+
+async def test_only_requests_that_were_cut_off_count(house: House) -> None:
+    house.builder.held = True
+    server, deadline = await house.started("m"), ExitDeadline(0.01)
+    server.infer(make_request("a"))
+    await turns()
+    assert not await asyncio.wait_for(server.stop(deadline), 20)
+    assert deadline.cut_off == 1
+    house.builder.instances[0].release()
     await turns()
 
 

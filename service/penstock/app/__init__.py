@@ -6,27 +6,34 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 import sys
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 import uvloop
 
 from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
-from penstock.app.endpoints import open_frontends
+from penstock.app.endpoints import Frontends
+from penstock.app.failed_start import failed_start
 from penstock.app.model_files import with_model_files
-from penstock.app.preflight import StartError, check_ports, check_repository, open_log
+from penstock.app.preflight import StartError, check_repository, open_log
 from penstock.app.report import show_backends, show_models
+from penstock.app.signals import ExitSignals, on_hangup
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
 from penstock.system.allocator import tune_allocator
+from penstock.system.reaper import Reaper
 from penstock.telemetry.console import join_streams, open_missing, write_line
+from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
+
+CUT_OFF = 1
+"""The exit status of a server that has cut off requests, at the exit timeout or a second signal."""
 
 
 def run(settings: Settings) -> int:
@@ -37,19 +44,18 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
-        with ExitStack() as folders:
-            repository = folders.enter_context(with_model_files(settings.repository))
+        with ExitStack() as leftovers:
+            repository = leftovers.enter_context(with_model_files(settings.repository))
             check_repository(repository)
-            check_ports(settings)
+            served = serve(replace(settings, repository=repository), leftovers)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 try:
-                    runner.run(serve(replace(settings, repository=repository)))
+                    return runner.run(served)
                 except ExitTimeoutError as late:
-                    folders.close()
-                    _end_process(late.__context__)
+                    leftovers.close()
+                    _end_process(_status(late))
     except StartError as error:
         return _refused(error)
-    return 0
 
 
 def _refused(error: StartError) -> int:
@@ -57,9 +63,16 @@ def _refused(error: StartError) -> int:
     return 1
 
 
-def _end_process(reason: BaseException | None) -> NoReturn:
-    """Exit without joining threads; `reason` is the error that stopped the server, if any."""
-    status = _refused(reason) if isinstance(reason, StartError) else 0
+def _status(late: ExitTimeoutError) -> int:
+    """The exit status of a server that could not be stopped in time, or that never started."""
+    reason = late.__context__
+    if isinstance(reason, StartError):
+        return _refused(reason)
+    return CUT_OFF if late.cut_off else 0
+
+
+def _end_process(status: int) -> NoReturn:
+    """Exit without joining threads."""
     logging.shutdown()
     for output in (sys.stdout, sys.stderr):
         with suppress(OSError):  # the reader may have closed its end
@@ -67,32 +80,47 @@ def _end_process(reason: BaseException | None) -> NoReturn:
     os._exit(status)
 
 
-async def serve(settings: Settings) -> None:
-    """Serve until a signal. What opens last closes first.
+def _end_now(leftovers: ExitStack, grpc_address: str) -> NoReturn:
+    """Exit with requests in flight; of model processes, files and sockets nothing is left."""
+    if grpc_address.startswith("unix:"):
+        with suppress(OSError):
+            os.unlink(grpc_address.removeprefix("unix:"))
+    leftovers.close()
+    _end_process(CUT_OFF)
 
-    Raises `StartError`, and `ExitTimeoutError` when it could not be stopped in time.
+
+async def serve(settings: Settings, leftovers: ExitStack) -> int:
+    """Serve until a signal; returns the exit status. What opens last closes first.
+
+    `leftovers` gets what must be closed also where the process ends at once. Raises `StartError`,
+    and `ExitTimeoutError` when the server could not be stopped in time.
     """
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, _stop, number, stop)
+    reaper, log = Reaper(), ServerLog(settings.logging)
+    leftovers.callback(reaper.close)
+    signals = ExitSignals(partial(_end_now, leftovers, settings.grpc.address))
+    signals.listen()
+    if settings.logging.file:
+        on_hangup(log.reopen)
+    deadline = ExitDeadline(settings.exit_timeout_seconds)
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
         cache = await open_response_cache(settings.cache, stack)
-        deadline = ExitDeadline(settings.exit_timeout_seconds)
-        core = open_server(settings, custom, deadline, cache)
+        core = open_server(settings, custom, deadline, reaper, log, cache)
         server = await stack.enter_async_context(core)
+        frontends = Frontends(server, settings, custom, deadline, cache)
+        await frontends.open(stack)
         poller = await _poller(server, settings.repository)
-        await _load(server, settings, stop)
-        if stop.is_set():
-            return
-        gc.collect()
-        gc.freeze()  # objects made at start-up stay alive: later collections skip them
-        frontends = open_frontends(server, settings, custom, deadline, cache)
-        async with frontends, _following(poller, settings.repository):
-            await stop.wait()
-            deadline.start()
-            server.refuse_new_work()
-            await server.finish_sequences(deadline)
+        await _load(server, settings, signals.stop)
+        if not signals.stop.is_set():
+            gc.collect()
+            gc.freeze()  # objects made at start-up stay alive: later collections skip them
+            await frontends.open_shared(stack)
+            async with _following(poller, settings.repository):
+                await signals.stop.wait()
+        deadline.start()
+        server.refuse_new_work(deadline)
+        await server.finish_sequences(deadline)
+    return CUT_OFF if deadline.cut_off else 0
 
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
@@ -124,7 +152,7 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
     show_backends(server.backends(), settings)
     show_models([e for e in await server.index() if e.state], server.model_names())
     if failures and settings.repository.exit_on_error:
-        raise StartError("creating server: Internal - failed to load all models")
+        raise failed_start(failures, settings.repository)
 
 
 async def _names(server: InferenceServer, settings: Settings) -> list[str]:
@@ -132,10 +160,3 @@ async def _names(server: InferenceServer, settings: Settings) -> list[str]:
     if not settings.repository.loads_everything:
         return list(settings.repository.startup_models)
     return [entry.name for entry in await server.index()]
-
-
-def _stop(number: int, stop: asyncio.Event) -> None:
-    """The first signal begins a graceful shutdown; later ones change nothing (W-05)."""
-    if not stop.is_set():
-        stop.set()
-        write_line(f"Signal ({number}) received.", sys.stdout)

@@ -37,17 +37,22 @@ from penstock.telemetry.logging import ServerLog
 class ExitTimeoutError(Exception):
     """Models could not be unloaded in time; threads of some may never end."""
 
+    def __init__(self, cut_off: int) -> None:
+        super().__init__(cut_off)
+        self.cut_off = cut_off
+
 
 @asynccontextmanager
 async def open_server(
     settings: Settings,
     custom: CustomMetrics,
     deadline: ExitDeadline,
+    reaper: Reaper,
+    log: ServerLog,
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = open_repository(settings.repository)
-    reaper = Reaper()
     builder = VersionBuilder(
         settings.backends.options_for,
         reaper,
@@ -74,7 +79,7 @@ async def open_server(
         explicit_control=settings.repository.explicit,
         strict_readiness=settings.repository.strict_readiness,
         trace=TraceControl(settings.trace),
-        log=ServerLog(settings.logging),
+        log=log,
         regions=Regions(allowed=settings.client_shared_memory),
     )
     builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -85,7 +90,7 @@ async def open_server(
         reaper.close()
         server.regions.close()
         if not in_time:
-            raise ExitTimeoutError
+            raise ExitTimeoutError(deadline.cut_off)
 
 
 def open_repository(settings: RepositorySettings) -> ModelRepository:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Any, NamedTuple
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -18,32 +20,79 @@ from penstock.settings import Settings
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 
+logger = logging.getLogger(__name__)
 
-@asynccontextmanager
-async def open_frontends(
-    server: InferenceServer,
-    settings: Settings,
-    custom: CustomMetrics,
-    deadline: ExitDeadline,
-    cache: ResponseCache | None = None,
-) -> AsyncIterator[dict[str, int]]:
-    """Open every enabled endpoint; yields the ports by name: `grpc`, `http`, `metrics`."""
-    ports: dict[str, int] = {}
-    async with AsyncExitStack() as stack:
+
+class _Endpoint(NamedTuple):
+    """`service` names it in errors, `title` where the log says that it has started."""
+
+    service: str
+    title: str
+    address: str
+    shared: bool
+    listening: AbstractAsyncContextManager[int]
+
+
+class Frontends:
+    """The endpoints that the settings enable.
+
+    They listen before the models are loaded, so that health checks are answered meanwhile. A port
+    that is shared with other servers (`--reuse-grpc-port`, `--reuse-http-port`) is opened after
+    that: clients of those others would reach a server that is not ready.
+    """
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        settings: Settings,
+        custom: CustomMetrics,
+        deadline: ExitDeadline,
+        cache: ResponseCache | None = None,
+    ) -> None:
+        self._endpoints: list[_Endpoint] = []
+        self._ports: dict[str, int] = {}
+        grpc, http, metrics = settings.grpc, settings.http, settings.metrics
+        if grpc.enabled:
+            listening = open_grpc(server, grpc, deadline)
+            self._add("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
+        if http.enabled:
+            listening = open_gateway(server, http, deadline)
+            self._add("HTTP", "HTTPService", http.address, http.reuse_port, listening)
+        if metrics.enabled:
+            page = _metrics_page(server, settings, custom, cache)
+            listening = open_metrics(page, metrics)
+            self._add("Metrics", "Metrics Service", metrics.address, False, listening)
+
+    def _add(self, *fields: Any) -> None:
+        self._endpoints.append(_Endpoint(*fields))
+
+    async def open(self, stack: AsyncExitStack) -> None:
+        """Listen, except on ports that are shared; raises `StartError`."""
+        for one in self._endpoints:
+            if not one.shared:
+                await self._open(one, stack)
+                port = self._ports[one.title]
+                logger.info("%s listens at %s:%s for health checks", one.title, one.address, port)
+
+    async def open_shared(self, stack: AsyncExitStack) -> None:
+        """Listen on shared ports too, and log that all have started; raises `StartError`."""
+        for one in self._endpoints:
+            if one.shared:
+                await self._open(one, stack)
+        for one in self._endpoints:
+            logger.info("Started %s at %s:%s", one.title, one.address, self._ports[one.title])
+
+    async def _open(self, one: _Endpoint, stack: AsyncExitStack) -> None:
         try:
-            if settings.grpc.enabled:
-                grpc = open_grpc(server, settings.grpc, deadline)
-                ports["grpc"] = await stack.enter_async_context(grpc)
-            if settings.http.enabled:
-                http = open_gateway(server, settings.http, deadline)
-                ports["http"] = await stack.enter_async_context(http)
-            if settings.metrics.enabled:
-                page = _metrics_page(server, settings, custom, cache)
-                metrics = open_metrics(page, settings.metrics)
-                ports["metrics"] = await stack.enter_async_context(metrics)
+            self._ports[one.title] = await stack.enter_async_context(one.listening)
         except OSError as error:
-            raise StartError(str(error)) from error
-        yield ports
+            raise StartError(_named(one.service, str(error))) from error
+
+
+def _named(service: str, problem: str) -> str:
+    """The problem behind the name of the service that has it, as Triton writes it."""
+    start = f"failed to start {service} service: "
+    return problem if problem.startswith(start) else f"{start}Unavailable - {problem}"
 
 
 def _metrics_page(

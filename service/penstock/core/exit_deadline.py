@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 
 class ExitDeadline:
     """A budget of `seconds`, shared by everything that closes one after the other (W-06).
 
-    It runs from `start`, or else from the first call of `left`.
+    It runs from `start`, or else from the first call of `left`. Who closes says here what it waits
+    for, and how much of that it had to cut off at the end (`cut`).
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._end: float | None = None
+        self._waiting: dict[str, Callable[[], int]] = {}
+        self.cut_off = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether it runs."""
+        return self._end is not None
 
     def start(self) -> None:
         """Run from now on; no effect if it runs already."""
@@ -25,3 +34,17 @@ class ExitDeadline:
         self.start()
         assert self._end is not None
         return max(self._end - time.monotonic(), 0.0)
+
+    def waits_for(self, what: str, count: Callable[[], int]) -> None:
+        """The exit now waits for these, such as `gRPC calls`; `count` tells how many are left."""
+        self._waiting[what] = count
+
+    def waiting(self) -> Iterator[str]:
+        """What the exit waits for, each with its number; nothing that is done."""
+        for what, count in self._waiting.items():
+            if number := count():
+                yield f"{what}: {number}"
+
+    def cut(self, number: int) -> None:
+        """So many requests, calls or connections were cut off at the deadline."""
+        self.cut_off += number

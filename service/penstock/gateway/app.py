@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,8 +17,6 @@ from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.server.server import InferenceServer
 from penstock.settings import Feature, HttpSettings
-
-logger = logging.getLogger(__name__)
 
 _MODEL = "/v2/models/(?P<model>[^/]+)"
 _VERSION = _MODEL + "(?:/versions/(?P<version>[0-9]+))?"
@@ -40,7 +37,6 @@ async def open_gateway(
     app = gateway_app(server, settings)
     address, port = settings.address, settings.port
     async with listening(app, "HTTP", address, port, grace, settings.reuse_port) as port:
-        logger.info("Started HTTPService at %s:%s", address, port)
         yield port
 
 

@@ -77,7 +77,10 @@ class _HttpConnections:
         """Close idle connections now, others after their request; abort them after `grace`."""
         for connection in list(self._state.connections):
             connection.shutdown()
+        requests = self._state.tasks
+        grace.waits_for("HTTP requests", lambda: len(requests))
         await self._gone(grace.left())
+        grace.cut(len(requests))
         for connection in list(self._state.connections):
             connection.transport.abort()
         await self._gone(_ABORT_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -13,8 +12,6 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.listener import listening
 from penstock.gateway.replies import PLAIN, error_reply, reply
 from penstock.settings import MetricsSettings
-
-logger = logging.getLogger(__name__)
 
 _CONTENT_TYPE = "text/plain; charset=utf-8"
 
@@ -29,8 +26,7 @@ async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> As
     app = metrics_app(page)
     address, port = settings.address, settings.port
     grace = ExitDeadline(_SCRAPE_SECONDS)
-    async with listening(app, "metrics", address, port, grace) as port:
-        logger.info("Started Metrics Service at %s:%s", address, port)
+    async with listening(app, "Metrics", address, port, grace) as port:
         yield port
 
 

@@ -53,7 +53,6 @@ async def open_grpc(
             "mutual TLS refuses every client without a root certificate; set --grpc-root-cert"
         )
     async with transport(settings.transport)(services, settings, grace, registry=registry) as port:
-        logger.info("Started GRPCInferenceService at %s:%s", settings.address, port)
         yield port
 
 

@@ -50,7 +50,7 @@ class LocalServices:
             name, dependents = arguments
             return await self._server.unload(name, unload_dependents=dependents)
         if verb == "ready":
-            return await self._server.model_ready(*arguments)
+            return await self._server.model_serves(*arguments)
         raise UnsupportedError(
             f"a model process asked for '{verb}', which is not a control operation"
         )

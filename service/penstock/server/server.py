@@ -67,6 +67,7 @@ class InferenceServer:
         self._unfinished: set[str] = set()
         self._stopping = asyncio.Event()
         self._started = False
+        self._exit_log: ShutdownLog | None = None
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -120,7 +121,11 @@ class InferenceServer:
         return self._catalog.names()
 
     async def model_ready(self, name: str, version: str) -> bool:
-        """Whether the model version is ready; false for an unknown one."""
+        """Whether the model version is ready; false for an unknown one, or at the start."""
+        return await self.model_serves(name, version) and self._started
+
+    async def model_serves(self, name: str, version: str) -> bool:
+        """Whether other models may call the model version, also while the server starts."""
         number = parse_version(version)
         try:
             model = self._catalog.find(name, number)
@@ -230,20 +235,24 @@ class InferenceServer:
 
     # -- start and end ------------------------------------------------------------------------
 
-    async def start(self, names: Iterable[str]) -> list[InferenceError]:
-        """Load models, then serve; returns the errors of models that failed."""
+    async def start(self, names: Iterable[str]) -> Mapping[str, InferenceError]:
+        """Load models, then serve; returns the errors of models that failed, by name."""
         failures = await self._lifecycle.load_all(names)
         self._started = True
         self.changes.notify()
-        return list(failures.values())
+        return failures
 
     async def wait_stopping(self) -> None:
         """Wait until the server refuses all new work."""
         await self._stopping.wait()
 
-    def refuse_new_work(self) -> None:
-        """Refuse new work before the stop, except requests that continue a sequence."""
+    def refuse_new_work(self, deadline: ExitDeadline) -> None:
+        """Refuse new work before the stop, except requests that continue a sequence.
+
+        From now on, until the stop, the log tells what the exit waits for.
+        """
         self._exiting = True
+        self._log_exit(deadline)
         self._unfinished = self._lifecycle.with_sequences()
         if self._unfinished:
             logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
@@ -269,21 +278,26 @@ class InferenceServer:
         Returns false if the deadline expired; threads may then still be running.
         """
         self._end_work()
-        log = ShutdownLog(self._lifecycle, deadline)
-        reports = asyncio.ensure_future(log.run())
-        await asyncio.sleep(0)  # the first report precedes the unloads
+        log = self._log_exit(deadline)
+        log.frontends_closed()
         try:
             async with asyncio.timeout(deadline.left()):
                 await self._lifecycle.close()
             log.report()
         except TimeoutError:
-            reports.cancel()  # no report after the next line
+            log.close()  # no report after the next line
+            deadline.cut(sum(self._lifecycle.in_flight().values()))
             logger.error("Exit timeout expired. Exiting immediately.")
             await self._lifecycle.abort()
             return False
         finally:
-            reports.cancel()
+            log.close()
         return True
+
+    def _log_exit(self, deadline: ExitDeadline) -> ShutdownLog:
+        if self._exit_log is None:
+            self._exit_log = ShutdownLog(self._lifecycle, deadline)
+        return self._exit_log
 
     def _find(self, name: str, version: str) -> LoadedModel:
         """The model version that views describe."""

@@ -69,6 +69,13 @@ class ServerLog:
         self._settings = replace(self._settings, **fields)
         configure(self._settings)
 
+    def reopen(self) -> None:
+        """Open the log file anew, as after it was renamed; on failure the old one stays in use."""
+        try:
+            configure(self._settings)
+        except OSError as error:
+            logging.getLogger(__name__).error("the log file cannot be opened anew: %s", error)
+
 
 def log_table(logger: logging.Logger, table: str) -> None:
     """Log a table below the line's prefix, without escaping."""

@@ -11,6 +11,7 @@ import pytest
 
 from harness.standstill import standstill
 from hosting.puppets import eventually
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from rpc.manual import DEADLINES, PATIENCE
@@ -169,7 +170,7 @@ async def test_server_that_stops_takes_no_more_requests(
         open_models(write_models(tmp_path), explicit=True) as server,
         connected(server, local) as client,
     ):
-        server.refuse_new_work()
+        server.refuse_new_work(ExitDeadline(5))
         for name in ("ServerLive", "ServerReady", "ModelInfer", "RepositoryModelLoad"):
             assert await failure(client.call(name)) == (
                 grpc.StatusCode.UNAVAILABLE,

@@ -35,15 +35,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.mark.contract("GT-03")
-async def test_start_is_logged_with_address_and_port(
-    local: GrpcSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level("INFO"):
-        async with open_grpc(Alive(), local, ExitDeadline(0)) as port:
-            assert f"Started GRPCInferenceService at 127.0.0.1:{port}" in caplog.messages
-
-
 @pytest.mark.contract("G-22")
 async def test_inference_and_health_share_the_port(local: GrpcSettings) -> None:
     async with open_grpc(Alive(), local, ExitDeadline(0)) as port, channel_to(port) as channel:

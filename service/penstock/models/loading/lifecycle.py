@@ -56,9 +56,14 @@ class ModelLifecycle:
         """The backends that models have asked for so far: name to file."""
         return self._builder.backends
 
-    def busy(self) -> int:
-        """The number of model versions with requests in flight."""
-        return sum(model.statistics.in_flight > 0 for model in self._live())
+    def in_flight(self) -> dict[tuple[str, int], int]:
+        """The number of requests in flight, by name and version; only of those that have any."""
+        counts: dict[tuple[str, int], int] = {}
+        for model in self._live():
+            if number := model.statistics.in_flight:
+                key = model.config.name, model.version
+                counts[key] = counts.get(key, 0) + number
+        return counts
 
     def live(self) -> int:
         """The number of model versions that are not unloaded yet."""

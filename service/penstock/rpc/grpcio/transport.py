@@ -48,6 +48,9 @@ _KINDS: dict[tuple[bool, bool], Callable[..., Any]] = {
 }
 """By whether requests and responses are streams."""
 
+_CUT_WITHIN = 0.2
+"""Seconds to the exit's deadline within which grpc's server, not a client, cancels a call."""
+
 _Handler = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
@@ -164,7 +167,8 @@ async def open_grpcio(
         options=[*options(settings), ("grpc.enable_channelz", int(registry is not None))],
         compression=_COMPRESSION[settings.response_compression],
     )
-    server.add_generic_rpc_handlers((*map(_handlers, services), _Unknown()))
+    handlers = [_handlers(service, grace) for service in services]
+    server.add_generic_rpc_handlers((*handlers, _Unknown()))
     port = listen(server, settings)
     await server.start()
     try:
@@ -173,8 +177,8 @@ async def open_grpcio(
         await server.stop(grace.left())
 
 
-def _handlers(service: Service) -> grpc.GenericRpcHandler[Any, Any]:
-    methods = {method.name: _handler(method) for method in service.methods}
+def _handlers(service: Service, grace: ExitDeadline) -> grpc.GenericRpcHandler[Any, Any]:
+    methods = {method.name: _handler(method, grace) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.name, methods)
 
 
@@ -189,13 +193,13 @@ async def _unknown(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
 
-def _handler(method: Method) -> Any:
+def _handler(method: Method, grace: ExitDeadline) -> Any:
     make = _KINDS[method.client_streaming, method.server_streaming]
     # Requests are passed as bytes: grpc would report one that cannot be parsed as a server fault.
-    return make(_guarded(method), response_serializer=serialized)
+    return make(_guarded(method, grace), response_serializer=serialized)
 
 
-def _guarded(method: Method) -> _Handler:
+def _guarded(method: Method, grace: ExitDeadline) -> _Handler:
     """The method's handler, with errors mapped to a status."""
 
     async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
@@ -209,6 +213,10 @@ def _guarded(method: Method) -> _Handler:
         except Exception:  # a fault of the server ends as a status, with the reason in the log
             logger.exception("%s failed", method.name)
             failure = StatusError(StatusCode.INTERNAL, "internal error; see the server's log")
+        except asyncio.CancelledError:
+            if grace.started and grace.left() < _CUT_WITHIN:
+                grace.cut(1)
+            raise
         finally:
             rpc_context.close()
         return await _abort(context, failure)

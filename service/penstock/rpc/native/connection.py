@@ -126,6 +126,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     # -- for calls and the server -------------------------------------------------------------
 
+    @property
+    def calls(self) -> int:
+        """The calls in flight."""
+        return len(self.connection.streams)
+
     def wake(self) -> None:
         """Flush the send buffer at the end of this turn of the event loop."""
         if not (self._armed or self._passing):

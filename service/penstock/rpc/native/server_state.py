@@ -25,6 +25,10 @@ class OpenConnection(Protocol):
     def negotiated_http2(self) -> bool:
         """Whether the TLS handshake has agreed on HTTP/2."""
 
+    @property
+    def calls(self) -> int:
+        """The calls in flight."""
+
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""
 
@@ -88,12 +92,20 @@ class ServerState:
         if not self._connections:
             self._all_closed.set()
 
-    async def close(self, grace: float) -> None:
-        """Let running calls finish within `grace` seconds, then cancel them and disconnect."""
+    def calls(self) -> int:
+        """The calls in flight on all connections."""
+        return sum(connection.calls for connection in self._connections)
+
+    async def close(self, grace: float) -> int:
+        """Let running calls finish within `grace` seconds, then cancel them and disconnect.
+
+        Returns how many were cancelled.
+        """
         self._closing = True
         for connection in list(self._connections):
             connection.drain()
         await self._wait_for_close(grace)
+        cut_off = self.calls()
         for connection in list(self._connections):
             connection.close()
         if self.tasks:
@@ -103,6 +115,7 @@ class ServerState:
         for connection in list(self._connections):
             connection.abort()
         await self._wait_for_close(_CLOSE_SECONDS)
+        return cut_off
 
     async def _wait_for_close(self, seconds: float) -> None:
         """Wait until every connection is closed, or `seconds` have passed."""

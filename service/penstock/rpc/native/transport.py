@@ -66,7 +66,8 @@ async def open_native(
     finally:
         remove()  # first: the next server takes over a socket file whose listener is closed
         server.close()
-        await state.close(grace.left())
+        grace.waits_for("gRPC calls", state.calls)
+        grace.cut(await state.close(grace.left()))
 
 
 def _listen(settings: GrpcSettings) -> tuple[socket.socket, Callable[[], None]]:

@@ -28,13 +28,13 @@ async def test_closing_waits_for_what_is_being_unloaded(house: House) -> None:
     await house.lifecycle.load("m")
     held = await house.hold_a_request()
     await house.lifecycle.unload("m")
-    assert house.lifecycle.busy() == 1
+    assert house.lifecycle.in_flight() == {("m", 1): 1}
     closing = asyncio.ensure_future(house.lifecycle.close())
     await turns()
     assert not closing.done()
     house.builder.instances[0].release()
     await asyncio.wait_for(closing, 20)
-    assert (await held, house.lifecycle.busy()) == (["held"], 0)
+    assert (await held, house.lifecycle.in_flight()) == (["held"], {})
 
 
 async def test_closing_gives_up_what_is_being_loaded(house: House) -> None:

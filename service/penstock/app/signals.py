@@ -1,0 +1,39 @@
+"""`ExitSignals`: what the signals of the operating system make the server do."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+from penstock.telemetry.console import write_line
+
+
+class ExitSignals:
+    """SIGINT and SIGTERM: the first begins the graceful exit (W-05), a second ends at once.
+
+    A second one is for who does not want to wait for `--exit-timeout-secs`; Triton ignores it.
+    """
+
+    def __init__(self, end_now: Callable[[], object]) -> None:
+        self.stop = asyncio.Event()
+        self._end_now = end_now
+
+    def listen(self) -> None:
+        """Handle the signals from now on, on the running loop."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._received, number)
+
+    def _received(self, number: int) -> None:
+        if self.stop.is_set():
+            write_line(f"Signal ({number}) received again: exiting now.", sys.stdout)
+            self._end_now()
+        else:
+            write_line(f"Signal ({number}) received.", sys.stdout)
+            self.stop.set()
+
+
+def on_hangup(action: Callable[[], object]) -> None:
+    """Call `action` at SIGHUP, which otherwise would end the process."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, action)

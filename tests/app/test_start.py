@@ -1,0 +1,174 @@
+"""The start: what the ports answer before the models are loaded, and how a start fails."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from app.python_models import write_python_model
+from harness.serving import start, wait_until
+from penstock.protocol import grpc_service_pb2 as pb
+
+pytestmark = pytest.mark.slow
+
+_SLOW = """
+import time
+from pathlib import Path
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        while not Path(args["model_repository"], "go").exists():
+            time.sleep(0.02)
+
+    def execute(self, requests):
+        return []
+"""
+_BROKEN = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise RuntimeError("no weights")
+"""
+
+
+class Loading:
+    """A server whose model waits before it is loaded."""
+
+    def __init__(self, folder: Path, log: Path, *arguments: str) -> None:
+        self.folder, self.log = folder, log
+        self.process = start(folder.parent, log, *arguments)
+
+    def port(self, service: str) -> int:
+        """Where a service listens while models are loaded."""
+        line = re.compile(rf"{service} listens at \S+:(\d+)")
+        wait_until(lambda: line.search(self.log.read_text()) is not None)
+        found = line.search(self.log.read_text())
+        assert found is not None
+        return int(found[1])
+
+    def get(self, path: str) -> int:
+        """The status of an answer over HTTP."""
+        try:
+            url = f"http://127.0.0.1:{self.port('HTTPService')}{path}"
+            with urllib.request.urlopen(url, timeout=60) as reply:
+                return int(reply.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+
+@pytest.fixture
+def loading(tmp_path: Path) -> Iterator[Loading]:
+    server = Loading(write_python_model(tmp_path / "models", "slow", _SLOW), tmp_path / "log")
+    try:
+        yield server
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.contract("W-01", "H-02", "H-03")
+def test_http_answers_health_while_models_load(loading: Loading) -> None:
+    wait_until(lambda: "loading: slow" in loading.log.read_text())
+    paths = "/v2/health/live", "/v2/health/ready", "/v2/models/slow/ready", "/v2/models/slow/config"
+    assert [loading.get(path) for path in paths] == [200, 400, 400, 503]
+    assert "Started HTTPService" not in loading.log.read_text()
+    (loading.folder / "go").touch()
+    wait_until(lambda: "Started HTTPService" in loading.log.read_text())
+    assert [loading.get(path) for path in paths] == [200, 200, 200, 200]
+
+
+@pytest.mark.contract("W-01", "G-01", "G-02")
+def test_grpc_answers_health_while_models_load(loading: Loading) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{loading.port('GRPCInferenceService')}") as channel:
+
+        def call(method: str, request: bytes = b"") -> bytes:
+            path = f"/inference.GRPCInferenceService/{method}"
+            return bytes(channel.unary_unary(path, bytes, bytes)(request, timeout=60))
+
+        assert pb.ServerLiveResponse.FromString(call("ServerLive")).live
+        assert not pb.ServerReadyResponse.FromString(call("ServerReady")).ready
+        with pytest.raises(grpc.RpcError) as refused:
+            call("ModelInfer", pb.ModelInferRequest(model_name="slow").SerializeToString())
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert refused.value.details() == "Server not ready"
+
+
+def test_metrics_are_there_while_models_load(loading: Loading) -> None:
+    url = f"http://127.0.0.1:{loading.port('Metrics Service')}/metrics"
+    with urllib.request.urlopen(url, timeout=60) as reply:
+        assert "nv_cpu_memory_total_bytes" in reply.read().decode()
+
+
+def test_a_shared_port_is_opened_when_the_server_is_ready(tmp_path: Path) -> None:
+    """Clients of the servers that share it would else reach one that is not."""
+    folder = write_python_model(tmp_path / "models", "slow", _SLOW)
+    server = Loading(folder, tmp_path / "log", "--reuse-http-port=true")
+    try:
+        server.port("Metrics Service")
+        assert "HTTPService listens" not in server.log.read_text()
+        (folder / "go").touch()
+        wait_until(lambda: "Started HTTPService" in server.log.read_text())
+    finally:
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+
+
+def failed(repository: Path, log: Path, *arguments: str) -> list[str]:
+    """What a server that does not start prints."""
+    process = start(repository, log, *arguments)
+    try:
+        assert process.wait(60) == 1
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return log.read_text().splitlines()
+
+
+@pytest.mark.contract("CL-07")
+def test_the_last_lines_of_a_failed_start_name_models_and_reasons(tmp_path: Path) -> None:
+    repository = tmp_path / "models"
+    broken, other = (
+        write_python_model(repository, "broken", _BROKEN),
+        write_python_model(repository, "other", "import nope"),
+    )
+    (other / "config.pbtxt").write_text("nope: 3")
+    lines = failed(repository, tmp_path / "log")
+    assert lines[-3] == "error: creating server: Internal - failed to load all models"
+    assert lines[-2] == (
+        f"{broken}: version 1 is at UNAVAILABLE state: Internal: RuntimeError: no weights "
+        f"(at {broken}/1/model.py(4): initialize);"
+    )
+    assert lines[-1].startswith(f"{other}: Internal: failed to read text proto from {other}/")
+    for name in ("broken", "other"):  # errors are logged once
+        assert sum(line.startswith("E") and f"'{name}'" in line for line in lines) == 1
+
+
+@pytest.mark.contract("CL-12")
+def test_a_model_asked_for_by_name_has_its_reason_and_code_in_the_last_line(tmp_path: Path) -> None:
+    folder = write_python_model(tmp_path / "models", "broken", _BROKEN)
+    arguments = "--model-control-mode=explicit", "--load-model=broken"
+    assert failed(folder.parent, tmp_path / "log", *arguments)[-1] == (
+        "error: creating server: Invalid argument - load failed for model 'broken': version 1 is "
+        "at UNAVAILABLE state: Internal: RuntimeError: no weights "
+        f"(at {folder}/1/model.py(4): initialize);"
+    )
+
+
+@pytest.mark.parametrize("service", ["HTTP", "GRPC", "Metrics"])
+def test_a_port_in_use_names_its_service(tmp_path: Path, service: str) -> None:
+    (tmp_path / "models").mkdir()
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        option = f"--{service.lower()}-port={port}"
+        last = failed(tmp_path / "models", tmp_path / "log", option)[-1]
+    problem = f"Unavailable - Socket '0.0.0.0:{port}' already in use"
+    assert last.rstrip() == f"error: failed to start {service} service: {problem}"
