@@ -144,3 +144,64 @@ async def test_the_next_request_waits_for_the_answer(
     assert scene.instance.ids == [["a"]]
     late[0].stream.send(make_response("a", final=True))
     assert await outcomes(sent) == ["a", "b"]
+
+
+# -- the first batch, for tests ----------------------------------------------------------------
+
+
+@pytest.mark.contract("D-20")
+@BOTH
+async def test_the_first_batch_waits_for_the_number_in_the_environment(
+    model: ModelConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    scene = Scene(model)
+    for sequence, id in ((1, "a"), (2, "b"), (3, "c"), (4, "d")):
+        scene.send(sequence, id, start=True, end=True)
+        await turns()
+    assert scene.instance.ids == [["a", "b", "c"], ["d"]]
+
+
+@pytest.mark.contract("D-20")
+async def test_the_first_batch_of_rows_waits_for_the_requests_of_all_instances_and_sequences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    scene = Scene(direct(), Recorder("m_0"), Recorder("m_1"))
+    for sequence, id in ((1, "a"), (2, "b")):
+        scene.send(sequence, id, start=True)
+        await turns()
+    assert [instance.ids for instance in scene.instances] == [[], []]
+    scene.send(1, "c", end=True)
+    await turns()
+    assert [instance.ids for instance in scene.instances] == [[["a"], ["c"]], [["b"]]]
+
+
+@pytest.mark.contract("D-20")
+@pytest.mark.parametrize("queued", ["1", "2"])
+async def test_the_first_batch_of_rows_waits_for_a_backlog(
+    monkeypatch: pytest.MonkeyPatch, queued: str
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", queued)
+    monkeypatch.setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2")
+    scene = Scene(config(rows=2))
+    for sequence, id in ((1, "a"), (2, "b"), (3, "c")):
+        scene.send(sequence, id, start=True, end=True)
+        await turns()
+    assert scene.instance.ids == []
+    scene.send(4, "d", start=True, end=True)
+    await turns(20)
+    assert scene.instance.ids == [["a", "b"], ["c", "d"]]
+
+
+@pytest.mark.contract("D-20")
+async def test_the_oldest_requests_wait_for_no_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor do rows for a backlog alone."""
+    monkeypatch.setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "2")
+    by_row = Scene(direct())
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "1")
+    by_age = Scene(oldest(max_candidate_sequences=1))
+    for scene in (by_row, by_age):
+        scene.send(1, "a", start=True, end=True)
+    await turns()
+    assert (by_row.instance.ids, by_age.instance.ids) == ([["a"]], [["a"]])

@@ -25,6 +25,7 @@ from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.direct import DirectScheduler
 from penstock.scheduling.ensembles.plan import EnsemblePlan, MappedTensor, PlannedStep, Rebatch
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
+from penstock.scheduling.first_batch import FirstBatch
 from penstock.scheduling.sequences import SequenceBatcher
 from penstock.scheduling.sequences.admission import RequestPreparation
 from penstock.scheduling.sequences.batcher import SequencePolicy
@@ -86,6 +87,7 @@ def _policy(config: ModelConfig, batching: SequenceBatching, slots: int) -> Sequ
         max_idle=batching.max_sequence_idle_microseconds / 1e6,
         iterative=batching.iterative_sequence,
         decoupled=config.decoupled,
+        first_batch=FirstBatch.from_environment() if batching.oldest is None else None,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from functools import partial
 from math import inf
@@ -17,13 +16,11 @@ from penstock.scheduling.batching.compatibility import length
 from penstock.scheduling.batching.gathering import Gathering
 from penstock.scheduling.batching.response_order import ResponseOrder
 from penstock.scheduling.batching.settings import BatcherSettings
+from penstock.scheduling.first_batch import FirstBatch
 from penstock.scheduling.pool import InstancePool
 from penstock.scheduling.timing import LoopClock, ScheduledCall
 
 logger = logging.getLogger(__name__)
-
-_DELAY_SCHEDULER = "TRITONSERVER_DELAY_SCHEDULER"
-"""Environment variable: queue length at which the first batch is formed, for tests (D-20)."""
 
 
 class DynamicBatcher:
@@ -46,8 +43,7 @@ class DynamicBatcher:
         self.forming = False
         self._wake: ScheduledCall | None = None
         self._wake_at = inf
-        delay = os.environ.get(_DELAY_SCHEDULER, "")
-        self._first_batch_at = int(delay) if delay.isdecimal() else 0
+        self._first_batch = FirstBatch.from_environment()
 
     def schedule(self, inference: Inference) -> None:
         entry = self._push(inference)
@@ -103,7 +99,7 @@ class DynamicBatcher:
     def _run_batches(self, now: float) -> float:
         """Give batches to idle instances; returns when the next is due, `inf` if none is idle."""
         self.forming = False
-        if self._first_batch_at and self._delays_first():
+        if self._first_batch is not None and self._delays_first(self._first_batch):
             return inf
         while len(self._queue) and (instance := self._pool.idle()) is not None:
             due = self._due(now)
@@ -148,8 +144,8 @@ class DynamicBatcher:
             )
         return batch
 
-    def _delays_first(self) -> bool:
-        if len(self._queue) < self._first_batch_at:
+    def _delays_first(self, first: FirstBatch) -> bool:
+        if len(self._queue) < first.queued:
             return True
-        self._first_batch_at = 0
+        self._first_batch = None
         return False

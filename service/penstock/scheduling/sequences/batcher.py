@@ -15,6 +15,7 @@ from penstock.core.errors import (
 )
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Instance
+from penstock.scheduling.first_batch import FirstBatch
 from penstock.scheduling.sequences.admission import (
     LostSequences,
     RequestPreparation,
@@ -38,7 +39,7 @@ class SequencePolicy:
 
     An `iterative` model reschedules a request until it has finished it, so each request may be a
     sequence of its own. A `decoupled` one may go on answering a request while it executes the
-    next.
+    next. `first_batch` delays the direct strategy; the oldest one has a batcher that does so.
     """
 
     model: str
@@ -46,6 +47,7 @@ class SequencePolicy:
     max_idle: float
     iterative: bool = False
     decoupled: bool = False
+    first_batch: FirstBatch | None = None
 
 
 class SequenceBatcher:
@@ -76,6 +78,7 @@ class SequenceBatcher:
             iterative=policy.iterative,
             id_control=preparation.id_control,
         )
+        self._first_batch = policy.first_batch
         self._freed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._reap_at = inf
@@ -102,7 +105,10 @@ class SequenceBatcher:
         inference.on_left = partial(self._stream_ended, step)
         expires = now + request.timeout / 1e6 if request.timeout else inf
         self._table.push(sequence, step, now, end=request.sequence_end, expires=expires)
-        self._offer([sequence])
+        if self._first_batch is not None and not self._delays_first(self._first_batch):
+            self._offer(list(self._table.sequences))
+        else:
+            self._offer([sequence])
         self._arm_timer()
 
     def abandon(self, error: InferenceError) -> None:
@@ -154,6 +160,11 @@ class SequenceBatcher:
 
     # -- RequestSource --------------------------------------------------------------------------
 
+    @property
+    def held(self) -> bool:
+        """Whether the first batch waits for more requests, in all instances together."""
+        return self._first_batch is not None
+
     def prepare(self, sequence: LiveSequence[SequenceStep]) -> Inference:
         inference = sequence.waiting[0].inference
         self._preparation.prepare(inference, sequence)
@@ -163,6 +174,12 @@ class SequenceBatcher:
         step = self._table.take_next(sequence)
         self._steps[step.inference] = step
         return step.inference
+
+    def _delays_first(self, first: FirstBatch) -> bool:
+        if first.waits(*self._table.waiting()):
+            return True
+        self._first_batch = None
+        return False
 
     # -- steps --------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class DirectStrategy:
 
     def _dispatch(self) -> None:
         ready = self._ready()
-        if not ready or (instance := self._pool.idle()) is None:
+        if not ready or self._source.held or (instance := self._pool.idle()) is None:
             return
         now = self._loop.time()
         due = self._policy.due(len(ready), min(s.waiting[0].since for s in ready))

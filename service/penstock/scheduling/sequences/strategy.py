@@ -29,7 +29,13 @@ class SequenceStep:
 
 
 class RequestSource(Protocol):
-    """Provides a strategy with the requests of ready sequences."""
+    """Provides a strategy with the requests of ready sequences.
+
+    `held` is true while the first batch waits for more requests, in all instances together.
+    """
+
+    @property
+    def held(self) -> bool: ...
 
     def prepare(self, sequence: LiveSequence[SequenceStep]) -> Inference:
         """Complete the next request with control tensors and states; it stays queued."""

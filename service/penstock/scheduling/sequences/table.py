@@ -87,6 +87,11 @@ class SequenceTable(Generic[T]):
         """Whether no sequence is live."""
         return not self._holders and not self._backlog
 
+    def waiting(self) -> tuple[int, int]:
+        """How many requests wait in slots, and how many in the backlog."""
+        in_slots = sum(len(sequence.waiting) for sequence in self._holders.values())
+        return in_slots, sum(len(sequence.waiting) for sequence in self._backlog)
+
     def vacant(self, instance: int) -> bool:
         """Whether no sequence holds a slot of the instance."""
         return all(slot.instance != instance for slot in self._holders)
