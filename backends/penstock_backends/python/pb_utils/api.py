@@ -14,6 +14,7 @@ import numpy as np
 from penstock.core.tensor import Array, DataType, decode_elements, encode_elements
 from penstock.metrics.exposition import MetricKind
 from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.pb_utils.arguments import Text, text
 from penstock_backends.python.pb_utils.config import ModelConfig
 from penstock_backends.python.pb_utils.control import is_model_ready, load_model, unload_model
 from penstock_backends.python.pb_utils.exception import TritonModelException
@@ -88,31 +89,38 @@ def install_module() -> None:
 # -- tensors of a request and of a configuration -------------------------------------------------
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: Text) -> Tensor | None:
     """The input with this name, `None` when the request has none."""
-    return inference_request.tensors.get(name)
+    return inference_request.tensors.get(_sought(name))
 
 
-def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: Text) -> Tensor | None:
     """The output with this name, `None` when the response has none."""
+    wanted = _sought(name)
     for tensor in inference_response.output_tensors():
-        if tensor.name() == name:
+        if tensor.name() == wanted:
             return tensor
     return None
 
 
-def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def get_input_config_by_name(model_config: Mapping[str, Any], name: Text) -> dict[str, Any] | None:
     """The declaration of an input in a configuration as a dict; `None` without one."""
     return _named(model_config.get("input", ()), name)
 
 
-def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def get_output_config_by_name(model_config: Mapping[str, Any], name: Text) -> dict[str, Any] | None:
     """The declaration of an output in a configuration as a dict; `None` without one."""
     return _named(model_config.get("output", ()), name)
 
 
-def _named(tensors: Any, name: str) -> dict[str, Any] | None:
-    return next((tensor for tensor in tensors if tensor["name"] == name), None)
+def _named(tensors: Any, name: Text) -> dict[str, Any] | None:
+    wanted = _sought(name)
+    return next((tensor for tensor in tensors if tensor["name"] == wanted), None)
+
+
+def _sought(name: Text | None) -> str:
+    """The name to look for; no tensor has the empty one, which `None` stands for as with Triton."""
+    return "" if name is None else text(name, "name")
 
 
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:

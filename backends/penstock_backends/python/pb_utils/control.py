@@ -6,33 +6,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.pb_utils.arguments import Text, text, truth
 from penstock_backends.python.pb_utils.exception import TritonModelException
 
 
 def load_model(
-    model_name: str, config: str | None = "", files: Mapping[str, bytes] | None = None
+    model_name: Text,
+    config: Text | None = "",
+    files: Mapping[str, bytes] | Mapping[bytes, bytes] | None = None,
 ) -> None:
     """Load a model, or load it again; returns when it is ready.
 
     `config` is JSON that replaces the repository's configuration. `files`, by names such as
     `file:1/model.onnx`, replace the model's directory, and then `config` must be given.
     """
-    _control(
-        "Failed to load model", "load", model_name, config or "", _checked_files(model_name, files)
-    )
+    name = text(model_name, "model_name")
+    override = text("" if config is None else config, "config")
+    _control("Failed to load model", "load", name, override, _checked_files(name, files))
 
 
-def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+def unload_model(model_name: Text, unload_dependents: bool = False) -> None:
     """Unload a model; with `unload_dependents` also the models loaded with it, as an ensemble's."""
-    _control("Failed to unload model", "unload", model_name, bool(unload_dependents))
+    dependents = truth(unload_dependents, "unload_dependents")
+    _control("Failed to unload model", "unload", text(model_name, "model_name"), dependents)
 
 
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
+def is_model_ready(model_name: Text, model_version: Text = "") -> bool:
     """Whether requests to the model would be served; without a version, to any of them."""
-    return bool(_control("Failed to check model readiness", "ready", model_name, model_version))
+    name, version = text(model_name, "model_name"), text(model_version, "model_version")
+    return bool(_control("Failed to check model readiness", "ready", name, version))
 
 
-def _checked_files(model_name: str, files: Mapping[str, bytes] | None) -> dict[str, bytes]:
+def _checked_files(
+    model_name: str, files: Mapping[str, bytes] | Mapping[bytes, bytes] | None
+) -> dict[str, bytes]:
     if not isinstance(files, Mapping | None):
         raise TritonModelException(
             f"failed to load model '{model_name}', files should be a dictionary of file paths and"
@@ -43,7 +50,7 @@ def _checked_files(model_name: str, files: Mapping[str, bytes] | None) -> dict[s
             raise TypeError(
                 f"Object of type '{type(content).__name__}' is not an instance of 'bytes'"
             )
-    return dict(files or {})
+    return {text(name, "files"): bytes(content) for name, content in (files or {}).items()}
 
 
 def _control(failed: str, verb: str, *arguments: Any) -> Any:

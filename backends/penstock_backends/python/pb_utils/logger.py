@@ -7,7 +7,8 @@ import os
 import sys
 from enum import IntEnum
 
-from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.pb_utils import arguments, runtime
+from penstock_backends.python.pb_utils.arguments import Text, instance
 from penstock_backends.python.pb_utils.exception import TritonModelException
 
 
@@ -28,23 +29,23 @@ class Logger:
     VERBOSE = LogLevel.VERBOSE
 
     @staticmethod
-    def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
-        _log(Logger.LogLevel(level), message)
+    def log(message: Text, level: LogLevel = LogLevel.INFO) -> None:
+        _log(instance(level, "level", Logger.LogLevel), message)
 
     @staticmethod
-    def log_info(message: str) -> None:
+    def log_info(message: Text) -> None:
         _log(Logger.INFO, message)
 
     @staticmethod
-    def log_warn(message: str) -> None:
+    def log_warn(message: Text) -> None:
         _log(Logger.WARNING, message)
 
     @staticmethod
-    def log_error(message: str) -> None:
+    def log_error(message: Text) -> None:
         _log(Logger.ERROR, message)
 
     @staticmethod
-    def log_verbose(message: str) -> None:
+    def log_verbose(message: Text) -> None:
         _log(Logger.VERBOSE, message)
 
 
@@ -56,16 +57,17 @@ _LEVELS = {
 }
 
 
-def _log(level: Logger.LogLevel, message: str) -> None:
+def _log(level: Logger.LogLevel, message: Text) -> None:
     """Log with the place of the caller's caller: the methods above are called by the model."""
+    said = arguments.message(message, "message")
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     try:
         log = runtime.current().log
     except TritonModelException:
-        sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {message}\n")
+        sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {said}\n")
     else:
-        log(_LEVELS[level], str(message), file, line)
+        log(_LEVELS[level], said, file, line)
 
 
 class ServerHandler(logging.Handler):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from penstock.metrics.custom import kind_of, refusal
 from penstock.metrics.exposition import MetricKind
 from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.pb_utils.arguments import Text, instance, real, text
 from penstock_backends.python.pb_utils.exception import TritonModelException
 
 _deletions: deque[Callable[[], object]] = deque()
@@ -30,22 +31,26 @@ class MetricFamily:
     GAUGE: ClassVar[MetricKind] = MetricKind.GAUGE
     HISTOGRAM: ClassVar[MetricKind] = MetricKind.HISTOGRAM
 
-    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
-        self._kind = kind_of(kind)
+    def __init__(self, name: Text, description: Text, kind: MetricKind) -> None:
+        self._kind = kind_of(instance(kind, "kind", MetricKind))
+        texts = text(name, "name"), text(description, "description")
         failed = "Error when creating MetricFamily"
-        self._handle: int = _send(failed, "family", name, description, int(kind))
+        self._handle: int = _send(failed, "family", *texts, int(kind))
         delete = partial(runtime.current().metric, "delete", self._handle)
         weakref.finalize(self, _deletions.append, delete).atexit = False
 
     def Metric(  # noqa: N802 (the name is Triton's)
-        self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None
+        self,
+        labels: Mapping[str, Text] | Mapping[bytes, Text] | None = None,
+        buckets: Sequence[float] | None = None,
     ) -> Metric:
         """The metric with these labels; histograms need the upper bounds of their buckets."""
         if not isinstance(labels, Mapping | None):
             raise TritonModelException("Failed to create metric. Labels must be a dictionary.")
         bounds = self._bounds(buckets)
         failed = "Error when creating Metric"
-        handle = _send(failed, "create", self._handle, dict(labels or {}), bounds)
+        named = {text(k, "labels"): text(v, "labels") for k, v in (labels or {}).items()}
+        handle = _send(failed, "create", self._handle, named, bounds)
         return Metric(self, self._kind, handle)
 
     def _bounds(self, buckets: Sequence[float] | None) -> list[float] | None:
@@ -59,7 +64,7 @@ class MetricFamily:
             problem = "Buckets must be a list."
         if problem:
             raise TritonModelException(f"Failed to create metric. {problem}")
-        return None if buckets is None else [float(bound) for bound in buckets]
+        return None if buckets is None else [real(bound, "buckets") for bound in buckets]
 
 
 class Metric:
@@ -74,15 +79,15 @@ class Metric:
 
     def increment(self, value: float) -> None:
         """Add to a counter or gauge; a counter refuses negative amounts."""
-        self._apply("Failed to increment metric value", "increment", float(value))
+        self._apply("Failed to increment metric value", "increment", real(value, "value"))
 
     def set(self, value: float) -> None:
         """Set a gauge."""
-        self._apply("Failed to set metric value", "set", float(value))
+        self._apply("Failed to set metric value", "set", real(value, "value"))
 
     def observe(self, value: float) -> None:
         """Count a value in a histogram."""
-        self._apply("Failed to observe metric value", "observe", float(value))
+        self._apply("Failed to observe metric value", "observe", real(value, "value"))
 
     def value(self) -> float:
         """The current value, over all instances of the model."""

@@ -8,6 +8,19 @@ from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock_backends.python.pb_utils import runtime
+from penstock_backends.python.pb_utils.arguments import (
+    INT64,
+    REQUIRED,
+    UINT32,
+    UINT64,
+    Text,
+    instance,
+    integer,
+    sequence,
+    text,
+    texts,
+    truth,
+)
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.response_iterators import (
     AsyncResponseIterator,
@@ -61,11 +74,11 @@ class InferenceRequest:
 
     def __init__(
         self,
-        request_id: str = "",
+        request_id: Text = "",
         correlation_id: int | str = 0,
-        inputs: Sequence[Tensor] = (),
-        requested_output_names: Sequence[str] = (),
-        model_name: str = "",
+        inputs: Sequence[Tensor] = REQUIRED,
+        requested_output_names: Sequence[Text] = REQUIRED,
+        model_name: Text = REQUIRED,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -73,25 +86,28 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        for tensor in inputs:
-            _check_input(tensor, request_id, model_name)
-        if not isinstance(correlation_id, int | str):
-            raise TritonModelException("Correlation ID must be integer or string")
+        """Raises `TypeError` for arguments of wrong types, as for those that are missing."""
+        name, identity = text(model_name, "model_name"), text(request_id, "request_id")
+        for tensor in sequence(inputs, "inputs", "Tensor"):
+            _check_input(tensor, identity, name)
+        version = integer(model_version, "model_version", INT64)
         self._tensors: dict[str, Tensor] | None = {tensor.name(): tensor for tensor in inputs}
         self._core = CoreRequest(
-            model_name=model_name,
-            model_version="" if model_version < 0 else str(model_version),
-            id=request_id,
+            model_name=name,
+            model_version="" if version < 0 else str(version),
+            id=identity,
             inputs={tensor.name(): tensor.core for tensor in inputs},
-            requested_outputs=tuple(requested_output_names),
+            requested_outputs=texts(requested_output_names, "requested_output_names"),
             parameters=checked_parameters(parameters),
-            timeout=timeout,
-            correlation_id=correlation_id,
+            timeout=integer(timeout, "timeout", UINT64),
+            correlation_id=_checked_correlation(correlation_id),
         )
-        self._flags = flags
-        self._preferred = preferred_memory
+        self._flags = integer(flags, "flags", UINT32)
+        self._preferred = preferred_memory and instance(
+            preferred_memory, "preferred_memory", PreferredMemory
+        )
         self._reply: runtime.Reply | None = None
-        self._trace = trace or InferenceTrace()
+        self._trace = instance(trace or InferenceTrace(), "trace", InferenceTrace)
         self.rescheduled = False
         self.has_sender = False
 
@@ -145,7 +161,7 @@ class InferenceRequest:
         return self._flags
 
     def set_flags(self, flags: int) -> None:
-        self._flags = flags
+        self._flags = integer(flags, "flags", UINT32)
 
     def timeout(self) -> int:
         """In microseconds; 0 for none."""
@@ -187,6 +203,7 @@ class InferenceRequest:
 
         A rescheduled request is in a later batch again; for iterative sequences only.
         """
+        flags = integer(flags, "flags", UINT32)
         reschedules = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
         if not reschedules and flags != TRITONSERVER_REQUEST_RELEASE_ALL:
             raise TritonModelException(f"unknown request release flags {flags}")
@@ -201,9 +218,9 @@ class InferenceRequest:
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
         """Call the model and wait for the response; `decoupled` returns an iterator at once."""
-        core = self._outgoing()
-        call = runtime.current().call(core, decoupled=decoupled, blocks=not decoupled)
-        if decoupled:
+        core, streams = self._outgoing(), truth(decoupled, "decoupled")
+        call = runtime.current().call(core, decoupled=streams, blocks=not streams)
+        if streams:
             return ResponseIterator(call)
         return wait_for_response(call)
 
@@ -212,8 +229,9 @@ class InferenceRequest:
     ) -> asyncio.Future[InferenceResponse] | asyncio.Future[AsyncIterator[InferenceResponse]]:
         """As `exec`, without blocking the event loop; the request is sent before it is awaited."""
         loop = asyncio.get_running_loop()  # raises where there is none, before anything is sent
-        call = runtime.current().call(self._outgoing(), decoupled=decoupled)
-        if not decoupled:
+        streams = truth(decoupled, "decoupled")
+        call = runtime.current().call(self._outgoing(), decoupled=streams)
+        if not streams:
             return response_future(call)
         future = loop.create_future()
         future.set_result(AsyncResponseIterator(call))
@@ -235,6 +253,17 @@ class InferenceRequest:
             sequence_start=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START),
             sequence_end=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END),
         )
+
+
+def _checked_correlation(given: object) -> int | str:
+    """The correlation id, which Triton takes as a number or a `str` and not as bytes."""
+    if given is None:
+        raise TypeError("'correlation_id' is not an integer or text, but None")
+    if isinstance(given, str):
+        return text(given, "correlation_id")
+    if not isinstance(given, int):
+        raise TritonModelException("Correlation ID must be integer or string")
+    return integer(given, "correlation_id", UINT64)
 
 
 def _check_input(tensor: object, request_id: str, model_name: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.core import dlpack
 from penstock.core.tensor import Array, DataType
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock_backends.python.pb_utils.arguments import Text, text
 from penstock_backends.python.pb_utils.exception import TritonModelException
 
 
@@ -20,12 +21,10 @@ class Tensor:
 
     __slots__ = ("_core", "_name")
 
-    def __init__(self, name: str, numpy_array: Array) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
+    def __init__(self, name: Text, numpy_array: Array) -> None:
+        self._name = _checked_name(name)
         if not isinstance(numpy_array, np.ndarray):
-            raise TypeError(f"Tensor '{name}' needs a numpy array, got {type(numpy_array)}")
-        self._name = name
+            raise TypeError(f"Tensor '{self._name}' needs a numpy array, got {type(numpy_array)}")
         if not numpy_array.flags.c_contiguous:
             numpy_array = np.ascontiguousarray(numpy_array)
         try:
@@ -78,14 +77,21 @@ class Tensor:
         return dlpack.CPU
 
     @classmethod
-    def from_dlpack(cls, name: str, tensor: Any) -> Tensor:
+    def from_dlpack(cls, name: Text, tensor: Any) -> Tensor:
         """A tensor over an object with DLPack support, or a capsule; on the CPU without a copy."""
         if type(tensor).__name__ != "PyCapsule" and not _supports_dlpack(tensor):
             raise TritonModelException(
                 "Provided tensor is not supported. Tensor must be a DLPack capsule or have"
                 " `__dlpack__` and `__dlpack_device__` attributes"
             )
-        return cls.over(name, dlpack.imported(tensor))
+        return cls.over(_checked_name(name), dlpack.imported(tensor))
+
+
+def _checked_name(name: Text) -> str:
+    checked = text(name, "name")
+    if not checked:
+        raise TritonModelException("Tensor name cannot be an empty string.")
+    return checked
 
 
 def _supports_dlpack(tensor: object) -> bool:

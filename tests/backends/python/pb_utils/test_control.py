@@ -44,6 +44,6 @@ def test_reason_of_the_server_is_in_the_error(process: FakeRuntime) -> None:
 @pytest.mark.contract("PY-32")
 def test_files_are_bytes_by_name(process: FakeRuntime) -> None:
     with pytest.raises(TypeError, match=r"^Object of type 'str' is not an instance of 'bytes'$"):
-        load_model("m", "{}", {"file:1/model.py": "text"})  # type: ignore[dict-item]
+        load_model("m", "{}", {"file:1/model.py": "text"})  # type: ignore[arg-type]
     with pytest.raises(TritonModelException, match="files should be a dictionary"):
         load_model("m", "{}", ["x"])  # type: ignore[arg-type]

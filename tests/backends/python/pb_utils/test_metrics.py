@@ -47,10 +47,6 @@ def test_histogram_takes_bounds_and_observations(process: FakeRuntime) -> None:
     assert [count for _, count in process.metrics.snapshot()[0].series[0].buckets] == [0, 1, 1]
 
 
-def test_number_of_the_kind_will_do(process: FakeRuntime) -> None:
-    assert MetricFamily("g", "", 1).Metric().value() == 0.0  # type: ignore[arg-type]
-
-
 def test_metric_keeps_its_family(process: FakeRuntime) -> None:
     metric = MetricFamily("g", "a gauge", GAUGE).Metric()
     gc.collect()

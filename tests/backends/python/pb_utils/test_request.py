@@ -33,7 +33,8 @@ def received(reply: FakeReply | None = None, **fields: Any) -> InferenceRequest:
 
 
 def asking(**fields: Any) -> InferenceRequest:
-    return InferenceRequest(model_name="other", requested_output_names=["Y"], inputs=[X], **fields)
+    given: dict[str, Any] = {"requested_output_names": ["Y"], "inputs": [X], **fields}
+    return InferenceRequest(model_name="other", **given)
 
 
 def response(value: int) -> InferenceResponse:
@@ -254,10 +255,10 @@ def test_own_request_has_no_sender() -> None:
 
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match="expected a Tensor in inputs"):
-        InferenceRequest(model_name="m", inputs=["x"])  # type: ignore[list-item]
+        asking(inputs=["x"])
     with pytest.raises(TritonModelException, match="bool/int/float/str, found type <class 'list'>"):
         asking(parameters={"a": [1]})
-    with pytest.raises(TritonModelException, match="model name 'm' should not be empty"):
-        InferenceRequest(model_name="m", inputs=[None])  # type: ignore[list-item]
+    with pytest.raises(TritonModelException, match="model name 'other' should not be empty"):
+        asking(inputs=[None])
     with pytest.raises(TritonModelException, match="Correlation ID must be integer or string"):
         asking(correlation_id=b"x")

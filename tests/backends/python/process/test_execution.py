@@ -185,7 +185,8 @@ def test_failures_can_be_sent_without_the_end_of_the_batch(begin: Begin) -> None
 
 def test_response_that_cannot_travel_fails_with_those_behind_it(begin: Begin) -> None:
     execution = begin(request(1), request(2), request(3))
-    unfit = InferenceResponse([], parameters={"k": Unspeakable()})
+    unfit = InferenceResponse([])
+    unfit.core_parameters["k"] = Unspeakable()
     execution.collect([response(1), unfit, response(3)])
     first, *_ = messages(parts := execution.finish())
     assert list(answers(first)) == [1]

@@ -119,6 +119,21 @@ y = output(response)
 return answer(y, parameters={"seen": json.loads(response.parameters())["seen"]})
 """
 
+# Every name in another form than `str`.
+_OTHER_TEXT = """
+request = pb_utils.InferenceRequest(
+    model_name=b"negate", request_id=np.bytes_(b"inner"), requested_output_names=(np.str_("Y"),),
+    inputs=[pb_utils.Tensor(np.bytes_(b"X"), x)], parameters={np.str_("by"): np.str_("caller")})
+response = request.exec()
+if response.has_error():
+    error = pb_utils.TritonError(response.error().message().encode(), response.error().code())
+    return pb_utils.InferenceResponse(error=error)
+seen = json.loads(json.loads(response.parameters())["seen"])
+y = pb_utils.get_output_tensor_by_name(response, b"Y").as_numpy()
+seen += [pb_utils.is_model_ready(b"negate", b"1"), pb_utils.is_model_ready(np.str_("nobody"))]
+return answer(y, parameters={"seen": json.dumps(seen)})
+"""
+
 _ASYNC = """
 both = await asyncio.gather(*(ask("meeting", x + n).async_exec() for n in range(2)))
 return answer(np.concatenate([output(response) for response in both]))
@@ -303,6 +318,7 @@ MODELS = {
     "repeat": PythonModel(REPEAT, config=DECOUPLED),
     "gated": PythonModel(_serial(_GATED)),
     "caller": PythonModel(_serial(_CALLER)),
+    "other_text": PythonModel(_serial(_OTHER_TEXT)),
     "async": PythonModel(_coroutine(_ASYNC)),
     "threads": PythonModel(_serial(_THREADS)),
     "sum": PythonModel(_serial(_SUM)),

@@ -27,6 +27,15 @@ def test_called_model_sees_what_the_caller_said(client: Client) -> None:
     assert seen == '["inner", 5, 3, 9000000, {"from": "caller"}]'
 
 
+@pytest.mark.contract("PY-12", "PY-32")
+def test_names_may_be_bytes_or_texts_of_numpy(client: Client) -> None:
+    answer = client.infer("other_text", {"X": floats(4)})
+    assert answer["Y"].tolist() == [-4]
+    seen = '["inner", 0, 0, 0, {"by": "caller"}, true, false]'
+    assert answer.parameters["seen"] == seen
+    assert client.refusal("other_text", {"X": floats(13)}).message == "unlucky"
+
+
 @pytest.mark.contract("PY-19")
 @pytest.mark.parametrize(
     ("model", "x", "told"),
