@@ -1,12 +1,15 @@
 """What a server writes where, and what becomes of it when its disk is full."""
 
+import json
+import re
 import resource
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from harness.serving import Served, serving
+from harness.serving import Served, serving, start, wait_until
 
 
 def status(server: Served, path: str) -> int:
@@ -35,3 +38,82 @@ def test_a_full_disk_costs_lines_of_the_log_and_no_request(tmp_path: Path) -> No
     assert "lines missing here: 50, since the file was not writable: File too large" in lines[0]
     assert lines[1].endswith('"HTTP request: GET /v2/health/ready"')
     assert len(console.read_text().splitlines()) == 2  # and the note of the signal
+
+
+_MODEL = """
+import os, sys
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        print("printed")
+        print('{"json": "stays"}')
+        print("wrong", file=sys.stderr)
+        os.write(1, b"from C\\n")
+        pb_utils.Logger.log_info("logged")
+        pb_utils.Logger.log_error("logged error")
+
+    def execute(self, requests):
+        sys.stderr.write("last words")
+        sys.stderr.flush()
+        os.abort()
+"""
+_CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_INT32 dims: 1 }
+output { name: "OUT" data_type: TYPE_INT32 dims: 1 }
+"""
+_NAMES = "model=talk instance=talk_0"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models" / "talk"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text(_MODEL)
+    (folder / "config.pbtxt").write_text(_CONFIG)
+    return tmp_path / "models"
+
+
+def crash(server: Served) -> None:
+    """A request that ends the model's process; returns when the answer says so."""
+    tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(f"http://{server.http}/v2/models/talk/infer", body, timeout=60)
+
+
+@pytest.mark.contract("L-01", "L-09")
+def test_streams_part_and_lines_of_a_model_name_it(models: Path, tmp_path: Path) -> None:
+    out, err = tmp_path / "out", tmp_path / "err"
+    with serving(models, out, errors=err) as server:
+        crash(server)
+        wait_until(lambda: "is back, pid" in out.read_text())
+        assert server.stop() == 0
+    printed, complained = out.read_text(), err.read_text()
+    for line in (f"[{_NAMES}] printed", f"[{_NAMES}] from C", '{"json": "stays"}'):
+        assert printed.splitlines().count(line) == 2  # the process was started again
+    for line in (f"[{_NAMES}] wrong", f"[{_NAMES}] last words"):
+        assert line in complained.splitlines()
+    assert re.search(rf'^I.* model\.py:\d+\] "logged" {_NAMES}$', printed, re.MULTILINE)
+    assert re.search(rf'^E.* model\.py:\d+\] "logged error" {_NAMES}$', complained, re.MULTILINE)
+    assert re.search(rf"^E.*SIGABRT.* {_NAMES}$", complained, re.MULTILINE)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_one_stream_takes_everything(stream: str, models: Path, tmp_path: Path) -> None:
+    files = {"stdout": tmp_path / "out", "stderr": tmp_path / "err"}
+    arguments = (f"--log-stream={stream}",)
+    process = start(models, files["stdout"], *arguments, errors=files["stderr"])
+    used = files.pop(stream)
+    try:
+        wait_until(lambda: used.exists() and "Started Metrics Service" in used.read_text())
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    text = used.read_text()
+    for part in ("] printed", "] wrong", '"logged"', '"logged error"', "Signal (15) received."):
+        assert part in text
+    assert [other.read_text() for other in files.values()] == [""]

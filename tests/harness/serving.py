@@ -49,10 +49,14 @@ class Served:
 
 @contextmanager
 def serving(
-    repository: Path | None, log: Path, *arguments: str, timeout: float = 120.0
+    repository: Path | None,
+    log: Path,
+    *arguments: str,
+    timeout: float = 120.0,
+    errors: Path | None = None,
 ) -> Iterator[Served]:
     """`penstock serve`, ready; ended with SIGTERM if the test has not done so."""
-    process = start(repository, log, *arguments)
+    process = start(repository, log, *arguments, errors=errors)
     files = [Path(each.partition("=")[2]) for each in arguments if each.startswith("--log-file=")]
     if files:
         files[0].touch()
@@ -68,14 +72,17 @@ def serving(
                 process.wait()
 
 
-def start(repository: Path | None, log: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """`penstock serve`, just started; its output goes to `log`."""
+def start(
+    repository: Path | None, log: Path, *arguments: str, errors: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """`penstock serve`, just started; its output goes to `log`, its standard error to `errors`."""
     command = [sys.executable, "-m", "penstock", "serve"]
     if repository is not None:
         command.append(f"--model-repository={repository}")
     command += ["--grpc-port=0", "--http-port=0", "--metrics-port=0", *arguments]
-    with log.open("wb") as output:
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    with log.open("wb") as output, (errors or Path(os.devnull)).open("wb") as other:
+        stderr = other if errors else subprocess.STDOUT
+        return subprocess.Popen(command, stdout=output, stderr=stderr)
 
 
 def alive(pid: int) -> bool:

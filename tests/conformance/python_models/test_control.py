@@ -250,7 +250,8 @@ def test_finalize_is_called_and_may_fail(client: Client, server: Served, reposit
     client.load("finalize")
     client.unload("finalize")
     wait_until((repository / "finalize" / "finalized").exists)
-    told = "finalize failed: RuntimeError: no farewell\\n\\nAt:\\n  "
+    names = "model=finalize instance=finalize_0_0"
+    told = f'finalize failed: RuntimeError: no farewell" {names}\n    At:\n      '
     where = f"{repository}/finalize/1/model.py(13)"
     wait_until(lambda: told + where in server.log.read_text())
     client.load("finalize")

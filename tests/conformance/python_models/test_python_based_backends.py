@@ -216,7 +216,7 @@ def test_backends_and_what_they_were_told_are_in_a_table(server: Served, backend
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        ("bad", r"ValueError: kaput.*broken/model\.py"),
+        ("bad", r"ValueError: kaput\"\n    At:\n.*broken/model\.py"),
         ("strange", r"unable to find backend 'foreign'.*libtriton_foreign\.so' is a shared"),
         ("missing", r"unable to find backend 'empty'; installed .*; there is no '\S+/model\.py'"),
         ("named", r"backend library 'model\.py' for model 'named', searched: '\S+empty/model\.py'"),

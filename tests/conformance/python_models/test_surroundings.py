@@ -238,7 +238,9 @@ def test_model_says_itself_whether_it_is_ready(
     assert client.infer(name)["Y"].tolist() == [1]
     mood.write_text("raise")
     assert not client.ready(name)
-    assert f"no mood at all\\n\\nAt:\\n  {repository}/{name}/1/model.py(" in server.log.read_text()
+    names = f"model={name} instance={name}_0_0"
+    told = f'no mood at all" {names}\n    At:\n      {repository}/{name}/1/model.py('
+    assert told in server.log.read_text()
     mood.write_text("good")
     assert client.ready(name)
 
@@ -281,7 +283,11 @@ def test_log_of_the_model_goes_to_the_servers(client: Client, server: Served) ->
     client.infer("logging")
 
     def lines() -> list[tuple[str, ...]]:
-        return re.findall(r'^(\w)\d.* model.py:(\d+)\] "(an? .*)"$', server.log.read_text(), re.M)
+        return re.findall(
+            r'^(\w)\d.* model.py:(\d+)\] "(an? .*)" model=logging instance=logging_0_0$',
+            server.log.read_text(),
+            re.M,
+        )
 
     wait_until(lambda: len(lines()) >= 4)
     assert lines() == [

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.flow_control import WINDOW, Window
+from penstock.hosting.parent.printed import PrintedOutput
 from penstock.hosting.worker import bootstrap
 from penstock.system.private_tmp import pointing_to, private_tmp
 from penstock.system.reap import VARIABLE, kill_group, kill_marked
@@ -40,6 +41,10 @@ class ProcessSpec:
     private_tmp: bool = False
 
 
+_LAST_WORDS = 1.0
+"""Seconds to wait for what a dead process has printed: a stray one may still hold its output."""
+
+
 class Child:
     """One process, and everything that it starts: a process group of their own.
 
@@ -52,24 +57,32 @@ class Child:
         reaper: Reaper,
         mark: str,
         folder: Path | None = None,
+        printed: PrintedOutput | None = None,
     ) -> None:
         self._process = process
+        self._printed = printed
         self._mark = mark
         self._folder = folder
         self._reaper = reaper
         reaper.watch(self.pid)
 
     @classmethod
-    async def start(cls, spec: ProcessSpec, reaper: Reaper, *descriptors: int) -> Child:
-        """Start it with these descriptors open. When this is cancelled, the process was killed."""
+    async def start(
+        cls, spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str], *descriptors: int
+    ) -> Child:
+        """Start it with these descriptors open. When this is cancelled, the process was killed.
+
+        What it prints goes to the server's output with the names of `origin`.
+        """
         mark = reaper.new_mark()
         folder = private_tmp(reaper) if spec.private_tmp else None
         more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
-        spawning = asyncio.ensure_future(_spawn(spec, more, descriptors))
+        printed = PrintedOutput(origin)
+        spawning = asyncio.ensure_future(_spawn(spec, more, printed, descriptors))
         try:
-            return cls(await asyncio.shield(spawning), reaper, mark, folder)
+            return cls(await asyncio.shield(spawning), reaper, mark, folder, printed)
         except asyncio.CancelledError:
-            await cls(await spawning, reaper, mark, folder).kill()
+            await cls(await spawning, reaper, mark, folder, printed).kill()
             raise
         except OSError:  # such as a Python that is not there
             if folder is not None:
@@ -120,25 +133,35 @@ class Child:
 
     def _clear(self) -> None:
         kill_marked(self._mark)
+        if self._printed is not None:
+            self._printed.wait(_LAST_WORDS)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 async def _spawn(
-    spec: ProcessSpec, more: Mapping[str, str], descriptors: tuple[int, ...]
+    spec: ProcessSpec,
+    more: Mapping[str, str],
+    printed: PrintedOutput,
+    descriptors: tuple[int, ...],
 ) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        spec.python,
-        "-P",
-        bootstrap.__file__,
-        spec.main,
-        *map(str, descriptors),
-        *map(str, spec.packages),
-        stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **more},
-        pass_fds=descriptors,
-        start_new_session=True,
-    )
+    try:
+        return await asyncio.create_subprocess_exec(
+            spec.python,
+            "-P",
+            bootstrap.__file__,
+            spec.main,
+            *map(str, descriptors),
+            *map(str, spec.packages),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=printed.stdout,
+            stderr=printed.stderr,
+            env={**os.environ, **more},
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+    finally:
+        printed.handed_on()
 
 
 def _signal_name(number: int) -> str:

@@ -59,6 +59,7 @@ class ModelProcess:
         self._complaint = ""
         self._in_flight = in_flight
         self._services = services
+        self._origin = {"model": context.config.name, "instance": context.name}
         self._handlers: dict[int, Handler] = {
             Kind.READY: lambda _, __: _settle(self._ready, None),
             Kind.FAILED: self._on_failed,
@@ -72,7 +73,7 @@ class ModelProcess:
             Kind.HEALTH: self._on_health,
             Kind.METRICS: self._on_metrics,
             Kind.UNHEALTHY: self._on_unhealthy,
-            Kind.LOG: _log,
+            Kind.LOG: partial(_log, self._origin),
         }
 
     @property
@@ -110,7 +111,7 @@ class ModelProcess:
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
         try:
             descriptors = theirs.fileno(), inputs, outputs
-            self._child = await Child.start(self._spec, self._reaper, *descriptors)
+            self._child = await Child.start(self._spec, self._reaper, self._origin, *descriptors)
         except BaseException:
             ours.close()
             raise
@@ -238,9 +239,9 @@ def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
         future.set_result(value)
 
 
-def _log(header: Log, _: memoryview) -> None:
+def _log(origin: Mapping[str, str], header: Log, _: memoryview) -> None:
     """Write a record of the model process to the log, as from the line that it names."""
     level, name, path, line, text = header
     own = logging.getLogger(name)
     if own.isEnabledFor(level):
-        own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None))
+        own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None, None, origin))

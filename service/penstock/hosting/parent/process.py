@@ -56,6 +56,7 @@ class ProcessInstance:
             serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
         )
         self._down = "it is not loaded"
+        self._origin = {"model": context.config.name, "instance": context.name}
 
     @property
     def memory(self) -> object | None:
@@ -170,7 +171,8 @@ class ProcessInstance:
             delay = self._policy.failed(time.monotonic())
             self._report(f"could not be started again: {error}", delay)
             return delay
-        logger.info("model process of instance '%s' is back, pid %s", self.name, self.pid)
+        text = "model process of instance '%s' is back, pid %s"
+        logger.info(text, self.name, self.pid, extra=self._origin)
         self._in_flight.resend()
         if self.on_available is not None:
             self.on_available()
@@ -183,7 +185,7 @@ class ProcessInstance:
         else:
             fate = "it is being restarted"
         self._down = f"its model process {reason}; {fate}"
-        logger.error("instance '%s': %s", self.name, self._down)
+        logger.error("instance '%s': %s", self.name, self._down, extra=self._origin)
 
     def _unavailable(self) -> UnavailableError:
         model = self._context.config.name

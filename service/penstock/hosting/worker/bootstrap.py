@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 
@@ -30,6 +31,9 @@ def offer(directory: Path) -> None:
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # on a pipe, of which the server copies whole lines
+            stream.reconfigure(line_buffering=True)
     target, connection, inputs, outputs, *packages = sys.argv[1:]
     for directory in packages:
         offer(Path(directory))
