@@ -49,6 +49,28 @@ input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }} ]
 output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }} ]
 """
 
+_LATE = """\
+import threading
+import time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            value = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            sender = request.get_response_sender()
+            threading.Thread(target=self.send, args=(sender, value)).start()
+        time.sleep(0.05)
+
+    def send(self, sender, value):
+        time.sleep(0.05)
+        for _ in range(2):
+            time.sleep(float(value.flat[0]))
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", value)]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
 _REPEAT = """\
 backend: "repeat"
 max_batch_size: 0
@@ -68,17 +90,21 @@ parameters { key: "execute_delay_ms" value: { string_value: "20" } }"""
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model in a process, one that batches in a thread, and `repeat`."""
+    """Models in a process, one that batches in a thread, and `repeat`."""
     models = tmp_path_factory.mktemp("statistics") / "models"
     configs = {
         "process": _CONFIG.format(backend="python", more=""),
         "thread": _CONFIG.format(backend="identity", more=_BATCHING),
         "repeat": _REPEAT,
+        "late": _CONFIG.format(
+            backend="python", more="model_transaction_policy { decoupled: true }"
+        ),
     }
     for name, config in configs.items():
         (models / name / "1").mkdir(parents=True)
         (models / name / "config.pbtxt").write_text(config)
     (models / "process" / "1" / "model.py").write_text(_MODEL)
+    (models / "late" / "1" / "model.py").write_text(_LATE)
     return models
 
 
@@ -219,10 +245,34 @@ def test_decoupled_request_is_one_inference_of_many_responses(client: Any) -> No
     model = counted(client, "repeat")
     assert counts(model) == executed(1)
     assert (model.inference_count, model.execution_count) == (1, 1)
-    assert model.inference_stats.compute_infer.ns >= 60_000_000
+    assert model.inference_stats.success.ns >= 60_000_000
+    assert compute_times(model.inference_stats) == compute_times(*model.batch_stats)
     each = {int(index): one.success for index, one in model.response_stats.items()}
     assert sorted(index for index, one in each.items() if one.count) == [0, 1, 2]
     assert all(one.ns >= 15_000_000 for one in each.values() if one.count)
+
+
+@pytest.mark.contract("DC-05", "ST-02")
+def test_times_of_a_decoupled_request_are_those_of_its_execution(client: Any) -> None:
+    """Also where a thread of the model goes on sending; the request's whole time has it in."""
+    responses: SimpleQueue[Any] = SimpleQueue()
+    tensor = grpcclient.InferInput("IN", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.full((1, 1), 0.1, np.float32))
+    client.load_model("late")
+    client.start_stream(lambda result, error: responses.put(error))
+    client.async_stream_infer("late", [tensor])
+    assert [responses.get(timeout=60) for _ in range(2)] == [None] * 2
+    client.stop_stream()
+    wait_until(lambda: counts(counted(client, "late")) == executed(1))
+    model = counted(client, "late")
+    assert compute_times(model.inference_stats) == compute_times(*model.batch_stats)
+    assert model.inference_stats.success.ns >= 200_000_000
+
+
+def compute_times(*statistics: Any) -> list[int]:
+    """The times of the three phases of an execution, in nanoseconds."""
+    (times,) = statistics
+    return [getattr(times, f"compute_{phase}").ns for phase in ("input", "infer", "output")]
 
 
 @pytest.mark.contract("ME-34")

@@ -99,6 +99,7 @@ class Statistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)
     responses: dict[int, ResponseStatistics] = field(default_factory=dict)
     each_response: bool = False
+    decoupled: bool = False
     first_response: Histogram | None = None
     inference_count: int = 0
     execution_count: int = 0

@@ -22,7 +22,7 @@ from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_response
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.inflight.inference import Inference
-from penstock.inflight.statistics import Statistics
+from penstock.inflight.statistics import Duration, Statistics
 
 QUICK, SLOW = 100_000, 10_000_000
 """Nanoseconds of executions that do, and do not, let the next batch be sent early."""
@@ -194,6 +194,24 @@ async def test_executions_are_counted_with_their_times() -> None:
     assert statistics.execution_count == 1
     counted = statistics.batches[5]
     assert (counted.compute_input.ns, counted.compute_infer.ns) == (100, 400)
+
+
+@pytest.mark.contract("DC-05")
+@pytest.mark.parametrize("serial", [True, False])
+async def test_times_of_a_decoupled_request_are_those_of_its_execution(serial: bool) -> None:
+    """Its responses may follow much later."""
+    statistics = Statistics(decoupled=True)
+    some = in_flight(serial=serial)
+    some.send(batch(1, statistics), nothing)
+    some.on_done((1, 1000, 1100, 1500, 0), NOTHING)
+    answer(some, 1, final=True)
+    counted = statistics.batches[1]
+    assert (statistics.compute_input, statistics.compute_infer, statistics.compute_output) == (
+        counted.compute_input,
+        counted.compute_infer,
+        counted.compute_output,
+    )
+    assert statistics.compute_infer == Duration(1, 400)
 
 
 async def test_unknown_batch_changes_nothing() -> None:

@@ -191,17 +191,19 @@ class InFlight:
         batch = self._batches.pop(number, None)
         if batch is None:
             return
-        rows = 0
+        rows, statistics, now = 0, batch[0].statistics, time.monotonic_ns()
         for inference in batch:
             rows += inference.rows
             inference.compute_start = begun
             inference.compute_input_end = input_end
-            if self._serial:  # others go on computing after `execute` has returned
+            if self._serial or statistics.decoupled:  # others go on computing after `execute`
                 inference.compute_output_start = output_start
+            if statistics.decoupled:
+                inference.compute_end = now
             if inference.wait is not None:  # a thread of the model may still send the response
                 inference.wait.end()
-        output = max(time.monotonic_ns() - output_start, 0)  # on its way from there to here
-        batch[0].statistics.executed(rows, input_end - begun, output_start - input_end, output)
+        output = max(now - output_start, 0)  # on its way from there to here
+        statistics.executed(rows, input_end - begun, output_start - input_end, output)
         if self._limit is not None:
             self._restart_timer(self._limit)
         if self._serial:

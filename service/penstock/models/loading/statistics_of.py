@@ -25,6 +25,7 @@ def statistics_of(config: ModelConfig, measurement: Measurement) -> Statistics:
     """New counters of a model version, from its configuration and the server's settings."""
     statistics = SummarizedStatistics() if measurement.summary_latencies else Statistics()
     statistics.each_response = config.parameter(_EACH_RESPONSE) == "true"
+    statistics.decoupled = config.decoupled
     bounds = _bounds(config)
     if measurement.histogram_latencies and config.decoupled:
         statistics.first_response = Histogram(bounds)

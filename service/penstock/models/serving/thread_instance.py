@@ -104,10 +104,13 @@ class ThreadInstance:
             if isinstance(outcome, InferenceResponse):  # streams are still computing
                 inference.compute_output_start = output_start
             self._answer(inference, outcome)
-        output = time.monotonic_ns() - output_start
+        end = time.monotonic_ns()
         rows = sum(inference.rows for inference in batch)
         statistics = batch[0].statistics
-        statistics.executed(rows, input_end - begun, output_start - input_end, output)
+        if statistics.decoupled:
+            for inference in batch:
+                inference.compute_output_start, inference.compute_end = output_start, end
+        statistics.executed(rows, input_end - begun, output_start - input_end, end - output_start)
 
     async def healthy(self) -> bool:
         """Whether the backend reports that it can serve."""

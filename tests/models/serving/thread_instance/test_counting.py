@@ -43,6 +43,23 @@ async def test_a_stream_is_one_success_when_it_has_ended(count: int) -> None:
     assert (statistics.success.count, statistics.fail.count) == (1, 0)
 
 
+@pytest.mark.contract("DC-05")
+async def test_times_of_a_decoupled_request_are_those_of_its_execution() -> None:
+    statistics, end = Statistics(decoupled=True), asyncio.Event()
+    tokens = Tokens(2, end=end)
+    async with started(Script(lambda _: tokens.generate())) as instance:
+        inference = make_inference(statistics=statistics)
+        await execute(instance, [inference])
+        end.set()
+        await marks(inference.stream)
+    counted = statistics.batches[1]
+    assert (statistics.compute_input, statistics.compute_infer, statistics.compute_output) == (
+        counted.compute_input,
+        counted.compute_infer,
+        counted.compute_output,
+    )
+
+
 async def test_a_stream_that_breaks_is_one_failure_of_the_backend() -> None:
     statistics, tokens = Statistics(), Tokens(2, error=OSError("gone"))
     async with started(Script(lambda _: tokens.generate())) as instance:
