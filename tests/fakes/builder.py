@@ -10,6 +10,7 @@ from typing import Any
 
 from fakes.instances import FakeInstance
 from fakes.values import model_config
+from penstock.core.errors import InferenceError
 from penstock.inflight.statistics import Statistics
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.repository.repository import ModelFiles
@@ -40,6 +41,10 @@ class FakeBuilder(VersionBuilder):
         self.given_up = 0
         self.loading = 0
         self.most_loading = 0
+
+    async def refusal(self, files: ModelFiles) -> InferenceError | None:
+        """Its models have no backend that could refuse them."""
+        return None
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         self.loading += 1

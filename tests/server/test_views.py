@@ -6,7 +6,7 @@ import pytest
 
 from fakes import make_request, marks, model_config, write_model
 from harness.recorded import answers, needs_answers
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.models.serving.answers import Gauge, ModelMetadata, TensorMetadata
 from penstock.server.answers import ModelIndexEntry, ServerMetadata
 from server.house import House, index
@@ -158,3 +158,30 @@ async def test_a_model_without_any_version_to_serve_is_not_listed_once_it_was_tr
     write_model(house.path, "m", config="version_policy { specific { versions: [7] } }")
     server = await house.started("m")
     assert await index(server) == ["two"]
+
+
+@pytest.mark.contract("C-01")
+async def test_the_index_says_where_a_configuration_cannot_be_parsed(house: House) -> None:
+    (house.path / "m" / "config.pbtxt").write_text('backend: "fake"\ninputs { }')
+    server = await house.started("m")
+    (line, _) = await index(server)
+    assert line.startswith(
+        "m  UNAVAILABLE failed to load 'm', failed to poll from model repository"
+    )
+    assert "config.pbtxt:2:1: " in line
+    write_model(house.path)
+    await server.load("m", {})
+    assert (await index(server))[0] == "m 1 READY"
+
+
+@pytest.mark.contract("M-05")
+async def test_the_index_says_beside_what_serves_on_why_its_reload_failed(house: House) -> None:
+    server = await house.started("m")
+    (house.path / "m" / "config.pbtxt").write_text("no_such_field: 1")
+    with pytest.raises(InferenceError):
+        await server.load("m", {})
+    (line, _) = await index(server)
+    assert line.startswith("m 1 READY reload failed: failed to load 'm', failed to poll from model")
+    assert "config.pbtxt:1:1: " in line
+    await house.unload("m")
+    assert (await index(server))[0] == "m 1 UNAVAILABLE unloaded"

@@ -26,7 +26,9 @@ def show_backends(files: Mapping[str, str], settings: Settings) -> None:
 
 def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> None:
     """Log the model versions and their states; `tried` are the models of the start."""
-    rows = [(e.name, e.version, ": ".join(filter(None, (e.state, e.reason)))) for e in entries]
+    rows = [
+        (e.name, e.version or "-", ": ".join(filter(None, (e.state, e.reason)))) for e in entries
+    ]
     versionless = set(tried) - {entry.name for entry in entries}
     rows += [(name, "-", "Not loaded: No model version was found") for name in versionless]
     rows.sort(key=itemgetter(0))

@@ -51,7 +51,7 @@ class DataType(StrEnum):
     @property
     def config_name(self) -> str:
         """The name in a model configuration, such as TYPE_FP32 or TYPE_STRING."""
-        return "TYPE_STRING" if self is DataType.BYTES else f"TYPE_{self.value}"
+        return "TYPE_STRING" if self is DataType.BYTES else f"TYPE_{self.name}"
 
     @classmethod
     def from_config(cls, name: str) -> DataType:

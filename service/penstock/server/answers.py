@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from penstock.models.serving.catalog import VersionState, VersionStatus
 
 _TWICE = "model appears in two or more repositories"
+_UNAVAILABLE = VersionState.UNAVAILABLE.value
 
 EXTENSIONS = (
     "classification",
@@ -51,20 +52,38 @@ def model_index(
     twice: Set[str],
     attempted: Iterable[str],
     statuses: Iterable[tuple[str, int, VersionStatus]],
+    failures: Mapping[str, str] | None = None,
 ) -> list[ModelIndexEntry]:
     """The entries of all models, sorted by name: one for each version ever loaded or attempted.
 
     `names` are the models of the repositories, `twice` those in more than one, `attempted` those in
-    the catalog. As in Triton, models that are not in a repository have no entry.
+    the catalog; `failures` are the reasons of last loads that failed. As in Triton, models that are
+    not in a repository have no entry.
     """
-    entries = [_entry(*version) for version in statuses if version[0] in names - twice]
-    entries += [ModelIndexEntry(n, "", VersionState.UNAVAILABLE.value, _TWICE) for n in twice]
-    entries += [ModelIndexEntry(n) for n in names - twice - {*attempted}]
+    failures = failures or {}
+    entries = [
+        _entry(name, version, status, failures.get(name, ""))
+        for name, version, status in statuses
+        if name in names - twice
+    ]
+    entries += [ModelIndexEntry(n, "", _UNAVAILABLE, _TWICE) for n in twice]
+    entries += [_unread(n, failures.get(n, "")) for n in names - twice - {*attempted}]
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def _entry(name: str, version: int, status: VersionStatus) -> ModelIndexEntry:
-    """The entry of a version; one whose processes are down for good is unavailable."""
+def _unread(name: str, failure: str) -> ModelIndexEntry:
+    """The entry of a model without versions so far, which may be because it cannot be read."""
+    return ModelIndexEntry(name, "", _UNAVAILABLE if failure else "", failure)
+
+
+def _entry(name: str, version: int, status: VersionStatus, failure: str) -> ModelIndexEntry:
+    """The entry of a version; one whose processes are down for good is unavailable.
+
+    One that serves on after the `failure` of a reload says so.
+    """
     if status.model is not None and (loss := status.model.loss):
-        return ModelIndexEntry(name, str(version), VersionState.UNAVAILABLE.value, loss)
-    return ModelIndexEntry(name, str(version), status.state.value, status.reason)
+        return ModelIndexEntry(name, str(version), _UNAVAILABLE, loss)
+    reason = status.reason
+    if status.state is VersionState.READY and failure and not reason:
+        reason = f"reload failed: {failure}"
+    return ModelIndexEntry(name, str(version), status.state.value, reason)

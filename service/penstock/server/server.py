@@ -185,7 +185,7 @@ class InferenceServer:
         """Every model of the repositories with its versions; by name only if never loaded."""
         names, twice = await asyncio.to_thread(self._listed)
         catalog = self._catalog
-        entries = model_index(names, twice, catalog.names(), catalog.statuses())
+        entries = model_index(names, twice, catalog.names(), catalog.statuses(), catalog.failures)
         ready = VersionState.READY.value
         return tuple(entry for entry in entries if not ready_only or entry.state == ready)
 

@@ -29,8 +29,11 @@ def read_model(root: Path, name: str = "m", config_name: str = "") -> ModelFiles
 def poll_failure(
     caplog: pytest.LogCaptureFixture, repository: ModelRepository, name: str = "m"
 ) -> str:
-    """What is logged while the client learns only that the model could not be polled."""
+    """What is logged, once; the client learns the same, behind Triton's words."""
     text = f"failed to load '{name}', failed to poll from model repository"
-    with pytest.raises(InternalError, match=f"^{re.escape(text)}$"):
+    with pytest.raises(InternalError, match=f"^{re.escape(text)}") as refused:
         repository.read(name)
-    return caplog.messages[-1]
+    logged = caplog.messages[-1]
+    _, _, reason = logged.partition(f"Poll failed for model directory '{name}'")
+    assert refused.value.message == f"{text}{reason}"
+    return logged

@@ -18,6 +18,16 @@ def test_folders_are_models(tmp_path: Path) -> None:
     assert ModelRepository([tmp_path]).names() == ["a", "b"]
 
 
+def test_byte_code_of_python_is_no_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_files(tmp_path, "__pycache__/helper.pyc", "a/config.pbtxt", "a/__pycache__/", text=CONFIG)
+    repository = ModelRepository([tmp_path])
+    assert repository.names() == ["a"]
+    assert [path.name for path in repository.models()] == ["a"]
+    assert repository.read("a").versions == {}
+    assert not caplog.messages
+    assert "not found" in poll_failure(caplog, repository, "__pycache__")
+
+
 @pytest.mark.contract("R-08")
 def test_models_of_all_repositories_are_named_once(tmp_path: Path) -> None:
     write_files(tmp_path, "one/a/", "one/b/", "two/b/", "two/c/")

@@ -12,6 +12,7 @@ from pathlib import Path
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
 from penstock.core.config import ModelConfig
+from penstock.core.errors import InferenceError
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
 from penstock.inflight.statistics import Statistics
@@ -76,7 +77,6 @@ class VersionBuilder:
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""
-        refuse_unsupported(files.config)
         found = await self._backend_of(files.config)
         backend = found.backend
         path = files.versions[version]
@@ -98,6 +98,18 @@ class VersionBuilder:
         )
         return model
 
+    async def refusal(self, files: ModelFiles) -> InferenceError | None:
+        """Why a model could not be built whatever versions it had, by its configuration alone."""
+        config = files.config
+        try:
+            if not config.is_ensemble:
+                config = (await self._backend_of(config)).config
+            validate(normalized(config, self._gpus), self._gpus)
+            refuse_unsupported(config)
+        except InferenceError as error:
+            return error
+        return None
+
     async def is_unchanged(self, model: LoadedModel, files: ModelFiles, version: int) -> bool:
         """Whether `model` is alive and matches its files: a reload would change nothing."""
         origin = model.origin
@@ -105,7 +117,7 @@ class VersionBuilder:
             return False
         if files.config not in (origin.config, model.config):
             return False
-        return (await asyncio.to_thread(origin_of, files, version)).files == origin.files
+        return origin.has_files_of(await asyncio.to_thread(origin_of, files, version))
 
     async def prepare_resize(
         self, model: LoadedModel, files: ModelFiles, version: int

@@ -173,7 +173,9 @@ class ModelLifecycle:
             if isinstance(files, ModelFiles):
                 self._dependencies.add(files, explicit=name in names)
                 await self._folders.keep(name, files.folder)
-            elif name in names:
+                continue
+            self.catalog.failures[name] = files.message
+            if name in names:
                 unread[name] = files
             else:
                 self._dependencies.remove([name])
@@ -210,6 +212,7 @@ class ModelLifecycle:
         for name in self._dependencies.load_order(above):
             checks.check(name)
         for name in names:
+            self.catalog.loaded(name)
             self._retirement.unload(name, self.catalog.versions(name))
         await self._folders.release(names)
 

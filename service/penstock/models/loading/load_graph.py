@@ -72,6 +72,8 @@ class ModelLoad:
             logger.error("failed to load '%s' version %s: %s", self._files.name, version, reason)
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
+            else:
+                status.reason = f"reload failed: {reason}"
             if not isinstance(error, Exception):
                 raise
 
@@ -164,17 +166,23 @@ class GraphLoad:
         )
         if problem:
             logger.error("Invalid argument: %s", problem)
-            self.failures[name] = Failure(problem, invalid=True)
+            self._fail(name, Failure(problem, invalid=True))
             self._retirement.unload(name, self._catalog.versions(name))
         return not problem
 
     async def _bring_up(self, name: str, needed: Sequence[asyncio.Task[None]]) -> None:
         if needed:
             await asyncio.wait(needed)
-        if (not self._dependencies[name].needs or self.check(name)) and (
-            reason := await self._load_model(name)
-        ):
-            self.failures[name] = Failure(reason)
+        if self._dependencies[name].needs and not self.check(name):
+            return
+        if reason := await self._load_model(name):
+            self._fail(name, Failure(reason))
+        else:
+            self._catalog.loaded(name)
+
+    def _fail(self, name: str, failure: Failure) -> None:
+        self.failures[name] = failure
+        self._catalog.failures[name] = failure.reason
 
     async def _load_model(self, name: str) -> str:
         """Load one model; returns the reason if it failed."""
@@ -182,7 +190,8 @@ class GraphLoad:
         versions = self._catalog.add(name)
         try:
             wanted = versions_to_load(node.files, node.files.config.version_policy)
-        except InferenceError as error:
+        except InferenceError as missing:
+            error = await self._builder.refusal(node.files) or missing
             logger.error("failed to load model '%s': %s", name, error)
             return error.message
         kept = await self._unchanged(node, wanted.keys())

@@ -30,6 +30,8 @@ CONFIG_FILE = "config.pbtxt"
 _NO_VERSIONS = frozenset({"configs", "initial_state", "warmup"})
 """Folders of a model that are not versions."""
 
+_BYTE_CODE = "__pycache__"
+
 _CLOUD = re.compile(r"(s3|gs|as):/")
 
 
@@ -76,7 +78,7 @@ class ModelRepository:
     def read(
         self, name: str, override: ModelOverride | None = None, scratch: Path | None = None
     ) -> ModelFiles:
-        """Read one model's files. Failures are logged in detail; the error raised is generic.
+        """Read one model's files; what is wrong with them is logged, and said in the error.
 
         The files of an `override` replace all of the model's, its configuration the model's file.
         They are written below `scratch`.
@@ -94,7 +96,7 @@ class ModelRepository:
             return ModelFiles(name, path, polled, config is not None, _versions(path))
 
     def _find(self, name: str) -> Path:
-        found = [path / name for path in self.paths if (path / name).is_dir()]
+        found = [path / name for path in self.paths if _is_folder(path / name)]
         if len(found) != 1:
             problem = (
                 "not unique across all model repositories"
@@ -142,16 +144,16 @@ def _polled(config: ModelConfig, name: str, path: Path) -> ModelConfig:
 
 @contextmanager
 def _polling(name: str) -> Iterator[None]:
-    """Log the details of a failure and raise a generic error for the client."""
+    """Log a failure and raise it for the client, in Triton's words and with the reason."""
     try:
         yield
     except (ModelLoadError, OSError) as error:
         logger.error("Poll failed for model directory '%s': %s", name, error)
-        raise _poll_failure(name) from error
+        raise _poll_failure(name, f": {error}") from error
 
 
-def _poll_failure(name: str) -> InternalError:
-    return InternalError(f"failed to load '{name}', failed to poll from model repository")
+def _poll_failure(name: str, reason: str = "") -> InternalError:
+    return InternalError(f"failed to load '{name}', failed to poll from model repository{reason}")
 
 
 def check_name(name: str) -> None:
@@ -216,7 +218,12 @@ def _local(path: Path | str) -> Path:
 
 def _folders(path: Path) -> list[Path]:
     """Subfolders by name, without hidden ones."""
-    return sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+    return sorted(p for p in path.iterdir() if _is_folder(p) and not p.name.startswith("."))
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path is a folder of files; Python's byte code is none, wherever it comes to lie."""
+    return path.is_dir() and path.name != _BYTE_CODE
 
 
 def _file_names(path: Path) -> frozenset[str]:

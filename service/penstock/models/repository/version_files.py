@@ -37,13 +37,21 @@ class VersionFiles:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a loaded version: its configuration as read, and fingerprint of its files."""
+    """The origin of a loaded version: its configuration as read, and fingerprints of its files.
+
+    `config_files` are the files that configurations are read from.
+    """
 
     config: ModelConfig
     files: Fingerprint
+    config_files: Fingerprint = frozenset()
+
+    def has_files_of(self, other: Origin) -> bool:
+        """Whether no file has changed, nor been touched."""
+        return (self.files, self.config_files) == (other.files, other.config_files)
 
     def differs_in_instances_only(self, other: Origin) -> bool:
-        """Whether the instance groups differ and nothing else does."""
+        """Whether the instance groups differ and nothing else does but the file that says so."""
         groups = self.config.instance_group
         return (
             groups != other.config.instance_group
@@ -56,13 +64,17 @@ def origin_of(files: ModelFiles, version: int) -> Origin:
     """The origin of a version: its own files and those that all versions share. Reads the disk."""
     own = files.versions[version]
     others = {str(path) for path in files.versions.values() if path != own}
-    skipped = others | {str(files.path / "configs"), str(files.path / CONFIG_FILE)}
-    return Origin(files.config, fingerprint(files.path, skipped) | fingerprint(own))
+    found = fingerprint(files.path, others) | fingerprint(own)
+    single, folder = str(files.path / CONFIG_FILE), str(files.path / _CONFIGS)
+    inside = f"{folder}{os.sep}"
+    config_files = {f for f in found if f[0] in (single, folder) or f[0].startswith(inside)}
+    return Origin(files.config, found - config_files, frozenset(config_files))
 
 
 Fingerprint = frozenset[tuple[str, int, int]]
 """Path, modification time in nanoseconds and size of every file and folder below a folder."""
 
+_CONFIGS = "configs"
 _MADE_BY_LOADING = "__pycache__"
 
 

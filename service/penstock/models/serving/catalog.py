@@ -43,7 +43,8 @@ def _ignore() -> None:
 class VersionStatus:
     """The state of a version, the reason for it, and the model while it serves.
 
-    `changed` is called after every transition.
+    The reason of a version that serves is that of its last reload, if it failed. `changed` is
+    called after every transition.
     """
 
     state: VersionState = VersionState.UNKNOWN
@@ -90,11 +91,13 @@ class Versions:
 class ModelCatalog:
     """Looks up models by name and version; loads and unloads change their `Versions`.
 
-    `changes` notifies of every change of state.
+    `changes` notifies of every change of state. `failures` are the reasons of the last loads that
+    failed, by model.
     """
 
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
+        self.failures: dict[str, str] = {}
         self.changes = ChangeNotifier()
 
     def find(self, name: str, version: int) -> LoadedModel:
@@ -136,6 +139,13 @@ class ModelCatalog:
     def add(self, name: str) -> Versions:
         """The versions of a model, which is added to the catalog."""
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
+
+    def loaded(self, name: str) -> None:
+        """Forget why the last load of a model failed: it loaded, or was unloaded."""
+        self.failures.pop(name, None)
+        for status in self.versions(name).statuses.values():
+            if status.model is not None:
+                status.reason = ""
 
     def versions(self, name: str) -> Versions:
         """The versions of a model; empty for an unknown one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 import pytest
 
@@ -70,8 +71,23 @@ async def test_a_failed_reload_keeps_the_old_one_serving(house: House) -> None:
     with pytest.raises(InvalidRequestError, match="bad weights"):
         await house.lifecycle.load("m")
     assert await house.ask() == ("1", ["a"])
-    assert house.states == {1: "READY"}
+    assert house.states == {1: "READY: reload failed: Internal: RuntimeError: bad weights"}
     assert house.builder.instances[0].stopped == 0
+
+
+async def test_a_reload_that_succeeds_clears_the_reason_of_one_that_failed(house: House) -> None:
+    house.builder.remembers = True
+    await house.lifecycle.load("m")
+    house.builder.failures[1] = RuntimeError("bad weights")
+    config = house.path / "m" / "config.pbtxt"
+    before = config.stat().st_mtime_ns
+    os.utime(config, ns=(1, 1))
+    with pytest.raises(InvalidRequestError, match="bad weights"):
+        await house.lifecycle.load("m")
+    os.utime(config, ns=(before, before))
+    await house.lifecycle.load("m")  # nothing has changed, so what serves is as it should be
+    assert house.states == {1: "READY"}
+    assert not house.lifecycle.catalog.failures
 
 
 async def test_files_that_cannot_be_read_any_more_keep_the_old_one_serving(house: House) -> None:

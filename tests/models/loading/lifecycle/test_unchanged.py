@@ -114,10 +114,15 @@ async def test_any_file_of_the_model_may_have_changed(
     await house.lifecycle.close()
 
 
-async def test_a_configuration_that_says_the_same_is_no_change(house: House) -> None:
+@pytest.mark.contract("R-35")
+@pytest.mark.parametrize("file", ["config.pbtxt", "configs/mine.pbtxt"])
+async def test_a_touched_configuration_is_a_change(house: House, file: str) -> None:
+    (house.path / "m" / "configs").mkdir()
+    (house.path / "m" / file).write_text(CONFIG)
     model = await house.load()
-    os.utime(house.path / "m" / "config.pbtxt", (1, 1))
-    assert await house.load() is model
+    os.utime(house.path / "m" / file, (1, 1))
+    assert await house.load() is not model
+    assert house.starts == 2
     await house.lifecycle.close()
 
 

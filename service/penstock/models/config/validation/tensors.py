@@ -12,6 +12,7 @@ from penstock.core.config import (
     ModelOutput,
     TensorFormat,
 )
+from penstock.core.config.schema import NO_DATATYPE
 from penstock.core.tensor import DataType
 
 ANY = -1
@@ -100,6 +101,8 @@ def _layout_problems(tensor: ModelInput | ModelOutput, platform: str) -> Iterato
 def batch_tensor_problems(config: ModelConfig) -> Iterator[str]:
     """Problems of `batch_input` and `batch_output`."""
     for computed in config.batch_input:
+        if computed.data_type is None:
+            yield f"unexpected batch input data type '{NO_DATATYPE}'"
         for problem in _computed_problems(computed, config):
             yield f"{problem} for {config.name}"
     for split in config.batch_output:
@@ -111,7 +114,7 @@ def _computed_problems(tensor: BatchInput, config: ModelConfig) -> Iterator[str]
     sources = len(tensor.source_input)
     if sources != 1:
         yield f"batch input kind '{tensor.kind}' expects 1 source input, got {sources}"
-    if tensor.data_type not in (DataType.INT32, DataType.FP32):
+    if tensor.data_type is not None and tensor.data_type not in (DataType.INT32, DataType.FP32):
         yield "batch input data type must be TYPE_INT32 or TYPE_FP32"
     yield from _source_problems(tensor, config)
 
