@@ -196,10 +196,7 @@ class InFlight:
             rows += inference.rows
             inference.compute_start = begun
             inference.compute_input_end = input_end
-            if self._serial or statistics.decoupled:  # others go on computing after `execute`
-                inference.compute_output_start = output_start
-            if statistics.decoupled:
-                inference.compute_end = now
+            self._stamp_output(inference, output_start, now)
             if inference.wait is not None:  # a thread of the model may still send the response
                 inference.wait.end()
         output = max(now - output_start, 0)  # on its way from there to here
@@ -209,6 +206,14 @@ class InFlight:
         if self._serial:
             self._resize_window(output_start - begun - waited)
         self._make_room()
+
+    def _stamp_output(self, inference: Inference, start: int, end: int) -> None:
+        """Stamp the output phase, unless the model goes on computing the only answer."""
+        decoupled = inference.statistics.decoupled
+        if self._serial or decoupled:
+            inference.compute_output_start = start
+        if decoupled:
+            inference.compute_end = end
 
     def on_response(self, header: NumberedResponse, payload: memoryview) -> None:
         """One response to one request."""
