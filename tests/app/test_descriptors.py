@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.protobuf.message import Message
 
@@ -96,17 +97,36 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield server
 
 
-@pytest.mark.parametrize("port", ["grpc", "http"])
-def test_connections_leave_descriptors_for_models(server: Served, port: str) -> None:
+@pytest.mark.parametrize(
+    ("port", "left", "line"),
+    [("grpc", -1, "Connections are refused"), ("http", 0, "Idle connections are closed")],
+)
+def test_connections_leave_descriptors_for_models(
+    server: Served, port: str, left: int, line: str
+) -> None:
+    """New gRPC connections are refused; idle HTTP connections make room, the oldest first."""
     client = Client(server)
     assert client.live()
     limit(server, 150)
     with flood(server.ports[port]) as connections:
-        assert refused(connections[-1])
+        assert refused(connections[left])
         client.call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="apart"))
         assert client.call("ModelReady", pb.ModelReadyRequest(name="apart")).ready
-        assert server.log.read_text().count("Connections are refused") == 1
+        assert server.log.read_text().count(line) == 1
     wait_until(lambda: Client(server).live())
+
+
+def test_idle_connections_lock_nobody_out(server: Served) -> None:
+    """Of 256 descriptors, 600 connections that say nothing leave enough for every port."""
+    pid = server.process.pid
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, hard))
+    with flood(server.ports["http"]) as first, flood(server.ports["metrics"]):
+        assert refused(first[0])
+        for _ in range(3):
+            assert httpx.get(f"http://{server.http}/v2/health/live", timeout=60).status_code == 200
+            assert httpx.get(server.metrics, timeout=60).status_code == 200
+            assert Client(server).live()
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, object] = {
     "http.header_forward_pattern": "",
     "http.thread_count": 8,
     "http.max_input_size": 67108864,
+    "http.idle_timeout_secs": 90,
     "http.restrictions": (),
     "grpc.enabled": True,
     "grpc.address": "0.0.0.0",

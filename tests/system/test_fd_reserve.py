@@ -42,6 +42,54 @@ def test_connections_leave_the_last_numbers(limit: int, number: int | None, stay
     assert DescriptorReserve().admits(Connection(number)) is stays
 
 
+class Idle:
+    """An idle connection of a port."""
+
+    def __init__(self, reserve: DescriptorReserve, number: int) -> None:
+        self.transport = Connection(number)
+        self.closed = not reserve.admits(self.transport)
+        reserve.became_idle(self, self.transport)
+
+    def close_idle(self) -> None:
+        self.closed = True
+
+
+def test_longest_idle_makes_room(limit: int) -> None:
+    reserve = DescriptorReserve()
+    one, two, three = (Idle(reserve, number) for number in (10, 11, 12))
+    reserve.became_busy(one)
+    reserve.became_idle(two, two.transport)
+    assert reserve.admits(Connection(960))
+    assert [one.closed, two.closed, three.closed] == [False, False, True]
+
+
+def test_nobody_makes_room_twice(limit: int) -> None:
+    reserve = DescriptorReserve()
+    idle = Idle(reserve, 10)
+    assert reserve.admits(Connection(960))
+    assert not reserve.admits(Connection(961))
+    assert idle.closed
+
+
+def test_number_that_came_free_is_no_room_while_the_reserve_is_used(limit: int) -> None:
+    """However many come and go, there are never more than when room ran out."""
+    reserve = DescriptorReserve()
+    waiting = [Idle(reserve, number) for number in range(10)]
+    waiting += [Idle(reserve, number) for number in (960, 961)]
+    waiting += [Idle(reserve, number) for number in (0, 1, 2)]
+    assert sum(not idle.closed for idle in waiting) == 10
+
+
+def test_there_is_room_again_when_the_reserve_is_free(limit: int) -> None:
+    reserve = DescriptorReserve()
+    waiting = [Idle(reserve, number) for number in range(3)]
+    last = Idle(reserve, 960)
+    reserve.became_busy(last)
+    reserve.released(last.transport)
+    waiting += [Idle(reserve, number) for number in (0, 3, 4)]
+    assert [idle.closed for idle in waiting] == [True, *[False] * 5]
+
+
 def test_of_few_few_are_kept() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))

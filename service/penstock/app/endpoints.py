@@ -11,12 +11,15 @@ from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
+from penstock.gateway.connection import ConnectionRules
+from penstock.gateway.connection_limits import HttpLimits
 from penstock.gateway.metrics import open_metrics
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import render
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
+from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 
@@ -52,15 +55,17 @@ class Frontends:
         self._endpoints: list[_Endpoint] = []
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
+        descriptors = DescriptorReserve()
+        rules = ConnectionRules(HttpLimits(idle=http.idle_timeout_secs), descriptors)
         if grpc.enabled:
-            listening = open_grpc(server, grpc, deadline)
+            listening = open_grpc(server, grpc, deadline, descriptors)
             self._add("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
         if http.enabled:
-            listening = open_gateway(server, http, deadline)
+            listening = open_gateway(server, http, deadline, rules)
             self._add("HTTP", "HTTPService", http.address, http.reuse_port, listening)
         if metrics.enabled:
             page = _metrics_page(server, settings, custom, cache)
-            listening = open_metrics(page, metrics)
+            listening = open_metrics(page, metrics, rules)
             self._add("Metrics", "Metrics Service", metrics.address, False, listening)
 
     def _add(self, *fields: Any) -> None:

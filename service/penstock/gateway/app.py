@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.gateway.connection import ConnectionRules
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
 from penstock.gateway.listener import listening
@@ -28,7 +29,10 @@ _GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
 
 @asynccontextmanager
 async def open_gateway(
-    server: InferenceServer, settings: HttpSettings, grace: ExitDeadline
+    server: InferenceServer,
+    settings: HttpSettings,
+    grace: ExitDeadline,
+    rules: ConnectionRules | None = None,
 ) -> AsyncIterator[int]:
     """Serve HTTP; yields the port. Raises `OSError` if the address is not available.
 
@@ -36,7 +40,8 @@ async def open_gateway(
     """
     app = gateway_app(server, settings)
     address, port = settings.address, settings.port
-    async with listening(app, "HTTP", address, port, grace, settings.reuse_port) as port:
+    reuse = settings.reuse_port
+    async with listening(app, "HTTP", address, port, grace, rules, reuse_port=reuse) as port:
         yield port
 
 

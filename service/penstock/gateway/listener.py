@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, cast
 
 from starlette.types import ASGIApp
 from uvicorn import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.request_scope import HEADER_NAMES
-from penstock.system.fd_reserve import DescriptorReserve
+from penstock.gateway.connection import ConnectionRules, HttpProtocol
 
-_IDLE_SECONDS = 3600
-"""Seconds that an idle connection is kept: longer than clients and load balancers keep it."""
+_NEVER = 1 << 30
+"""Seconds until uvicorn closes an idle connection: our protocol does, by its limits."""
 
 _ABORT_SECONDS = 1.0
 """Seconds that handlers may take to end after their connection was aborted."""
@@ -27,12 +24,19 @@ _ABORT_SECONDS = 1.0
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, name: str, address: str, port: int, grace: ExitDeadline, reuse_port: bool = False
+    app: ASGIApp,
+    name: str,
+    address: str,
+    port: int,
+    grace: ExitDeadline,
+    rules: ConnectionRules | None = None,
+    *,
+    reuse_port: bool = False,
 ) -> AsyncIterator[int]:
     """Serve `app`; yields the port. Raises `OSError`, with a text for users, if it cannot listen.
     On exit, requests in flight get the rest of `grace`; then their connections are aborted.
     """
-    connections = _HttpConnections(app)
+    connections = _HttpConnections(app, rules or ConnectionRules())
     try:
         listener = await asyncio.get_running_loop().create_server(
             connections.protocol, _host(address), port, reuse_port=reuse_port, backlog=2048
@@ -49,13 +53,13 @@ async def listening(
 class _HttpConnections:
     """The open connections of one port, and the requests in flight on them."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, rules: ConnectionRules) -> None:
         self._state = ServerState()
         self._lost = asyncio.Event()
-        self._descriptors = DescriptorReserve()
+        self._rules = rules
         self._config = Config(
             app,
-            http=HttpToolsProtocol,
+            http=HttpProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -65,13 +69,13 @@ class _HttpConnections:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_keep_alive=_NEVER,
         )
         self._config.load()
 
     def protocol(self) -> asyncio.Protocol:
         """The protocol factory for new connections."""
-        return _HttpProtocol(self._config, self._state, self._descriptors, self._lost.set)
+        return HttpProtocol(self._config, self._state, self._rules, self._lost.set)
 
     async def close(self, grace: ExitDeadline) -> None:
         """Close idle connections now, others after their request; abort them after `grace`."""
@@ -96,39 +100,6 @@ class _HttpConnections:
                     await self._lost.wait()
                 if self._state.tasks:
                     await asyncio.wait(self._state.tasks)
-
-
-class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol; also keeps the case of header names and calls `lost` on disconnect."""
-
-    def __init__(
-        self,
-        config: Config,
-        state: ServerState,
-        descriptors: DescriptorReserve,
-        lost: Callable[[], None],
-    ) -> None:
-        super().__init__(config, state, {})
-        self._descriptors = descriptors
-        self._close_on_loss = lost
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if not self._descriptors.admits(transport):
-            transport.abort()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._names: list[bytes] = []
-        cast(dict[str, Any], self.scope)[HEADER_NAMES] = self._names
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._names.append(name)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._close_on_loss()
 
 
 def _host(address: str) -> str:

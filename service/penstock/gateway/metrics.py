@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.gateway.connection import ConnectionRules
 from penstock.gateway.listener import listening
 from penstock.gateway.replies import PLAIN, error_reply, reply
 from penstock.settings import MetricsSettings
@@ -21,12 +22,14 @@ _SCRAPE_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def open_metrics(page: Callable[[], str], settings: MetricsSettings) -> AsyncIterator[int]:
+async def open_metrics(
+    page: Callable[[], str], settings: MetricsSettings, rules: ConnectionRules | None = None
+) -> AsyncIterator[int]:
     """Serve `page` at /metrics; yields the port. Raises `OSError` if it is not available."""
     app = metrics_app(page)
     address, port = settings.address, settings.port
     grace = ExitDeadline(_SCRAPE_SECONDS)
-    async with listening(app, "Metrics", address, port, grace) as port:
+    async with listening(app, "Metrics", address, port, grace, rules) as port:
         yield port
 
 

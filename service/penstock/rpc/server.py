@@ -18,6 +18,7 @@ from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
+from penstock.system.fd_reserve import DescriptorReserve
 
 
 class OpenTransport(Protocol):
@@ -30,6 +31,7 @@ class OpenTransport(Protocol):
         grace: ExitDeadline,
         *,
         registry: ChannelzRegistry | None = None,
+        descriptors: DescriptorReserve | None = None,
     ) -> AbstractAsyncContextManager[int]: ...
 
 
@@ -38,9 +40,15 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_grpc(
-    server: InferenceServer, settings: GrpcSettings, grace: ExitDeadline
+    server: InferenceServer,
+    settings: GrpcSettings,
+    grace: ExitDeadline,
+    descriptors: DescriptorReserve | None = None,
 ) -> AsyncIterator[int]:
-    """Serve gRPC; yields the port. Raises `OSError` if the address is in use."""
+    """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
+
+    `descriptors` is shared with other ports; our own transport heeds it.
+    """
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
     services = [inference.service(), HealthServicer(server).service()]
     registry = ChannelzRegistry() if settings.channelz else None
@@ -52,7 +60,10 @@ async def open_grpc(
         logger.warning(
             "mutual TLS refuses every client without a root certificate; set --grpc-root-cert"
         )
-    async with transport(settings.transport)(services, settings, grace, registry=registry) as port:
+    opened = transport(settings.transport)
+    async with opened(
+        services, settings, grace, registry=registry, descriptors=descriptors
+    ) as port:
         yield port
 
 

@@ -43,7 +43,10 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36)."""
+    """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
+
+    `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too.
+    """
 
     enabled: bool = True
     address: str = "0.0.0.0"
@@ -52,6 +55,7 @@ class HttpSettings:
     header_forward_pattern: str = ""
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
+    idle_timeout_secs: int = 90
     restrictions: tuple[Restriction, ...] = ()
 
 

@@ -29,6 +29,12 @@ HTTP = Group(
             "Largest request body in bytes, binary tensors apart. Default 67108864.",
             values.positive("Error: --http-max-input-size must be greater than 0."),
         ),
+        integer(
+            "http-idle-timeout-secs",
+            "http.idle_timeout_secs",
+            "Idle connections are closed after so many seconds, metrics' too. Default 90.",
+            values.positive("Error: --http-idle-timeout-secs must be greater than 0."),
+        ),
         restriction("http-restricted-api", "api", "http.restrictions"),
     ),
 )

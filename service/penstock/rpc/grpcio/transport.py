@@ -28,6 +28,7 @@ from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
 from penstock.rpc.grpcio.listening import listen, options
 from penstock.rpc.status import StatusCode, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
+from penstock.system.fd_reserve import DescriptorReserve
 
 logger = logging.getLogger(__name__)
 
@@ -156,11 +157,14 @@ async def open_grpcio(
     grace: ExitDeadline,
     *,
     registry: ChannelzRegistry | None = None,
+    descriptors: DescriptorReserve | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port. Running calls get what is left of `grace` on closing.
 
-    With a `registry`, grpc counts for channelz, and its counters are registered there.
+    With a `registry`, grpc counts for channelz, and its counters are registered there. It opens
+    sockets by itself: `descriptors` do not count them.
     """
+    del descriptors
     if registry is not None:
         registry.source = GrpcioChannelzSource()
     server = grpc.aio.server(

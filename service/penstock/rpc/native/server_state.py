@@ -49,6 +49,7 @@ class ServerState:
         compression: CompressionLevel = CompressionLevel.NONE,
         *,
         encrypted: bool = False,
+        descriptors: DescriptorReserve | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.limits = limits
@@ -58,9 +59,9 @@ class ServerState:
         self.scratch = memoryview(bytearray(_SCRATCH))
         self.tasks: set[asyncio.Task[object]] = set()
         self.workers = Workers()
-        self._descriptors = DescriptorReserve()
+        self._descriptors = descriptors or DescriptorReserve()
         self._keepalive = keepalive
-        self._connections: set[OpenConnection] = set()
+        self._connections: dict[OpenConnection, asyncio.BaseTransport] = {}
         self._closing = False
         self._all_closed = asyncio.Event()
 
@@ -83,12 +84,14 @@ class ServerState:
             return False
         if not self._descriptors.admits(transport):
             return False
-        self._connections.add(connection)
+        self._connections[connection] = transport
         return True
 
     def forget(self, connection: OpenConnection) -> None:
         """Stop tracking a connection that is closed."""
-        self._connections.discard(connection)
+        transport = self._connections.pop(connection, None)
+        if transport is not None:
+            self._descriptors.released(transport)
         if not self._connections:
             self._all_closed.set()
 

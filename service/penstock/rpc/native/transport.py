@@ -21,6 +21,7 @@ from penstock.rpc.native.counting_connection import CountedServer, CountingConne
 from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
+from penstock.system.fd_reserve import DescriptorReserve
 
 _BACKLOG = 1024
 _UNIX = "unix:"
@@ -34,17 +35,20 @@ async def open_native(
     limits: Limits | None = None,
     *,
     registry: ChannelzRegistry | None = None,
+    descriptors: DescriptorReserve | None = None,
 ) -> AsyncIterator[int]:
     """Serve `services`; yields the port, 0 for a Unix socket.
 
-    With a `registry`, connections are counted, and the counters registered there. On closing,
-    running calls get what is left of `grace`. Raises `OSError` if the address is in use or invalid.
+    With a `registry`, connections are counted, and the counters registered there. `descriptors` is
+    shared with other ports. On closing, running calls get what is left of `grace`. Raises `OSError`
+    if the address is in use or invalid.
     """
     state = ServerState(
         limits or Limits(),
         settings.keepalive,
         settings.response_compression,
         encrypted=settings.tls.enabled,
+        descriptors=descriptors,
     )
     tls = _tls(settings.tls) if settings.tls.enabled else None
     listener, remove = _listen(settings)
