@@ -55,6 +55,14 @@ class Linked:
             return messages([self._server.recv(SIZE, socket.MSG_DONTWAIT)])
         return []
 
+    def receive_one(self) -> Message:
+        """The next message that the link sends; blocks until it is complete, or the link fails."""
+        reader, found = FrameReader(), list[Message]()
+        self._server.settimeout(30)
+        while not found:
+            found += reader.feed(bytearray(self._server.recv(SIZE)))
+        return found[0]
+
     def close(self) -> None:
         for end in (self._server, self._connection):
             end.close()

@@ -176,6 +176,8 @@ class ModelLink:
                 on_work()
 
         loop.add_reader(self._link.fileno(), readable)
+        # libuv makes what it watches non-blocking, and a full socket must not fail a write.
+        self._connection.setblocking(True)
         loop.call_soon(on_work)
 
     def is_read_on(self, loop: asyncio.AbstractEventLoop) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import uvloop
 
 from backends.python.linked import Linked
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -66,3 +69,20 @@ def test_a_fork_that_has_closed_its_output_is_ended_too(linked: Linked) -> None:
 
 def test_a_fork_that_stays_in_the_models_code_goes_on(linked: Linked) -> None:
     assert in_a_fork(linked, lambda: None) == 9
+
+
+def test_message_larger_than_the_sockets_buffer_is_sent_while_a_loop_reads(
+    linked: Linked,
+) -> None:
+    """uvloop makes the sockets that it watches non-blocking; writes have to wait all the same."""
+    payload = bytes(8 << 20)
+
+    async def send() -> None:
+        linked.link.read_on(asyncio.get_running_loop(), lambda: None)
+        linked.link.send(1, "large", [payload])
+
+    with ThreadPoolExecutor(1) as executor:
+        received = executor.submit(linked.receive_one)
+        uvloop.run(send())
+        kind, header, data = received.result()
+    assert (kind, header, len(data)) == (1, "large", len(payload))
