@@ -15,12 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.leaks import LeakChecker
+from tests.harness.leaks import LeakChecker
 
 from loadtest.process import penstock
 from penstock.demo import write_demo
 
-_CLIENTS = Path(__file__).parents[2] / "tests" / "cancelling.py"
+_CLIENTS = Path(__file__).parents[2] / "tests" / "harness" / "cancelling.py"
 _IN_FLIGHT = 64
 
 

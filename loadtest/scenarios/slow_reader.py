@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tests.cancelling import tokens_message
+from tests.harness.cancelling import tokens_message
 
 from loadtest.process import Server, penstock
 from penstock.demo import write_demo
