@@ -66,9 +66,9 @@ class InferenceRequest:
         "_flags",
         "_preferred",
         "_reply",
+        "_sender",
         "_tensors",
         "_trace",
-        "has_sender",
         "rescheduled",
     )
 
@@ -109,7 +109,7 @@ class InferenceRequest:
         self._reply: runtime.Reply | None = None
         self._trace = instance(trace or InferenceTrace(), "trace", InferenceTrace)
         self.rescheduled = False
-        self.has_sender = False
+        self._sender: InferenceResponseSender | None = None
 
     @classmethod
     def received(cls, core: CoreRequest, reply: runtime.Reply) -> InferenceRequest:
@@ -125,7 +125,7 @@ class InferenceRequest:
         request._reply = reply
         request._trace = InferenceTrace()
         request.rescheduled = False
-        request.has_sender = False
+        request._sender = None
         return request
 
     @property
@@ -189,10 +189,17 @@ class InferenceRequest:
     # -- response -----------------------------------------------------------------------------
 
     def get_response_sender(self) -> InferenceResponseSender:
+        """The request's one sender, which answers it in place of what `execute` returns."""
         if self._reply is None:
             raise TritonModelException("a request that the model made itself has no sender")
-        self.has_sender = True
-        return InferenceResponseSender(self._reply)
+        if self._sender is None:
+            self._sender = InferenceResponseSender(self._reply)
+        return self._sender
+
+    @property
+    def has_sender(self) -> bool:
+        """Whether the model has taken the sender, so that the answer may come at any time."""
+        return self._sender is not None
 
     def is_cancelled(self) -> bool:
         """Whether the client has cancelled; the model should then stop working on the request."""

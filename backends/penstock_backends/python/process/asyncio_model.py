@@ -22,7 +22,7 @@ from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
 from penstock_backends.python.process.asyncio_config import is_stream
-from penstock_backends.python.process.traceback_text import describe
+from penstock_backends.python.process.traceback_text import describe, place
 
 
 class AsyncReply(runtime.Reply, Protocol):
@@ -154,19 +154,9 @@ class _Outputs:
 def _failure(error: BaseException) -> InferenceResponse:
     """The error response of an exception; unexpected exceptions are logged."""
     if not isinstance(error, InferenceError | asyncio.CancelledError):
-        runtime.current().log(logging.ERROR, describe(error), *_place(error))
+        runtime.current().log(logging.ERROR, describe(error), *place(error))
     seen = as_inference_error(error)
     return InferenceResponse(error=TritonError.from_name(seen.code, seen.message))
-
-
-def _place(error: BaseException) -> tuple[str, int]:
-    """File and line where an exception was raised."""
-    trace = error.__traceback__
-    if trace is None:
-        return "model.py", 0
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
 
 
 # -- other models --------------------------------------------------------------------------------

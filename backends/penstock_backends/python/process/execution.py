@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
+from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.frames import encode
 from penstock.hosting.link.messages import Done, Execute, Kind, NumberedResponse
@@ -17,7 +19,7 @@ from penstock_backends.python.pb_utils.responses import InferenceResponse
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
 from penstock_backends.python.process.reply_table import ReplyTable
-from penstock_backends.python.process.traceback_text import describe, printable
+from penstock_backends.python.process.traceback_text import describe, place, printable
 
 _QUICK = 100_000
 """Nanoseconds of an execution below which its answers wait for those of the next."""
@@ -54,6 +56,7 @@ class Execution:
         self.requests = [InferenceRequest.received(core, reply) for reply, core in accepted]
         self._collected: deque[tuple[PendingReply, CoreResponse]] = deque()
         self._problem: str | None = None
+        self._unanswered: list[PendingReply] = []
         self._started = time.monotonic_ns()
 
     @property
@@ -70,7 +73,10 @@ class Execution:
         return self._number, self._begun, self._started, time.monotonic_ns(), 0
 
     def collect(self, returned: Any) -> None:
-        """Collect the responses that `execute` returned, by position; contract PY-04 and PY-10."""
+        """Collect the responses that `execute` returned, by position; contract PY-04 and PY-10.
+
+        A request without one is left to its sender, and fails if the model has not taken that.
+        """
         if self._policy.decoupled:
             if returned is not None:
                 raise InternalError(
@@ -78,18 +84,50 @@ class Execution:
                     " function must return None."
                 )
             return
-        _check(self.requests, returned)
-        for reply, core, response in zip(self._replies, self._cores, returned, strict=True):
-            if response is None or reply.closed:
-                continue  # it is, or will be, answered through its sender
-            answer = reply.to_core(response, final=True)
-            if not reply.places:
-                answer = self._link.find_parts(answer, core.inputs)
-            self._collected.append((reply, answer))
+        answers = _checked(self.requests, returned)
+        for request, reply, core, response in zip(
+            self.requests, self._replies, self._cores, answers, strict=True
+        ):
+            if response is not None:
+                self._take(reply, core, response)
+            elif not (request.has_sender or request.rescheduled or reply.cancelled):
+                self._unanswered.append(reply)
+        if self._unanswered:
+            self._problem = self._report(_no_list(None) if returned is None else _no_response(None))
+
+    def _take(self, reply: PendingReply, core: CoreRequest, response: InferenceResponse) -> None:
+        answer = reply.to_core(response, final=True)
+        if not reply.claim():
+            raise InternalError(
+                "Unable to send response. Non-decoupled model cannot send more than one response."
+            )
+        if not reply.places:
+            answer = self._link.find_parts(answer, core.inputs)
+        self._collected.append((reply, answer))
 
     def fail(self, error: BaseException) -> None:
         """Fail the unanswered requests: the model raised, or returned something invalid."""
-        self._problem = _text(error)
+        self._give_up()
+        self._unanswered = self._replies
+        self._problem = self._report(error)
+
+    def _give_up(self) -> None:
+        """Fail the requests whose responses are collected."""
+        for reply, core in self._collected:
+            reply.give_up()
+            self._link.codec.keep_parts(core.outputs)
+            self._unanswered.append(reply)
+        self._collected.clear()
+
+    def _report(self, error: BaseException) -> str:
+        """The error as clients read it; the log has it once, whoever is still told (PY-09)."""
+        self._link.exit_if_fork()
+        text = error.message if isinstance(error, InferenceError) else describe(error)
+        message = (
+            f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
+        )
+        self._link.log(logging.ERROR, message, *place(error))
+        return message
 
     def finish(self) -> list[Buffer]:
         """The messages with the responses; they ask for the next batch."""
@@ -125,30 +163,29 @@ class Execution:
                 packed = self._link.pack_response(core, payload, reply.places)
                 collected.popleft()
                 headers.append((reply.number, packed))
-                reply.closed = True
                 self._table.forget(reply.number)
         except Exception as error:  # a response may fail to encode in any way
-            self._problem = self._problem or _text(error)
-        for _, core in collected:
-            self._link.codec.keep_parts(core.outputs)
-        return headers, payload, [] if self._problem is None else self._failures(self._problem)
+            self._give_up()
+            self._problem = self._report(error)
+        return headers, payload, self._failures()
 
-    def _failures(self, problem: str) -> list[Buffer]:
-        """The same error for every request that has no final answer yet (contract PY-09)."""
-        text = printable(problem)
-        message = f"Failed to process the request(s) for model '{self._name}', message: {text}"
+    def _failures(self) -> list[Buffer]:
+        """The same error for every request that fails and has no final answer yet."""
         parts: list[Buffer] = []
-        for reply in self._replies:
+        for reply in self._unanswered:
             if not reply.closed:
                 reply.closed = True
                 self._table.forget(reply.number)
-                parts += encode(Kind.ERROR, (reply.number, InternalError.code, message))
+                parts += encode(Kind.ERROR, (reply.number, InternalError.code, self._problem))
         return parts
 
 
-def _check(requests: Sequence[InferenceRequest], answers: Any) -> None:
+def _checked(requests: Sequence[InferenceRequest], answers: Any) -> list[Any]:
+    """A response or `None` for each request; raises for anything else (PY-10)."""
+    if answers is None:
+        return [None] * len(requests)
     if not isinstance(answers, list):
-        raise InternalError(f"Expected a list in the execute return, found type '{type(answers)}'.")
+        raise _no_list(answers)
     if len(answers) != len(requests):
         raise InternalError(
             "Number of InferenceResponse objects do not match the number of InferenceRequest"
@@ -162,11 +199,16 @@ def _check(requests: Sequence[InferenceRequest], answers: Any) -> None:
                 f" request, found type '{type(response)}'."
             )
         if response is not None and not isinstance(response, InferenceResponse):
-            raise InternalError(
-                "Expected an 'InferenceResponse' object in the execute function return list,"
-                f" found type '{type(response)}'."
-            )
+            raise _no_response(response)
+    return answers
 
 
-def _text(error: BaseException) -> str:
-    return error.message if isinstance(error, InferenceError) else describe(error)
+def _no_list(returned: object) -> InternalError:
+    return InternalError(f"Expected a list in the execute return, found type '{type(returned)}'.")
+
+
+def _no_response(returned: object) -> InternalError:
+    return InternalError(
+        "Expected an 'InferenceResponse' object in the execute function return list,"
+        f" found type '{type(returned)}'."
+    )

@@ -80,7 +80,7 @@ class LinkedRuntime:
         return self._wait_for_answer(number) if answered else None
 
     def log(self, level: int, message: str, file: str, line: int) -> None:
-        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
+        self._link.log(level, message, file, line)
 
     def _wait_for_answer(self, number: int) -> Any:
         self._link.wait(lambda: number in self._answers)

@@ -96,6 +96,10 @@ class ModelLink:
         send = self._link.send if response.final else self._link.offer
         send(Kind.RESPONSE, (number, header), payload)
 
+    def log(self, level: int, message: str, file: str, line: int) -> None:
+        """Write to the server's log, which adds the names of model and instance."""
+        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
+
     def report_released(self) -> None:
         """Report released blocks of the server's memory and dropped calls to the server."""
         if blocks := self._released.take_blocks():

@@ -140,6 +140,19 @@ class PendingReply:
             self.closed = final
             self.sent += response is not None
 
+    def claim(self) -> bool:
+        """Close the reply for a response that is sent otherwise; false if one was sent before."""
+        with self._lock:
+            if self.closed or self.sent:
+                return False
+            self.closed = True
+            self.sent = 1
+            return True
+
+    def give_up(self) -> None:
+        """Undo `claim`: the response could not be sent."""
+        self.closed = False
+
     def _transmit(self, response: CoreResponse | None) -> None:
         """Send a response, or without one the end, unless the request is cancelled."""
         if self.cancelled:  # the model may not have noticed yet

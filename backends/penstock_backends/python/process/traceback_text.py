@@ -38,6 +38,16 @@ def failure(error: BaseException) -> tuple[str, str]:
     return InternalError.code, describe(error)
 
 
+def place(error: BaseException) -> tuple[str, int]:
+    """File and line where an exception was raised, for its log line."""
+    trace = error.__traceback__
+    if trace is None or isinstance(error, InferenceError):  # of ours: the model has no line for it
+        return "model.py", 0
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
+
+
 def printable(text: str) -> str:
     """The text without lone surrogates, which file names may contain but no protocol carries."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from backends.python.linked import Linked, answers, messages
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock.hosting.link.messages import Kind
+from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import (
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
@@ -127,10 +129,9 @@ def test_exception_of_the_model_fails_every_request(begin: Begin) -> None:
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
-        (None, "Expected a list in the execute return, found type '<class 'NoneType'>'."),
         ((), "Expected a list in the execute return, found type '<class 'tuple'>'."),
         ([], "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n"),
-        ([None, None], "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:2\n"),
+        ([None] * 2, "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:2\n"),
         ([7], "in the execute function return list, found type '<class 'int'>'."),
     ],
 )
@@ -151,21 +152,97 @@ def test_decoupled_model_returns_nothing(begin: Begin) -> None:
     begin(request(1), policy=ReplyPolicy(("Y",), decoupled=True)).collect(None)
 
 
+@pytest.mark.contract("PY-04", "PY-25")
+@pytest.mark.parametrize("returned", [None, [None, None]])
+def test_requests_are_left_to_senders_that_were_taken(begin: Begin, returned: Any) -> None:
+    execution = begin(request(1), request(2))
+    senders = [request.get_response_sender() for request in execution.requests]
+    execution.collect(returned)
+    (message,) = messages(execution.finish())
+    assert answers(message) == {}
+    senders[1].send(response(2), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    senders[0].send(response(1))
+    senders[0].send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
+@pytest.mark.contract("PY-04", "PY-10")
+@pytest.mark.parametrize(
+    ("returned", "answered", "text"),
+    [
+        (None, [], "Expected a list in the execute return, found type '<class 'NoneType'>'."),
+        (
+            [None, None, response(3)],
+            [3],
+            "Expected an 'InferenceResponse' object in the execute function return list, found"
+            " type '<class 'NoneType'>'.",
+        ),
+    ],
+)
+def test_nothing_is_an_error_for_requests_whose_sender_nobody_took(
+    begin: Begin, linked: Linked, returned: Any, answered: list[int], text: str
+) -> None:
+    execution = begin(request(1), request(2), *[request(3)] * len(answered))
+    sender = execution.requests[0].get_response_sender()
+    execution.collect(returned)
+    done, *others = messages(execution.finish())
+    assert list(answers(done)) == answered
+    ((_, (number, _, told), _),) = others
+    assert (number, told.rpartition("message: ")[2]) == (2, text)
+    assert [header[-1] for kind, header, _ in linked.sent() if kind == Kind.LOG] == [told]
+    sender.send(response(1), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+
 @pytest.mark.contract("PY-25")
-def test_request_without_a_response_is_left_to_its_sender(begin: Begin) -> None:
+@pytest.mark.parametrize("flags", [0, TRITONSERVER_RESPONSE_COMPLETE_FINAL])
+def test_response_besides_that_of_the_sender_fails_the_unanswered(begin: Begin, flags: int) -> None:
     execution = begin(request(1), request(2))
-    execution.collect([None, response(2)])
-    (message,) = messages(execution.finish())
-    assert list(answers(message)) == [2]
+    sender = execution.requests[1].get_response_sender()
+    sender.send(response(2), flags)
+    with pytest.raises(Exception, match="cannot send more than one response") as refused:
+        execution.collect([response(1), response(7)])
+    execution.fail(refused.value)
+    assert list(failures(execution)) == [1] if flags else [1, 2]
 
 
-def test_request_that_its_sender_has_answered_is_answered_once(begin: Begin) -> None:
-    execution = begin(request(1), request(2))
-    answered = execution.requests[0]
-    answered.get_response_sender().send(response(1), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-    execution.collect([response(7), response(2)])
+@pytest.mark.contract("PY-25")
+def test_sender_is_closed_by_the_response_that_is_returned(begin: Begin) -> None:
+    execution = begin(request(1))
+    sender = execution.requests[0].get_response_sender()
+    execution.collect([response(1)])
+    with pytest.raises(TritonModelException, match="cannot send more than one response"):
+        sender.send(response(2))
     (message,) = messages(execution.finish())
-    assert list(answers(message)) == [2]
+    assert list(answers(message)) == [1]
+    with pytest.raises(TritonModelException, match="cannot send more than one response"):
+        sender.send(response(2))
+
+
+@pytest.mark.contract("PY-04")
+def test_request_of_a_client_that_has_left_needs_no_answer(begin: Begin, linked: Linked) -> None:
+    linked.receive(Kind.CANCEL, 1)
+    execution = begin(request(1), policy=ReplyPolicy(("Y",), sequences=True))
+    execution.collect(None)
+    assert [kind for kind, *_ in messages(execution.finish())] == [Kind.EXECUTED]
+    assert linked.sent() == []
+
+
+@pytest.mark.contract("PY-09")
+@pytest.mark.parametrize("answered", [False, True])
+def test_exception_is_in_the_log_once(begin: Begin, linked: Linked, answered: bool) -> None:
+    """Also where all clients have their answers, and nobody else would be told of it."""
+    execution = begin(request(1), request(2))
+    for one in execution.requests if answered else ():
+        one.get_response_sender().send(response(1), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    linked.sent()
+    try:
+        raise ValueError("no answer")
+    except ValueError as error:
+        execution.fail(error)
+    assert list(failures(execution)) == ([] if answered else [1, 2])
+    ((kind, (level, _, file, line, text), _),) = linked.sent()
+    assert (kind, level, file) == (Kind.LOG, logging.ERROR, __file__)
+    assert text.startswith("Failed to process the request(s) for model 'm_0_0', message: Value")
+    assert f"{__file__}({line}): test_exception_is_in_the_log_once" in text
 
 
 def test_failure_leaves_those_alone_that_are_answered(begin: Begin) -> None:
