@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -201,12 +202,17 @@ def test_an_optional_input_that_is_absent_is_absent_for_the_step() -> None:
 
 
 @pytest.mark.contract("E-08")
-def test_an_output_that_a_model_leaves_out_is_absent_for_the_next() -> None:
+def test_an_output_that_a_model_leaves_out_is_absent_for_the_next(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "penstock")
     first, second, asked = _chain()
     first.reply()
     assert second.requests[0].inputs == {}
+    assert not caplog.messages
     second.reply()
     assert asked.taken() == [{}]
+    assert caplog.messages == ["Composing models did not output tensor C"]
 
 
 @pytest.mark.contract("E-09")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,6 +20,8 @@ from penstock.inflight.statistics import Statistics
 from penstock.models.serving.admission import Admission
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.reshape import request_reshape
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "warmup"
 """The folder of the samples' data files, in the model's folder."""
@@ -51,7 +54,9 @@ def _samples(config: ModelConfig, folder: Path) -> Iterator[WarmupSample]:
     admission, to_model = Admission(config), request_reshape(config)
     for warmup in config.model_warmup:
         if not warmup.batch_size:
+            logger.debug("Skipping batch 0 warmup sample '%s'", warmup.name)
             continue
+        logger.debug("Generating warmup sample data for '%s'", warmup.name)
         tensors = {name: _tensor(config, name, warmup, folder) for name in warmup.inputs}
         given = {name: tensors[name] for name in tensors if name in config.inputs_by_name}
         request = InferenceRequest(config.name, inputs=given)
@@ -131,7 +136,14 @@ async def warm_up(
     `ModelLoadError` when one fails (I-20).
     """
     for sample in samples:
-        for _ in range(sample.count):
+        for turn in range(1, sample.count + 1):
+            logger.debug(
+                "model '%s' instance %s is running warmup sample '%s' for iteration %s",
+                sample.request.model_name,
+                instance.name,
+                sample.name,
+                turn,
+            )
             failures = await _failures(instance, sample, max(1, max_batch_size), statistics)
             if failures:
                 reasons = "".join(f"{failure}; " for failure in failures)

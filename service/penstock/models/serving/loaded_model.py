@@ -26,6 +26,7 @@ from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistic
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.instance import ModelInstance
+from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 
@@ -60,6 +61,7 @@ class LoadedModel:
         self.decoupled = config.decoupled
         self.version = version
         self._version = str(version)
+        self._readiness_log = ReadinessLog(config.name, version)
         self.statistics = statistics
         self.load_seconds = 0.0
         self.takes_device_tensors = False
@@ -133,7 +135,10 @@ class LoadedModel:
         """Whether every instance reports that it can serve."""
         if self._stopping:
             return False
-        return all(await asyncio.gather(*(i.healthy() for i in self.instances)))
+        instances = self.instances
+        healthy = await asyncio.gather(*(instance.healthy() for instance in instances))
+        self._readiness_log.seen(instances, healthy)
+        return all(healthy)
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceResponse, Parameters
 from penstock.core.tensor import Tensor
+
+logger = logging.getLogger(__name__)
 
 _KEPT_SUBGRAPHS = 64
 
@@ -201,6 +204,8 @@ class Wave:
             if tensor is not None:
                 known = mark or known
                 outputs[link.name] = tensor if link.rebatch is None else link.rebatch(tensor)
+            else:
+                logger.debug("Composing models did not output tensor %s", link.tensor)
             self._count_use(link.tensor)
         return InferenceResponse(outputs, known.parameters(of_text=of_text) if known else {})
 

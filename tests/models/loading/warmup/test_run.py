@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -53,6 +54,15 @@ async def test_a_sample_runs_as_one_batch_as_often_as_it_says() -> None:
     instance = FakeInstance()
     await _run(instance, _sample(3, 2))
     assert instance.batches == [["w", "w", "w"]] * 2
+
+
+async def test_each_run_of_a_sample_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "penstock")
+    await _run(FakeInstance("m_0_1"), _sample(3, 2))
+    assert caplog.messages == [
+        f"model 'm' instance m_0_1 is running warmup sample 's' for iteration {turn}"
+        for turn in (1, 2)
+    ]
 
 
 @pytest.mark.contract("I-21")

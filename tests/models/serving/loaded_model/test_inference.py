@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import pytest
@@ -111,6 +112,28 @@ async def test_a_model_is_ready_when_all_its_instances_are(
     for instance, health in zip(instances, healths, strict=True):
         instance.health = health
     assert await make_model(*instances).ready() is ready
+
+
+async def test_why_a_model_is_not_ready_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock")
+    instance = FakeInstance("m_0")
+    model = make_model(instance)
+    assert await model.ready()
+    instance.health = False
+    for _ in range(3):
+        assert not await model.ready()
+    instance.go_away()
+    assert not await model.ready()
+    instance.come_back()
+    instance.health = True
+    assert await model.ready()
+    told = "model 'm' version 1"
+    assert caplog.messages == [
+        f"{told} is not ready: instance 'm_0': it answers that it cannot serve, or does not answer",
+        f"{told} is not ready: instance 'm_0': it is away",
+        f"{told} is ready again",
+    ]
+    assert {record.model for record in caplog.records} == {"m"}  # type: ignore[attr-defined]
 
 
 async def test_numbers_of_equal_names_are_summed_over_the_instances() -> None:
