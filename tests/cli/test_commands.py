@@ -15,10 +15,10 @@ import pytest
 from cli.reading import SERVED
 from harness import recorded
 from penstock import __version__, cli
-from penstock.cli.arguments import default_value
 from penstock.cli.flags import FLAGS
 from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings import Settings
+from penstock.settings.fields import default_value
 
 
 @pytest.mark.contract("CL-01")
@@ -66,7 +66,20 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["nope"]) == 1
-    assert "unknown command 'nope'" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith("penstock: unknown command 'nope'\n")
+
+
+def test_a_mistyped_command_gets_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sreve"]) == 1
+    assert capsys.readouterr().err.endswith("unknown command 'sreve'\nDid you mean 'serve'?\n")
+
+
+def test_a_mistyped_option_gets_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.tritonserver(["--model_repository=r"]) == 1
+    assert capsys.readouterr().err.endswith(
+        "tritonserver: unrecognized option '--model_repository=r'\n"
+        "Did you mean '--model-repository'?\n"
+    )
 
 
 def pretend_demo(monkeypatch: pytest.MonkeyPatch, write: Callable[..., None]) -> None:

@@ -54,3 +54,14 @@ def test_unreadable_values_are_zero(tmp_path: Path) -> None:
 def test_this_machine_has_memory() -> None:
     used, total = MachineUsage().memory()
     assert 0 < used < total
+
+
+@pytest.mark.contract("CL-35", "ME-26")
+def test_memory_is_read_again_after_the_interval(machine: _Machine, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 4 kB\nMemAvailable: 3 kB\n")
+    assert machine.usage.memory() == (1024, 4096)
+    (tmp_path / "meminfo").write_text("MemTotal: 4 kB\nMemAvailable: 2 kB\n")
+    machine.now = 1.9
+    assert machine.usage.memory() == (1024, 4096)
+    machine.now = 2.0
+    assert machine.usage.memory() == (2048, 4096)

@@ -17,6 +17,7 @@ import uvloop
 from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
 from penstock.app.endpoints import Frontends
 from penstock.app.failed_start import failed_start
+from penstock.app.gpus import gpu_usage, usable_gpus
 from penstock.app.model_files import with_model_files
 from penstock.app.preflight import StartError, check_repository, open_log
 from penstock.app.report import show_backends, show_models
@@ -26,11 +27,14 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
 from penstock.settings import ModelControlMode, RepositorySettings, Settings
+from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
 from penstock.system.reaper import Reaper
 from penstock.telemetry.console import join_streams, open_missing, write_line
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
+
+logger = logging.getLogger(__name__)
 
 CUT_OFF = 1
 """The exit status of a server that has cut off requests, at the exit timeout or a second signal."""
@@ -44,6 +48,8 @@ def run(settings: Settings) -> int:
     tune_allocator()
     try:
         open_log(settings.logging)
+        for line in without_effect(settings):
+            logger.warning("%s", line)
         with ExitStack() as leftovers:
             repository = leftovers.enter_context(with_model_files(settings.repository))
             check_repository(repository)
@@ -105,9 +111,11 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
         cache = await open_response_cache(settings.cache, stack)
-        core = open_server(settings, custom, deadline, reaper, log, cache)
+        gpus = usable_gpus(settings.devices)
+        core = open_server(settings, custom, deadline, reaper, log, gpus, cache)
         server = await stack.enter_async_context(core)
-        frontends = Frontends(server, settings, custom, deadline, cache)
+        usage = gpu_usage(settings.metrics, gpus)
+        frontends = Frontends(server, settings, custom, deadline, cache, usage)
         await frontends.open(stack)
         poller = await _poller(server, settings.repository)
         await _load(server, settings, signals.stop)

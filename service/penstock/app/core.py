@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from penstock import __version__
@@ -13,7 +13,6 @@ from penstock.core.errors import ConfigError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.placement import Placement
 from penstock.metrics.custom import CustomMetrics
-from penstock.models.config.gpus import visible_gpus
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -49,20 +48,25 @@ async def open_server(
     deadline: ExitDeadline,
     reaper: Reaper,
     log: ServerLog,
+    gpus: Sequence[int],
     cache: ResponseCache | None = None,
 ) -> AsyncIterator[InferenceServer]:
-    """The core: repository, models and facade. On closing, everything is unloaded."""
+    """The core: repository, models and facade. On closing, everything is unloaded.
+
+    `gpus` are the CUDA ordinals that instances may have.
+    """
     repository = open_repository(settings.repository)
     builder = VersionBuilder(
         settings.backends.options_for,
         reaper,
         auto_complete=settings.repository.auto_complete_config,
-        gpus=visible_gpus(),
+        gpus=gpus,
         cache=cache,
         max_pending=settings.max_pending_requests,
         limiter=_rate_limiter(settings.rate_limit),
         placements=_placements(settings.devices),
         gpu_limits=settings.devices.load_limits,
+        max_responses=settings.grpc.max_response_pool_size,
         measurement=settings.metrics.latencies if settings.metrics.enabled else None,
     )
     lifecycle = ModelLifecycle(

@@ -20,6 +20,7 @@ from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.metrics import MetricsPage
 
@@ -51,6 +52,7 @@ class Frontends:
         custom: CustomMetrics,
         deadline: ExitDeadline,
         cache: ResponseCache | None = None,
+        gpus: GpuUsage | None = None,
     ) -> None:
         self._endpoints: list[_Endpoint] = []
         self._ports: dict[str, int] = {}
@@ -64,7 +66,7 @@ class Frontends:
             listening = open_gateway(server, http, deadline, rules)
             self._add("HTTP", "HTTPService", http.address, http.reuse_port, listening)
         if metrics.enabled:
-            page = _metrics_page(server, settings, custom, cache)
+            page = _metrics_page(server, settings, custom, cache, gpus)
             listening = open_metrics(page, metrics, rules)
             self._add("Metrics", "Metrics Service", metrics.address, False, listening)
 
@@ -101,10 +103,14 @@ def _named(service: str, problem: str) -> str:
 
 
 def _metrics_page(
-    server: InferenceServer, settings: Settings, custom: CustomMetrics, cache: ResponseCache | None
+    server: InferenceServer,
+    settings: Settings,
+    custom: CustomMetrics,
+    cache: ResponseCache | None,
+    gpus: GpuUsage | None,
 ) -> Callable[[], str]:
     """A callback that renders the metrics page: the server's metrics, then the models' own."""
-    machine = MachineUsage() if settings.metrics.cpu else None
-    latencies = settings.metrics.latencies
-    page = MetricsPage(server.snapshot, server.gauges, machine, cache, latencies)
+    metrics = settings.metrics
+    machine = MachineUsage(metrics.interval_ms / 1000) if metrics.cpu else None
+    page = MetricsPage(server.snapshot, server.gauges, machine, cache, metrics.latencies, gpus)
     return lambda: page.text() + render(custom.snapshot())

@@ -14,6 +14,7 @@ from penstock.cli import usage
 from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
 from penstock.cli.unsupported import refuse_unsupported
+from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage.COMMANDS, end="")
         return 0
     if command not in commands:
-        _print_error(f"penstock: unknown command '{command}'\n{usage.COMMANDS}".rstrip())
+        nearest = nearest_name(command, commands)
+        hint = f"\nDid you mean '{nearest}'?" if nearest else ""
+        _print_error(f"{usage.COMMANDS}\npenstock: unknown command '{command}'{hint}")
         return 1
     return commands[command](rest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Any, TypeVar
 
 from penstock.cli.flags import FLAGS
@@ -12,6 +12,7 @@ from penstock.cli.getopt import Option, options
 from penstock.cli.model_file import ModelFileError, model_file
 from penstock.cli.values import ValueRefused
 from penstock.settings import ModelFile, Settings
+from penstock.settings.fields import default_value
 from penstock.settings.rules import SettingsError
 
 Part = TypeVar("Part")
@@ -64,19 +65,6 @@ def parse_arguments(
         reading.add(option)
     reading.complete(environment)
     return _settings(reading.fields)
-
-
-def default_value(path: str) -> Any:
-    """The default of a field of `Settings`, named by its path."""
-    section, *names = path.split(".")
-    value = next(_default_of(field) for field in fields(Settings) if field.name == section)
-    for name in names:
-        value = getattr(value, name)
-    return value
-
-
-def _default_of(field: Any) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Option]:

@@ -7,6 +7,8 @@ even if that begins with a dash; positional arguments may stand anywhere; `--` e
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.core.nearest_name import nearest_name
+
 
 class OptionError(Exception):
     """An unknown or ambiguous option, or one with a missing or needless value."""
@@ -59,7 +61,9 @@ def _full_name(word: str, given: str, known: Mapping[str, bool]) -> str:
         return given
     candidates = [name for name in known if name.startswith(given)]
     if not candidates:
-        raise OptionError(f"unrecognized option '{word}'")
+        nearest = nearest_name(given, known)
+        hint = f"\nDid you mean '--{nearest}'?" if nearest else ""
+        raise OptionError(f"unrecognized option '{word}'{hint}")
     if len(candidates) > 1:
         listed = " ".join(f"'--{name}'" for name in candidates)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {listed}")

@@ -1,14 +1,14 @@
 """Options that Triton has and this version does not support yet.
 
 Setting one is an error at start-up rather than ignored. The change that builds a feature removes
-its row. Options that only tune Triton's own machinery, such as its thread counts, are accepted.
+its row. Options that only tune Triton's own machinery, such as its thread counts, are accepted, and
+told in the log (`settings.without_effect`).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.cli.arguments import default_value
 from penstock.settings import Settings
+from penstock.settings.fields import default_value, value_of
 from penstock.settings.rules import SettingsError
 
 
@@ -28,21 +28,15 @@ UNSUPPORTED_OPTIONS = (
     UnsupportedOption("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
     UnsupportedOption("trace.levels", "trace-config level", "tracing"),
     UnsupportedOption("trace.mode", "trace-config mode", "tracing"),
+    UnsupportedOption("trace.opentelemetry", "trace-config opentelemetry", "tracing"),
     UnsupportedOption("cache.directory", "cache-directory", "caches from a directory"),
 )
 
 
 def refuse_unsupported(settings: Settings) -> None:
     for row in UNSUPPORTED_OPTIONS:
-        value = _value(settings, row.field)
+        value = value_of(settings, row.field)
         if value != default_value(row.field):
             raise SettingsError(
                 f'Bad option: "--{row.flag}".\nnot supported by Penstock yet: {row.feature}'
             )
-
-
-def _value(settings: Settings, path: str) -> Any:
-    value: Any = settings
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value

@@ -59,6 +59,14 @@ def decimal(value: str) -> float:
     return float(value)
 
 
+def interval(value: str) -> float:
+    """A time that is not negative."""
+    number = decimal(value)
+    if number < 0:
+        raise ValueRefused(f"a time cannot be negative. Got {value}")
+    return number
+
+
 def verbosity(value: str) -> int:
     """A level, or a boolean that means 1 or 0."""
     words = {"true": 1, "false": 0}

@@ -22,6 +22,10 @@ class Window:
         if self.responses < 1 or self.size < 1:
             raise ConfigError("a response window must allow at least 1 response and 1 byte")
 
+    def at_most(self, responses: int | None) -> Window:
+        """The window, with no more than so many responses."""
+        return self if responses is None else Window(min(self.responses, responses), self.size)
+
 
 WINDOW = Window()
 

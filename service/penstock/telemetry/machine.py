@@ -12,8 +12,8 @@ _IDLE = slice(3, 5)  # idle and waiting for input or output, in /proc/stat's ord
 class MachineUsage:
     """Reads `/proc`; values that cannot be read are 0.
 
-    CPU utilization is an average over at least `interval` seconds: earlier calls return the last
-    one, so frequent scrapes do not measure noise.
+    A value is read again once it is `interval` seconds old (`--metrics-interval-ms`). CPU
+    utilization is an average since its last reading, so frequent scrapes do not measure noise.
     """
 
     def __init__(
@@ -28,6 +28,8 @@ class MachineUsage:
         self._since = clock()
         self._ticks = self._read_ticks()
         self._utilization = 0.0
+        self._memory = (0, 0)
+        self._memory_since = float("-inf")
 
     def utilization(self) -> float:
         """The fraction of CPU time in use, 0.0 to 1.0."""
@@ -42,6 +44,11 @@ class MachineUsage:
 
     def memory(self) -> tuple[int, int]:
         """Memory in use and in total, in bytes."""
+        if self._clock() - self._memory_since >= self._interval:
+            self._memory, self._memory_since = self._read_memory(), self._clock()
+        return self._memory
+
+    def _read_memory(self) -> tuple[int, int]:
         sizes = dict(line.split(":", 1) for line in self._read("meminfo").splitlines())
         total, available = (_bytes(sizes.get(key, "")) for key in ("MemTotal", "MemAvailable"))
         return total - available, total

@@ -14,6 +14,7 @@ from penstock.metrics.exposition import Family, MetricKind, Series, render
 from penstock.metrics.measurement import Measurement
 from penstock.models.serving.answers import Gauge, ModelStatistics
 from penstock.telemetry.flow_metrics import flow_families
+from penstock.telemetry.gpus import GpuReading, GpuUsage
 from penstock.telemetry.latency_metrics import latency_families
 from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.model_metrics import load_times, model_families
@@ -49,12 +50,14 @@ class MetricsPage:
         machine: MachineUsage | None = None,
         cache: ResponseCache | None = None,
         latencies: Measurement | None = None,
+        gpus: GpuUsage | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._gauges = gauges
         self._machine = machine
         self._cache = cache
         self._latencies = latencies or Measurement()
+        self._gpus = gpus
 
     def text(self) -> str:
         """Render the page. Metrics without a value are left out."""
@@ -64,6 +67,8 @@ class MetricsPage:
 
     def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
         yield from model_families(models, latencies=self._latencies.counter_latencies)
+        if self._gpus is not None:
+            yield from _gpu_families(self._gpus.readings)
         if self._machine is not None:
             yield from _machine_families(self._machine)
         if self._cache is not None:
@@ -71,6 +76,33 @@ class MetricsPage:
         yield from _engine_families(self._gauges())
         yield load_times(models)
         yield from latency_families(models, self._latencies.summary_quantiles)
+
+
+_GPU_METRICS = (
+    ("nv_gpu_utilization", "GPU utilization rate [0.0 - 1.0)", MetricKind.GAUGE),
+    ("nv_gpu_memory_total_bytes", "GPU total memory, in bytes", MetricKind.GAUGE),
+    ("nv_gpu_memory_used_bytes", "GPU used memory, in bytes", MetricKind.GAUGE),
+    ("nv_gpu_power_usage", "GPU power usage in watts", MetricKind.GAUGE),
+    ("nv_gpu_power_limit", "GPU power management limit in watts", MetricKind.GAUGE),
+    (
+        "nv_energy_consumption",
+        "GPU energy consumption in joules since the Triton Server started",
+        MetricKind.COUNTER,
+    ),
+)
+"""Name, help text and kind, as Triton's (ME-21 to ME-24)."""
+
+
+def _gpu_families(readings: Iterable[GpuReading]) -> Iterator[Family]:
+    """Usage of the GPUs, each labelled with its UUID."""
+    found = list(readings)
+    for name, text, kind in _GPU_METRICS:
+        series = (
+            Series((("gpu_uuid", one.uuid),), one.values[name])
+            for one in found
+            if name in one.values
+        )
+        yield Family(name, text, kind, tuple(series))
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:

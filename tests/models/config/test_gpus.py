@@ -23,7 +23,6 @@ from penstock.models.config.gpus import visible_gpus
         ({"CUDA_VISIBLE_DEVICES": "7"}, []),
         ({"CUDA_VISIBLE_DEVICES": "MIG-8d0b2d3f"}, [0]),
         ({"CUDA_VISIBLE_DEVICES": "GPU-8d0b2d3f,GPU-5fd4f087"}, [0, 1]),
-        ({"TRITON_SERVER_CPU_ONLY": "1"}, []),
     ],
 )
 def test_the_environment_limits_the_devices(

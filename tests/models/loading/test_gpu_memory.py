@@ -10,7 +10,8 @@ import pytest
 
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
-from penstock.models.loading.gpu_memory import check_gpu_memory, physical_name, used_memory
+from penstock.models.loading.gpu_memory import check_gpu_memory, used_memory
+from penstock.system.nvml import physical_name
 
 pytestmark = pytest.mark.contract("M-13", "CL-46")
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import ConfigError
+from penstock.core.flow_control import Window
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
 from penstock_backends.identity import IdentityBackend
@@ -62,3 +63,10 @@ def test_values_of_another_kind_are_refused(name: str, value: str, wanted: str) 
 def test_what_is_for_processes_is_refused_for_threads(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^parameter 'penstock\.{name}' is for instances in"):
         refuse_process_parameters(configured(**{name: "1"}))
+
+
+@pytest.mark.contract("CL-27")
+@pytest.mark.parametrize(("limit", "responses"), [(None, 16), (2**31 - 1, 16), (3, 3)])
+def test_the_server_may_limit_the_window_of_responses(limit: int | None, responses: int) -> None:
+    window = process_spec(IdentityBackend, configured(), None, limit).window
+    assert (window.responses, window.size) == (responses, Window().size)

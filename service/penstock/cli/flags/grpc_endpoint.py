@@ -37,7 +37,8 @@ GRPC = Group(
         integer(
             "grpc-max-response-pool-size",
             "grpc.max_response_pool_size",
-            "Response objects kept for one request. Default 2147483647.",
+            "Most responses of a request that wait for a slow reader. Default: what the model's "
+            "backend or its parameter penstock.response_window says.",
             values.positive("Error: --grpc-max-response-pool-size must be greater than 0."),
         ),
         boolean("grpc-use-ssl", "grpc.tls.enabled", "Encrypt with TLS. Default false."),

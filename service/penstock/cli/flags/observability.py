@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cli import compound, values
-from penstock.cli.flags.flag import Flag, Group, boolean, by_attribute, decimal, integer, text
+from penstock.cli.flags.flag import Flag, Group, boolean, by_attribute, integer, text
 
 METRICS = Group(
     "Metrics",
@@ -17,10 +17,12 @@ METRICS = Group(
             "Address to listen on. Default that of HTTP.",
         ),
         integer("metrics-port", "metrics.port", "Default 8002; 0 takes a free one.", values.port),
-        decimal(
+        Flag(
             "metrics-interval-ms",
+            "float",
+            values.interval,
             "metrics.interval_ms",
-            "Milliseconds between readings of CPU and GPU metrics. Default 2000.",
+            "Milliseconds after which CPU and GPU metrics are read again. Default 2000.",
         ),
         Flag(
             "metrics-config",

@@ -13,11 +13,9 @@ def visible_gpus(driver: Path = _DRIVER, environment: dict[str, str] | None = No
     """The CUDA ordinals of the visible GPUs; none without a driver.
 
     `CUDA_VISIBLE_DEVICES` limits them as in CUDA: by index, or by id of a GPU or MIG instance, up
-    to the first that does not exist. `TRITON_SERVER_CPU_ONLY` hides all.
+    to the first that does not exist.
     """
     variables = os.environ if environment is None else environment
-    if variables.get("TRITON_SERVER_CPU_ONLY"):
-        return []
     present = len(list(driver.iterdir())) if driver.is_dir() else 0
     chosen = variables.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:

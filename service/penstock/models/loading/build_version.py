@@ -64,6 +64,7 @@ class VersionBuilder:
         placements: Mapping[str, Placement] | None = None,
         gpu_limits: Mapping[int, float] | None = None,
         measurement: Measurement | None = None,
+        max_responses: int | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -73,7 +74,9 @@ class VersionBuilder:
         self._gpu_limits = gpu_limits or {}
         self._measurement = measurement or Measurement()
         self.backends: dict[str, str] = {}
-        self.factory = InstanceFactory(settings_of, reaper, limiter, placements or {})
+        self.factory = InstanceFactory(
+            settings_of, reaper, limiter, placements or {}, max_responses
+        )
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
         """Build one version; raises `ModelLoadError`, or what the backend raises."""

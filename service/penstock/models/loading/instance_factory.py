@@ -34,11 +34,13 @@ class InstanceFactory:
         reaper: Reaper,
         limiter: RateLimiter | None,
         placements: Mapping[str, Placement],
+        max_responses: int | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
         self._limiter = limiter
         self._placements = placements
+        self._max_responses = max_responses
         self.services: ModelServices | None = None
 
     async def interpreter(
@@ -69,7 +71,7 @@ class InstanceFactory:
             refuse_process_parameters(config)
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
-            spec = process_spec(backend, config, interpreter)
+            spec = process_spec(backend, config, interpreter, self._max_responses)
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")

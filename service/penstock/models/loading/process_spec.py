@@ -21,9 +21,15 @@ _AHEAD = 16
 
 
 def process_spec(
-    backend: type[Backend], config: ModelConfig, interpreter: str | None
+    backend: type[Backend],
+    config: ModelConfig,
+    interpreter: str | None,
+    max_responses: int | None = None,
 ) -> ProcessSpec:
-    """The command, settings and limits of the model's processes."""
+    """The command, settings and limits of the model's processes.
+
+    `max_responses` limits the window of responses of every model.
+    """
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
         target=f"{backend.__module__}:{backend.__qualname__}",
@@ -33,7 +39,7 @@ def process_spec(
         main=backend.process_main,
         execution_timeout=_seconds(config, _EXECUTION_TIMEOUT),
         ahead=_ahead(config),
-        window=_window(backend, config),
+        window=_window(backend, config).at_most(max_responses),
         private_tmp=_private_tmp(backend, config),
     )
 
