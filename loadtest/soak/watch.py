@@ -1,0 +1,142 @@
+"""What the server holds over time, and what it leaves behind, as the system shows it."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look; memory in MiB, `descriptors` are those of the server's first process."""
+
+    seconds: float
+    server_memory: float
+    tree_memory: float
+    descriptors: int
+    tree_descriptors: int
+    threads: int
+    processes: int
+    shared_objects: int
+
+
+@dataclass(slots=True)
+class Watch:
+    """Samples of a server's process and all below it."""
+
+    pid: int
+    begun: float = field(default_factory=time.monotonic)
+    samples: list[Sample] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
+
+    def look(self) -> Sample:
+        """The server as it is now."""
+        family = [self.pid, *below(self.pid)]
+        shared = set[str]().union(*map(_shared_objects, family))
+        self.seen.update(family)
+        self.shared.update(shared)
+        return Sample(
+            time.monotonic() - self.begun,
+            memory(self.pid),
+            sum(map(memory, family)),
+            _entries(self.pid, "fd"),
+            sum(_entries(pid, "fd") for pid in family),
+            sum(_entries(pid, "task") for pid in family),
+            len(family),
+            len(shared),
+        )
+
+    def has(self, pid: int) -> bool:
+        """Whether this is a process below the server's, and not another that got its number."""
+        return pid in below(self.pid) and alive(pid)
+
+    def sample(self) -> None:
+        self.samples.append(self.look())
+
+    def slope(self) -> float:
+        """MiB an hour that the server's memory grows, over the second half of the samples.
+
+        It is the median of the slopes between any two of them (Theil and Sen), which peaks of
+        large requests do not move.
+        """
+        half = self.samples[len(self.samples) // 2 :]
+        slopes = [
+            (b.server_memory - a.server_memory) / (b.seconds - a.seconds) * 3600
+            for a, b in combinations(half, 2)
+        ]
+        return statistics.median(slopes) if slopes else 0.0
+
+    def left(self) -> list[str]:
+        """Processes and shared memory that are there still, after the server has ended."""
+        processes = [f"process {pid}" for pid in sorted(self.seen) if alive(pid)]
+        return processes + sorted(path for path in self.shared if Path(path).exists())
+
+    def as_rows(self) -> list[dict[str, float]]:
+        return [asdict(sample) for sample in self.samples]
+
+
+def settled(watch: Watch, before: Sample, timeout: float = 60.0) -> Sample:
+    """The first look with no more processes, descriptors and objects than before, or the last."""
+    end = time.monotonic() + timeout
+    while True:
+        now = watch.look()
+        held = _held(now)
+        if all(a <= b for a, b in zip(held, _held(before), strict=True)) or time.monotonic() > end:
+            return now
+        time.sleep(0.5)
+
+
+def _held(sample: Sample) -> Sequence[int]:
+    return sample.descriptors, sample.processes, sample.shared_objects
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def below(root: int) -> Iterable[int]:
+    """All processes below one."""
+    for task in Path(f"/proc/{root}/task").glob("*/children"):
+        try:
+            children = task.read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for child in map(int, children):
+            yield child
+            yield from below(child)
+
+
+def memory(pid: int) -> float:
+    """Resident MiB of a process, without what it maps of shared memory."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) / 1024
+
+
+def _shared_objects(pid: int) -> set[str]:
+    """What a process maps of `/dev/shm`; what the soak's own clients made is not the server's."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    return {path for path in re.findall(r" (/dev/shm/\S+)", maps) if "/soak-" not in path}
+
+
+def _entries(pid: int, kind: str) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/{kind}"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return 0
