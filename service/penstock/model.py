@@ -17,7 +17,15 @@ it; no server is needed to try one: make the object, and requests with `Request.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -238,8 +246,12 @@ class Model:
 
     A subclass overrides `infer` for requests one by one, or `infer_batch` for a batch in one go.
     Requests overlap at every `await`; when a client leaves, its request is cancelled, so `finally`
-    is where work stops. Code that blocks holds up the instance's other requests, and is best moved
-    to a thread with `asyncio.to_thread`.
+    is where work stops. Code that blocks holds up the instance's other requests.
+
+    So methods that block, as those of numerical libraries do, are written without `async`: `load`,
+    `infer`, `infer_batch` and `unload` then run on a thread, which is the instance's only one, so
+    one after another. A plain `infer` that runs when its client leaves is not stopped; its response
+    is dropped. It cannot call other models, since it cannot await `Context.infer`.
 
     An `InferenceError` reaches the client with its code and text; any other exception as INTERNAL,
     with its traceback in the server's log.
@@ -253,11 +265,13 @@ class Model:
     async def load(self, context: Context) -> None:
         """Get ready to answer, before the first request; raise to refuse the load."""
 
-    def infer(self, request: Request) -> Awaitable[Response] | AsyncIterator[Response]:
+    def infer(
+        self, request: Request
+    ) -> Awaitable[Response] | AsyncIterator[Response] | Response | Iterator[Response]:
         """Answer one request: a coroutine with one response, or an async generator of responses.
 
         The generator makes the model decoupled; it pauses at `yield` while the client reads slowly,
-        and is closed when the client leaves.
+        and is closed when the client leaves. Both may be plain, without `async`: see `Model`.
         """
         raise NotImplementedError
 

@@ -117,3 +117,52 @@ def test_one_stream_takes_everything(stream: str, models: Path, tmp_path: Path) 
     for part in ("] printed", "] wrong", '"logged"', '"logged error"', "Signal (15) received."):
         assert part in text
     assert [other.read_text() for other in files.values()] == [""]
+
+
+_ASYNCIO = """
+from penstock.model import DataType, Input, Model, ModelConfig
+
+class Mine(Model):
+    config = ModelConfig(input=[Input("IN", DataType.FP32, dims=(1,))])
+"""
+_FAILING = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise ValueError("no weights")
+"""
+_SILENT = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return []
+"""
+_MISSPELT = 'parameters { key: "penstock.hots" value: { string_value: "process" } }'
+
+
+def write(models: Path, name: str, code: str, config: str = 'backend: "python"') -> None:
+    (models / name / "1").mkdir(parents=True)
+    (models / name / "1" / "model.py").write_text(code)
+    (models / name / "config.pbtxt").write_text(config)
+
+
+@pytest.mark.contract("M-18")
+def test_why_a_load_failed_is_an_error_once(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write(models, "typed", _ASYNCIO)
+    write(models, "failing", _FAILING, _CONFIG)
+    write(models, "silent", _SILENT)
+    write(models, "misspelt", _SILENT, _CONFIG + _MISSPELT)
+    out, err = tmp_path / "out", tmp_path / "err"
+    arguments = ("--exit-on-error=false", "--strict-readiness=false")
+    with serving(models, out, *arguments, errors=err) as server:
+        assert server.stop() == 0
+    text = err.read_text()
+    path = models / "typed" / "1" / "model.py"
+    for reason in (
+        f"ModelConfig: input must be a tuple of Input, not a list ({path}, line 5)",
+        'Internal: ValueError: no weights"\n    At:\n',
+        "'penstock.hots' is not a parameter that Penstock knows; did you mean 'penstock.host'?",
+    ):
+        assert text.count(reason) == 1, text
+        assert re.search(rf"^E.*{re.escape(reason)}", text, re.MULTILINE)
+    assert re.search("^W.*model 'silent' declares no inputs and outputs", text, re.MULTILINE)
+    assert "successfully loaded 'silent'" in out.read_text()

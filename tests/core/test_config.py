@@ -77,7 +77,7 @@ def test_dimensions_of_a_tensor_are_named(cls: Any) -> None:
     ("field", "value", "expected"),
     [
         ("dims", [-1], "a tuple of int, not [-1]"),
-        ("dims", (1.5,), "a tuple of int, not (1.5,)"),
+        ("dims", [1], "a tuple of int, not [1]"),
         ("data_type", "TYPE_FP32", "a DataType, such as DataType.BOOL, not 'TYPE_FP32'"),
         ("reshape", (1,), "a TensorReshape, not (1,)"),
         ("optional", 1, "a bool, not 1"),
@@ -95,7 +95,13 @@ def test_boolean_is_not_a_number() -> None:
 
 def test_one_tensor_is_not_a_tuple_of_tensors() -> None:
     text = _refusal(ModelConfig, "m", input=Input("a"))
-    assert text.startswith("ModelConfig 'm': input must be a tuple of Input, not Input(name='a'")
+    assert text == "ModelConfig 'm': input must be a tuple of Input, not an Input"
+
+
+def test_the_wrong_element_is_named() -> None:
+    assert _refusal(Input, "a", dims=(1, 1.5)) == "Input 'a': dims[1] must be an int, not 1.5"
+    text = _refusal(ModelConfig, "m", input=(Input("a"), Output("b")))
+    assert text == "ModelConfig 'm': input[1] must be an Input, not an Output"
 
 
 def test_parameters_map_names_to_parameters() -> None:

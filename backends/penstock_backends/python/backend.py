@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from penstock_backends.python.environment.environment import find_interpreter
 from penstock_backends.python.environment.one_shot import run_one_shot
 from penstock_backends.python.model_code import shared_code
 from penstock_backends.python.process.memory_limit import memory_limit
+
+logger = logging.getLogger(__name__)
 
 _HOOKS = ("auto_complete_config", "penstock.model")
 """Words of the code of models that may complete their configuration."""
@@ -52,6 +55,13 @@ class PythonBackend(Backend):
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         memory_limit(config)
+        if not config.input and not config.output:
+            logger.warning(
+                "model '%s' declares no inputs and outputs, so tensors of requests are refused; "
+                "declare them in config.pbtxt or in its code",
+                config.name,
+                extra={"model": config.name},
+            )
 
     async def initialize(self, context: InstanceContext) -> None:
         raise InternalError("models in Python run in processes of their own, not in the server")

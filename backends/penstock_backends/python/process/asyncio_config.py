@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from penstock.core.config import ModelConfig as CoreConfig
 from penstock.core.config import config_to_json
-from penstock.core.errors import ModelLoadError
+from penstock.core.errors import ConfigError, ModelLoadError
 from penstock.model import Model
 from penstock_backends.python.pb_utils.config import ModelConfig
+from penstock_backends.python.process.plain_methods import is_plain_stream
 
 _SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 
@@ -34,12 +36,16 @@ def find_model(module: ModuleType) -> type[Model] | None:
 
 def is_stream(cls: type[Model]) -> bool:
     """Whether the model streams its responses, which makes it decoupled."""
-    return inspect.isasyncgenfunction(cls.infer)
+    return inspect.isasyncgenfunction(cls.infer) or is_plain_stream(cls.infer)
 
 
 def completed_config(cls: type[Model], given: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration, as JSON, completed by the class's own; raises `ValueError` on conflicts."""
-    own = config_to_json(cls.config)
+    declared: object = cls.config
+    if not isinstance(declared, CoreConfig):
+        kind = type(declared).__name__
+        raise ConfigError(f"'{cls.__name__}.config' must be a ModelConfig, not {kind}")
+    own = config_to_json(declared)
     completion = ModelConfig(json.dumps(given))
     config = completion.as_dict()
     for tensor in own.pop("input", ()):

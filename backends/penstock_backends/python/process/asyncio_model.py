@@ -7,6 +7,7 @@ and `unload` in the end.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -22,6 +23,7 @@ from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
 from penstock_backends.python.process.asyncio_config import is_stream
+from penstock_backends.python.process.plain_methods import MethodCalls, is_plain_stream
 from penstock_backends.python.process.traceback_text import describe, place
 
 
@@ -43,20 +45,23 @@ class AsyncioModel:
 
     def __init__(self, cls: type[Model], config: ModelConfig) -> None:
         self._model = cls()
+        self._calls = MethodCalls()
         self._outputs = _Outputs(config)
         self._stream = is_stream(cls)
+        self._plain_stream = is_plain_stream(cls.infer)
         self._together = cls.infer_batch is not Model.infer_batch
         if not self._together and cls.infer is Model.infer:
             raise ModelLoadError(f"'{cls.__name__}' has neither 'infer' nor 'infer_batch'")
 
     async def load(self, context: Context) -> None:
-        await self._model.load(context)
+        await self._calls.call(self._model.load, context)
 
     async def ready(self) -> bool:
-        return bool(await self._model.ready())
+        answer: Any = self._model.ready()  # a plain one runs here: it must not wait for `infer`
+        return bool(await answer if inspect.isawaitable(answer) else answer)
 
     async def unload(self) -> None:
-        await self._model.unload()
+        await self._calls.call(self._model.unload)
 
     async def execute(self, batch: Batch) -> None:
         """Execute a batch; returns when all replies are complete."""
@@ -76,7 +81,7 @@ class AsyncioModel:
             if self._stream:
                 await self._send_stream(reply, request)
             else:
-                response = await cast(Any, self._model.infer(Request(request)))
+                response = await self._calls.call(self._model.infer, Request(request))
                 reply.send(self._outputs.convert(response, reply), final=True)
         except asyncio.CancelledError as error:
             reply.send(None if reply.is_cancelled() else _failure(error), final=True)
@@ -87,7 +92,12 @@ class AsyncioModel:
             reply.send(_failure(error), final=True)
 
     async def _send_stream(self, reply: AsyncReply, request: CoreRequest) -> None:
-        stream = cast(AsyncGenerator[Response, None], self._model.infer(Request(request)))
+        infer = self._model.infer
+        stream = (
+            self._calls.iterate(infer, Request(request))
+            if self._plain_stream
+            else cast(AsyncGenerator[Response, None], infer(Request(request)))
+        )
         async with aclosing(stream) as responses:
             async for response in responses:
                 await reply.wait_for_room()
@@ -96,7 +106,8 @@ class AsyncioModel:
 
     async def _execute_together(self, batch: Batch) -> None:
         try:
-            answers = await self._model.infer_batch([Request(core) for _, core in batch])
+            requests = [Request(core) for _, core in batch]
+            answers = await self._calls.call(self._model.infer_batch, requests)
             if len(answers) != len(batch):
                 count = f"{len(answers)} responses for {len(batch)} requests"
                 raise InternalError(f"'infer_batch' returned {count}")

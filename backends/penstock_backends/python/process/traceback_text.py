@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from types import TracebackType
 
-from penstock.core.errors import InferenceError, InternalError
+from penstock.core.errors import ConfigError, InferenceError, InternalError
 
 _OWN = ("penstock", "penstock_backends")
 _MOST_FRAMES = 60
@@ -34,8 +34,25 @@ def describe(error: BaseException) -> str:
 def failure(error: BaseException) -> tuple[str, str]:
     """Error code and message for a model that cannot be loaded."""
     if isinstance(error, InferenceError):
-        return error.code, error.message
+        return error.code, error.message + _line_of(error)
     return InternalError.code, describe(error)
+
+
+def _line_of(error: InferenceError) -> str:
+    """The model's line that makes a wrong configuration, in parentheses; empty for other errors."""
+    if not isinstance(error, ConfigError):
+        return ""
+    own = _own_directories()
+    places = [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    # Functions that dataclasses generate have "<string>" for a file.
+    lines = [
+        f" ({file}, line {line})"
+        for file, line in places
+        if file[0] != "<" and not _is_hidden(file, own)
+    ]
+    return lines[-1] if lines else ""
 
 
 def place(error: BaseException) -> tuple[str, int]:

@@ -86,6 +86,13 @@ class Field:
             )
         return self._fits(value)
 
+    def mismatch(self, value: Any) -> str:
+        """What is wrong with a value that is not accepted: the field or one of its elements."""
+        if self.label is Label.REPEATED and isinstance(value, tuple):
+            number = next(number for number, one in enumerate(value) if not self._fits(one))
+            return f"{self.name}[{number}] must be {self._one}, not {_shown(value[number])}"
+        return f"{self.name} must be {self.expected}, not {_shown(value)}"
+
     @property
     def expected(self) -> str:
         """The field's type in words, for errors."""
@@ -94,9 +101,14 @@ class Field:
             return f"a tuple of {name}"
         if self.label is Label.MAP:
             return f"a mapping of {(self.key or str).__name__} to {name}"
-        text = f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+        return self._one
+
+    @property
+    def _one(self) -> str:
+        """The type of one value in words."""
+        text = _with_article(self.element.__name__)
         if issubclass(self.element, Enum):
-            text += f", such as {name}.{next(iter(self.element)).name}"
+            text += f", such as {self.element.__name__}.{next(iter(self.element)).name}"
         return text
 
     def _fits(self, value: Any) -> bool:
@@ -104,6 +116,19 @@ class Field:
         if isinstance(value, bool):
             return self.element is bool
         return isinstance(value, (float, int) if self.element is float else self.element)
+
+
+_LONGEST_VALUE = 60
+"""Characters of a value in an error; of a longer one the type is told."""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else _with_article(type(value).__name__)
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
 
 
 class ConfigPart:
@@ -133,7 +158,7 @@ def _check_type(field: Field, part: ConfigPart) -> None:
         return
     name = getattr(part, "name", "")
     where = f"{type(part).__name__} '{name}'" if name else type(part).__name__
-    raise ConfigError(f"{where}: {field.name} must be {field.expected}, not {value!r}")
+    raise ConfigError(f"{where}: {field.mismatch(value)}")
 
 
 def _check_width(field: Field, part: ConfigPart) -> None:

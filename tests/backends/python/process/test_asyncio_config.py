@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.config import ModelConfig as CoreConfig
 from penstock.core.config import config_from_json, config_to_json
-from penstock.core.errors import ModelLoadError
+from penstock.core.errors import ConfigError, ModelLoadError
 from penstock.model import (
     DataType,
     DynamicBatching,
@@ -149,3 +149,11 @@ def test_properties_that_only_the_class_knows_are_added() -> None:
 def test_file_cannot_contradict_the_class(given: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         completed(Plain, **given)
+
+
+def test_a_configuration_of_another_kind_is_refused_by_name() -> None:
+    class Mine(Model):
+        config = {"max_batch_size": 8}  # type: ignore[assignment]  # noqa: RUF012
+
+    with pytest.raises(ConfigError, match=r"'Mine.config' must be a ModelConfig, not dict"):
+        completed_config(Mine, {})

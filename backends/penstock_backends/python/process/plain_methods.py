@@ -1,0 +1,57 @@
+"""Plain methods of an asyncio model: `def` where the interface says `async def`.
+
+Code of numerical libraries blocks, so a plain `infer` would hold up the event loop. It runs on a
+thread instead: one for the instance, so that such a model need not be thread-safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+_END = object()
+
+
+def is_plain_stream(method: Callable[..., Any]) -> bool:
+    """Whether the method is a generator, but not an async one."""
+    return inspect.isgeneratorfunction(inspect.unwrap(method))
+
+
+class MethodCalls:
+    """Calls methods of a model: `async` ones on the event loop, plain ones on the one thread."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "model")
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        """The result, which is awaited if it has to be. A call that waits for the thread can be
+        cancelled; one that runs there runs on, and its result is dropped.
+        """
+        if inspect.iscoroutinefunction(inspect.unwrap(method)):
+            return await method(*arguments)
+        run = copy_context().run
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._thread, run, _guarded, method, arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    async def iterate(
+        self, method: Callable[..., Any], *arguments: Any
+    ) -> AsyncGenerator[Any, None]:
+        """What a plain generator yields; closing this closes it, on the thread too."""
+        generator: Iterator[Any] = method(*arguments)  # runs nothing yet
+        try:
+            while (value := await self.call(next, generator, _END)) is not _END:
+                yield value
+        finally:
+            await self.call(generator.close)  # type: ignore[attr-defined]
+
+
+def _guarded(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    try:
+        return method(*arguments)
+    except StopIteration as error:  # no future can hold it
+        raise RuntimeError("the model raised StopIteration") from error
