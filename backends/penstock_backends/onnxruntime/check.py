@@ -21,11 +21,6 @@ from penstock_backends.onnxruntime.padding import Padding
 
 def check_supported(config: ModelConfig) -> None:
     """Reject configurations that this backend does not support; raises `ConfigError`."""
-    if config.decoupled:
-        raise ConfigError(
-            f"model '{config.name}': the onnxruntime backend does not support "
-            "model_transaction_policy.decoupled"
-        )
     Padding.from_config(config)
     for tensor in config.batch_output:
         _check_scattered(config, tensor)

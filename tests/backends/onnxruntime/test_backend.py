@@ -139,7 +139,6 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"model_transaction_policy": TransactionPolicy(decoupled=True)}, "decoupled"),
         ({"parameters": graphs.parameters(execution_mode="2")}, "execution_mode"),
         ({"parameters": graphs.parameters(intra_op_thread_count="many")}, "intra_op_thread_count"),
         ({"parameters": graphs.parameters(enable_mem_arena="maybe")}, "enable_mem_arena"),
@@ -148,6 +147,12 @@ async def test_a_session_is_released_at_the_end(open_backend: Open, version: Pat
 def test_unsupported_fields_are_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         OnnxRuntimeBackend.check_config(graphs.sums_config(**fields))
+
+
+@pytest.mark.contract("C-35")
+def test_a_model_that_answers_once_may_be_decoupled() -> None:
+    policy = TransactionPolicy(decoupled=True)
+    OnnxRuntimeBackend.check_config(graphs.sums_config(model_transaction_policy=policy))
 
 
 @pytest.mark.contract("B-01")

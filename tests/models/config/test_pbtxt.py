@@ -32,7 +32,6 @@ from penstock.core.tensor import DataType
 from penstock.models.config.pbtxt import (
     config_from_message,
     config_to_message,
-    parse_override,
     parse_pbtxt,
     read_pbtxt,
 )
@@ -151,12 +150,12 @@ def test_absent_message_differs_from_an_empty_one() -> None:
         (
             "\nmax_batch: 8",
             '2:1: Message type "inference.ModelConfig" has no field named "max_batch"; '
-            "expected one of name, platform, backend, ",
+            "did you mean 'max_batch_size'? expected one of name, platform, backend, ",
         ),
         (
             "input { shape: 1 }",
             '1:9: Message type "inference.ModelInput" has no field named "shape"; '
-            "expected one of name, data_type, format, dims, ",
+            "did you mean 'reshape'? expected one of name, data_type, format, dims, ",
         ),
         (
             "input [ { data_type: TYPE_FLOAT } ]",
@@ -245,27 +244,3 @@ def test_pipe_in_the_place_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
     problem = f"^failed to read text proto from {tmp_path / 'pipe'}: it is not a file$"
     with pytest.raises(ConfigError, match=problem):
         read_pbtxt(tmp_path / "pipe")
-
-
-# -- overrides -----------------------------------------------------------------------------------
-
-
-@pytest.mark.contract("C-40")
-def test_override_is_json() -> None:
-    config = parse_override('{"backend": "identity", "input": [{"name": "a", "dims": [-1]}]}')
-    assert config == ModelConfig(backend="identity", input=(ModelInput("a", dims=(-1,)),))
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{", "Expecting property name"),
-        ("[]", "the configuration: expected an object"),
-        ('{"foo": 1}', "unknown field 'foo'"),
-        ('{"max_batch_size": 1e999}', "max_batch_size: expected an integer"),
-        ("[" * 100_000, "recursion"),
-    ],
-)
-def test_override_that_is_wrong_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=f"^Invalid config override: .*{problem}"):
-        parse_override(text)

@@ -39,6 +39,13 @@ REFUSED = [
         "model.py",
         "unable to find backend '../mine': a path is not a backend name",
     ),
+    ("onnxruntme", "", "", "backend 'onnxruntme'; installed .*; did you mean 'onnxruntime'"),
+    (
+        "pytorch",
+        "",
+        "",
+        r"export the model to ONNX \(torch.onnx.export\) and serve it with backend",
+    ),
     ("..", "", "model.py", "unable to find backend '..': a path is not a backend name"),
     ("identity", "libtriton_mine.so", "", "unable to find backend library 'libtriton_mine.so'"),
 ]

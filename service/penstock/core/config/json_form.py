@@ -1,14 +1,21 @@
-"""JSON codec of configurations: original field names, plain numbers, enumerations by name."""
+"""JSON codec of configurations: original field names, plain numbers, enumerations by name.
+
+Written as protobuf prints it, and read as leniently as protobuf's C++ library reads it: numbers and
+booleans may be strings, names of enumerations in any case or numbers, one value stands for a list
+of one, lists in a list for their elements, and null for nothing.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.core.config.model import ModelConfig
 from penstock.core.config.schema import NO_DATATYPE, ConfigPart, Field, Label, fields_of
 from penstock.core.errors import ConfigError
+from penstock.core.nearest_name import nearest_name
 from penstock.core.tensor import DataType
 
 Part = TypeVar("Part", bound=ConfigPart)
@@ -35,7 +42,10 @@ def _message(cls: type[Part], value: Any, path: str) -> Part:
     for key, item in value.items():
         field = known.get(key)
         if field is None:
-            raise ConfigError(f"unknown field {_join(path, key)!r} in model configuration")
+            raise ConfigError(
+                f"unknown field {_join(path, key)!r} in model configuration"
+                f"{_meant(key, [each.name for each in fields_of(cls)])}"
+            )
         if field.attribute in given:
             raise ConfigError(f"field '{_join(path, field.name)}' is given twice")
         if item is not None:
@@ -64,18 +74,31 @@ def _join(path: str, name: str) -> str:
 
 def _field_value(field: Field, value: Any, path: str) -> Any:
     if field.label is Label.REPEATED:
-        if not isinstance(value, list | tuple):
-            raise _unexpected(path, "a list", value)
-        return tuple(_single(field, item, f"{path}[{at}]") for at, item in enumerate(value))
+        return tuple(
+            _single(field, item, f"{path}[{at}]") for at, item in enumerate(_elements(value))
+        )
     if field.label is Label.MAP:
         if not isinstance(value, Mapping):
             raise _unexpected(path, "an object", value)
         found = {
             _key(field, key, path): _single(field, item, f"{path}[{key!r}]")
             for key, item in value.items()
+            if item is not None
         }
         return dict(sorted(found.items()))  # protobuf's order differs from run to run
     return _single(field, value, path)
+
+
+def _elements(value: Any) -> Iterator[Any]:
+    """The elements of a list and of lists in it, or a single value; without nulls."""
+    if not isinstance(value, list | tuple):
+        yield value
+        return
+    for item in value:
+        if isinstance(item, list | tuple):
+            yield from _elements(item)
+        elif item is not None:
+            yield item
 
 
 def _key(field: Field, key: Any, path: str) -> Any:
@@ -91,17 +114,37 @@ def _single(field: Field, value: Any, path: str) -> Any:
 
 
 def _enum(field: Field, value: Any, path: str) -> Any:
-    names = field.names
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
-        value = names[value]
-    if value not in names:
-        raise _unexpected(path, f"one of {', '.join(names)}", value)
+    name = _enum_name(field.names, value)
+    if name is None:
+        meant = _meant(value, field.names) if isinstance(value, str) else ""
+        raise _unexpected(path, f"one of {', '.join(field.names)}", value, meant)
     if field.element is DataType:
-        return None if value == NO_DATATYPE else DataType.from_config(value)
-    return field.element(value)
+        return None if name == NO_DATATYPE else DataType.from_config(name)
+    return field.element(name)
+
+
+def _enum_name(names: Sequence[str], value: Any) -> str | None:
+    """The name that a value means: a name in any case, also with dashes, or a number."""
+    if isinstance(value, str):
+        if not value.isdecimal():
+            name = value.upper().replace("-", "_")
+            return name if name in names else None
+        value = int(value) if value.isascii() else -1
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return next((name for number, name in enumerate(names) if number == value), None)
+
+
+_BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
+"""Words for booleans, in any case."""
 
 
 def _boolean(field: Field, value: Any, path: str) -> bool:
+    if isinstance(value, str):
+        value = _BOOLEANS.get(value.lower(), value)
     if isinstance(value, bool):
         return value
     raise _unexpected(path, "true or false", value)
@@ -114,15 +157,17 @@ def _text(field: Field, value: Any, path: str) -> str:
     raise _unexpected(path, "a string", value)
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+
+
 def _integer(field: Field, value: Any, path: str) -> int:
     """An integer, or a string of one, as protobuf prints 64-bit integers."""
-    if isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
-            number = int(value)
-        except (ValueError, OverflowError):
-            number = None
-        if number is not None and (isinstance(value, str) or number == value):
-            return number
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     raise _unexpected(path, "an integer", value)
 
 
@@ -143,8 +188,13 @@ _SCALARS: Mapping[type[Any], Callable[[Field, Any, str], Any]] = {
 }
 
 
-def _unexpected(path: str, expected: str, value: Any) -> ConfigError:
-    return ConfigError(f"{path}: expected {expected}, got {value!r}")
+def _unexpected(path: str, expected: str, value: Any, meant: str = "") -> ConfigError:
+    return ConfigError(f"{path}: expected {expected}, got {value!r}{meant}")
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    nearest = nearest_name(name, known)
+    return f"; did you mean '{nearest}'?" if nearest else ""
 
 
 # -- writing ---------------------------------------------------------------------------------

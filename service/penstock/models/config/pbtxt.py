@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -10,6 +9,8 @@ from google.protobuf import json_format, text_format
 
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import ConfigError
+from penstock.core.nearest_name import nearest_name
+from penstock.models.config.lenient_json import parse_lenient_json
 from penstock.protocol import model_config_pb2
 from penstock.protocol.pool import POOL
 
@@ -44,8 +45,8 @@ def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
 def parse_override(text: str) -> ModelConfig:
     """Parse the JSON configuration of a load request."""
     try:
-        return config_from_json(json.loads(text))
-    except (ValueError, RecursionError, ConfigError) as error:
+        return config_from_json(parse_lenient_json(text))
+    except (ValueError, ConfigError) as error:
         raise ConfigError(f"Invalid config override: {error}") from error
 
 
@@ -68,8 +69,8 @@ def _unreadable(path: Path | str, problem: str) -> ConfigError:
     return ConfigError(f"failed to read text proto from {path}:{problem}")
 
 
-_UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named')
-_UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named')
+_UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "(\w+)"')
+_UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named (\w+)')
 _NOT_UTF8 = "Couldn't parse string: "
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#.*)|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|."""
@@ -104,10 +105,13 @@ def _value_before(line: int, column: int, text: str) -> tuple[int, int]:
 
 
 def _expected(problem: str) -> str:
-    """The valid names, if the error is about an unknown field or value."""
-    names: list[str] = []
+    """The nearest and all valid names, if the error is about an unknown field or value."""
     if match := _UNKNOWN_FIELD.match(problem):
         names = [field.name for field in POOL.FindMessageTypeByName(match[1]).fields]
     elif match := _UNKNOWN_VALUE.match(problem):
         names = [value.name for value in POOL.FindEnumTypeByName(match[1]).values]
-    return f"; expected one of {', '.join(names)}" if names else ""
+    else:
+        return ""
+    nearest = nearest_name(match[2], names)
+    meant = f"; did you mean '{nearest}'?" if nearest else ";"
+    return f"{meant} expected one of {', '.join(names)}"

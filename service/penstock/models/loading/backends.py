@@ -19,6 +19,26 @@ PYTHON_FILE = "model.py"
 
 _PYTHON = "python"
 
+_INSTEAD = {
+    "pytorch": (
+        "; export the model to ONNX (torch.onnx.export) and serve it with backend 'onnxruntime', or"
+        " load it with torch in a model.py of backend 'python'"
+    ),
+    "tensorflow": (
+        "; convert the model to ONNX (tf2onnx) and serve it with backend 'onnxruntime', or load it"
+        " with TensorFlow in a model.py of backend 'python'"
+    ),
+    "tensorrt": (
+        "; serve the ONNX model that the plan was built of with backend 'onnxruntime', or run the"
+        " plan with tensorrt in a model.py of backend 'python'"
+    ),
+    "openvino": (
+        "; serve the model as ONNX with backend 'onnxruntime', a language model with backend"
+        " 'openvino_genai', or run it with openvino in a model.py of backend 'python'"
+    ),
+}
+"""How models of Triton's other backends are served today."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundBackend:
@@ -60,7 +80,8 @@ def backend_of(config: ModelConfig, settings: Mapping[str, str]) -> FoundBackend
     try:
         backend = find_backend(config.backend)
     except ModelLoadError as error:
-        raise ModelLoadError(f"{error.message}{_looked(folder, config.backend)}") from error
+        looked, advice = _looked(folder, config.backend), _INSTEAD.get(config.backend, "")
+        raise ModelLoadError(f"{error.message}{looked}{advice}") from error
     return FoundBackend(backend, config, _file_of(backend))
 
 
