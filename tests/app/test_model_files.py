@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.utils import InferenceServerException
 
 from harness.serving import Served, serving, start, wait_until
 from penstock.app.model_files import with_model_files
@@ -31,6 +32,23 @@ class Scale(Model):
 
     async def infer(self, request: Request) -> Response:
         return Response({"OUT": request["IN"] * FACTOR + self.offset})
+"""
+PLAIN = """
+from penstock.model import Context, DataType, Input, Model, ModelConfig, Output, Request, Response
+
+class Plain(Model):
+    config = ModelConfig(
+        input=(Input("IN", DataType.FP32, dims=(-1,)),),
+        output=(Output("OUT", DataType.FP32, dims=(-1,)),),
+    )
+
+    def load(self, context: Context) -> None:
+        self.offset = 1.0
+
+    def infer(self, request: Request) -> Response:
+        if request["IN"].size == 0:
+            raise ValueError("nothing to do")
+        return Response({"OUT": request["IN"] + self.offset})
 """
 TRITON = "class TritonPythonModel:\n    def execute(self, requests): return []\n"
 
@@ -150,3 +168,14 @@ def test_first_minute_of_the_readme(tmp_path: Path) -> None:
     with serving(None, tmp_path / "log", f"{tmp_path}/{file}") as server:
         answer = httpx.post(f"http://{server.http}{path}", content=body).json()
     assert answer["outputs"][0]["data"] == [2.0, 4.0]
+
+
+def test_a_class_without_async_is_served(tmp_path: Path, temporary: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    with serving(None, tmp_path / "log", f"plain={tmp_path}/plain.py") as server:
+        assert _ask(server, "plain", [1.0, 2.0]) == [2.0, 3.0]
+        with pytest.raises(InferenceServerException, match="ValueError: nothing to do"):
+            _ask(server, "plain", [])
+    text = server.log.read_text()
+    frames = re.search(r'"ValueError: nothing to do" .*\n    At:\n(.*infer)\n\S', text)
+    assert frames is not None, text
