@@ -329,3 +329,41 @@ async def test_a_held_stream_can_be_closed_by_its_reader() -> None:
     stream.close()
     with pytest.raises(RequestCancelledError):
         await marks(stream)
+
+
+# -- stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("PY-15")
+async def test_producer_that_is_asked_to_stop_is_read_to_its_own_end() -> None:
+    stream, asked = ResponseStream(), list[ResponseStream]()
+    stream.connect(lambda: None, on_stop=asked.append)
+    stream.send(make_response(1))
+    stream.stop()
+    stream.send(make_response(2, final=True))
+    assert asked == [stream]
+    assert await marks(stream) == [1, 2]
+
+
+@pytest.mark.contract("PY-15")
+@pytest.mark.parametrize("connected", [False, True])
+async def test_stop_cancels_where_nobody_can_be_asked(connected: bool) -> None:
+    """A queue, or a producer that only knows how to be left."""
+    ends, closed = Ends(), list[int]()
+    ends.stream.send(make_response(1))
+    if connected:
+        ends.stream.connect(lambda: closed.append(1))
+    ends.stream.stop()
+    assert mark(await anext(ends.stream)) == 1
+    with pytest.raises(RequestCancelledError):
+        await anext(ends.stream)
+    assert ([type(error) for error in ends.errors], closed) == (
+        [RequestCancelledError],
+        [1] * connected,
+    )
+
+
+async def test_stop_after_the_end_changes_nothing() -> None:
+    stream = sent(make_response(1, final=True))
+    stream.stop()
+    assert await marks(stream) == [1]

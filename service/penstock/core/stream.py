@@ -17,7 +17,8 @@ class ResponseStream:
     """The responses to one request, in order: the producer sends, the reader iterates.
 
     Unary is a stream of one. Both sides live on one event loop. The reader cancels the request by
-    closing the stream, wherever the request is; the producer is notified by `on_close`. `on_end`
+    closing the stream, wherever the request is; the producer is notified by `on_close`. A reader
+    that wants no more but the end calls `stop` instead, and reads on. `on_end`
     is called once: with `None` after the last response was sent, with the error after a failure,
     with `RequestCancelledError` when the reader closed early.
     `model_version` names the version that answers; `transform`, if set, is applied to every
@@ -32,6 +33,7 @@ class ResponseStream:
         "_on_close",
         "_on_end",
         "_on_ready",
+        "_on_stop",
         "_on_take",
         "_reader",
         "_responses",
@@ -58,6 +60,7 @@ class ResponseStream:
         self._on_end = on_end
         self._on_close: Callable[[], None] | None = None
         self._on_take: Callable[[int], None] | None = None
+        self._on_stop: Callable[[ResponseStream], None] | None = None
         self._on_ready: Callable[[], None] | None = None
 
     @property
@@ -81,11 +84,18 @@ class ResponseStream:
     # -- the producer's side ----------------------------------------------------------------
 
     def connect(
-        self, on_close: Callable[[], None], on_take: Callable[[int], None] | None = None
+        self,
+        on_close: Callable[[], None],
+        on_take: Callable[[int], None] | None = None,
+        on_stop: Callable[[ResponseStream], None] | None = None,
     ) -> None:
-        """Register callbacks for the reader's leaving, and for its having taken `n` responses."""
+        """Register callbacks: the reader has left, has taken `n` responses, or wants no more.
+
+        The last is for producers that then go on until they end the stream themselves.
+        """
         self._on_close = on_close
         self._on_take = on_take
+        self._on_stop = on_stop
 
     def send(self, response: InferenceResponse) -> None:
         """Queue a response; a final one ends the stream. Dropped when the stream has ended."""
@@ -189,6 +199,19 @@ class ResponseStream:
         self._held = False
         self._responses.clear()
         self.abort(RequestCancelledError())
+
+    def stop(self) -> None:
+        """Ask for no more, and read on: what the producer still sends, its error included.
+
+        The request is cancelled where no producer has it yet, or one that cannot be asked: then
+        `RequestCancelledError` follows what was sent.
+        """
+        if self._ended:
+            return
+        if self._on_stop is None:
+            self.abort(RequestCancelledError())
+        else:
+            self._on_stop(self)
 
     def abort(self, error: InferenceError) -> None:
         """Cancel the request unless it has ended; a reader gets what was sent, then the error."""

@@ -32,6 +32,7 @@ class Linked:
         self.runtime.executing = True
         self.replies = ReplyTable(self.link)
         self._codec = TensorCodec(Arena(self._inputs))
+        self._heard: list[Message] = []
 
     @property
     def written(self) -> bool:
@@ -46,8 +47,23 @@ class Linked:
 
     def receive(self, kind: Kind, header: Any) -> None:
         """Have the link receive a message of the server."""
-        self._server.sendall(b"".join(encode(kind, header)))
+        self.tell(kind, header)
         self.link.poll()
+
+    def tell(self, kind: Kind, header: Any) -> None:
+        """Send a message of the server, for those who wait for it."""
+        self._server.sendall(b"".join(encode(kind, header)))
+
+    def hang_up(self) -> None:
+        """The server leaves."""
+        self._server.close()
+
+    def next_kind(self) -> int:
+        """The kind of the next message that the link sends; the test waits for it."""
+        while not self._heard:
+            self._server.settimeout(20)
+            self._heard += messages([self._server.recv(SIZE)])
+        return self._heard.pop(0)[0]
 
     def sent(self) -> list[Message]:
         """The messages that the link has sent since the last call."""

@@ -53,6 +53,11 @@ class FakeReply:
     def on_cancel(self, callback: Callable[[], object]) -> None:
         self._on_cancel = callback
 
+    def stop(self) -> None:
+        """The reader wants no more, and reads on."""
+        if self._on_cancel is not None:
+            self._on_cancel()
+
     def cancel(self) -> None:
         """The client leaves."""
         self.cancelled = True
@@ -71,6 +76,9 @@ class FakeCall:
 
     def __init__(self, *responses: InferenceResponse, bare_end: bool = False) -> None:
         self.cancelled = False
+        self.discarded = False
+        self.gate = asyncio.Event()  # closed, the responses are still to come
+        self.gate.set()
         self._bare_end = bare_end
         self._responses = deque(responses)
 
@@ -81,12 +89,18 @@ class FakeCall:
         await asyncio.sleep(0)
         return self.next()
 
+    async def arrived(self) -> None:
+        await self.gate.wait()
+
     def take_bare_end(self) -> bool:
         bare_end, self._bare_end = self._bare_end, False
         return bare_end
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    def discard(self) -> None:
+        self.discarded = True
 
 
 class FakeRuntime:

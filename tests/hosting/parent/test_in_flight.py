@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes import in_virtual_time, make_inference, make_response, turns
+from fakes import in_virtual_time, make_inference, make_response, mark, turns
 from penstock.core.buffer import Buffer
 from penstock.core.call_chain import CallingInstance, NestedCall, Wait
-from penstock.core.errors import InternalError, UnavailableError
+from penstock.core.errors import InternalError, RequestCancelledError, UnavailableError
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.arena import Arena, create
 from penstock.hosting.link.frames import FrameReader
@@ -91,6 +91,12 @@ def batch(rows: int = 1, statistics: Statistics | None = None) -> list[Inference
 def done(some: InFlight, number: int, duration: int, waited: int = 0) -> None:
     """The process has executed a batch within so many nanoseconds."""
     some.on_done((number, 0, 0, duration, waited), NOTHING)
+
+
+def done_before(some: InFlight) -> None:
+    """A quick execution, so that the next batches may be sent ahead."""
+    some.send([make_inference()], nothing)
+    done(some, 1, QUICK)
 
 
 def answer(some: InFlight, number: int, *, final: bool) -> None:
@@ -343,6 +349,48 @@ async def test_cancellation_of_a_rescheduled_request_is_sent() -> None:
     await turns()
     assert peer.messages[1:] == [(Kind.CANCEL, 1)]
     answer(some, 1, final=True)
+
+
+@pytest.mark.contract("PY-15")
+@pytest.mark.parametrize("again", [False, True])
+async def test_model_is_told_that_no_more_is_wanted_and_goes_on(again: bool) -> None:
+    """Also where the request has been rescheduled meanwhile."""
+    peer = Peer()
+    some, inference = in_flight(peer), make_inference()
+    some.send([inference], nothing)
+    if again:
+        some.on_reschedule(1, NOTHING)
+    inference.stream.stop()
+    assert peer.messages[1:] == [(Kind.STOP, 1)]
+    answer(some, 1, final=False)
+    some.on_error((1, "CANCELLED", "told"), NOTHING)
+    assert mark(await anext(inference.stream)) == 1
+    with pytest.raises(RequestCancelledError, match="told"):
+        await anext(inference.stream)
+
+
+@pytest.mark.contract("PY-15")
+async def test_request_ahead_of_its_turn_ends_when_no_more_is_wanted() -> None:
+    peer = Peer()
+    some, begun, ahead = in_flight(peer, ahead=4), make_inference(), make_inference()
+    done_before(some)
+    some.send([begun], nothing)
+    some.send([ahead], nothing)
+    ahead.stream.stop()
+    assert isinstance(ahead.stream.error, RequestCancelledError)
+    assert peer.messages[-1] == (Kind.CANCEL, peer.numbers[-1])
+    assert not begun.abandoned
+
+
+async def test_request_kept_for_the_next_process_ends_when_no_more_is_wanted() -> None:
+    some, kept = in_flight(ahead=4), make_inference()
+    done_before(some)
+    some.send([make_inference()], nothing)
+    some.send([kept], nothing)
+    some.lose(UnavailableError("gone"))
+    assert not kept.abandoned
+    kept.stream.stop()
+    assert isinstance(kept.stream.error, RequestCancelledError)
 
 
 async def test_a_cancelled_request_is_not_rescheduled() -> None:

@@ -11,7 +11,12 @@ import pytest
 
 from penstock.core.call_chain import CallingInstance, NestedCall, Wait
 from penstock.core.delivery import deliver
-from penstock.core.errors import InvalidRequestError, NotFoundError, UnsupportedError
+from penstock.core.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    RequestCancelledError,
+    UnsupportedError,
+)
 from penstock.core.flow_control import WINDOW
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -282,6 +287,33 @@ async def test_cancelled_call_cancels_its_request() -> None:
     await turn()
     process.tell(Kind.CALL_CANCEL, 1)
     assert process.services.closed == ["a"]
+    assert process.said == [(Kind.CALL_END, 1)]
+
+
+@pytest.mark.contract("PY-15")
+async def test_call_that_is_stopped_is_read_to_its_end() -> None:
+    process = Process()
+    process.call("a", "many", decoupled=True)
+    stream, told = process.services.streams["a"], list[ResponseStream]()
+    stream.connect(lambda: None, on_stop=told.append)
+    process.tell(Kind.CALL_STOP, 1)
+    assert told == [stream]
+    stream.send(response(1))
+    stream.fail(RequestCancelledError())
+    await turn()
+    assert process.numbers == [1]
+    assert process.said[-1] == (Kind.CALL_ERROR, (1, "CANCELLED", "request was cancelled"))
+
+
+@pytest.mark.contract("PY-15")
+async def test_call_in_a_queue_that_is_stopped_ends_with_the_error() -> None:
+    process = Process()
+    process.call("a", "many", decoupled=True)
+    process.tell(Kind.CALL_STOP, 1)
+    process.tell(Kind.CALL_STOP, 1)
+    await turn()
+    assert process.services.closed == ["a"]
+    assert process.said == [(Kind.CALL_ERROR, (1, "CANCELLED", "request was cancelled"))]
 
 
 async def test_end_of_the_process_cancels_everything() -> None:
@@ -311,6 +343,7 @@ async def test_metrics_belong_to_one_process_until_its_end() -> None:
 async def test_word_about_a_call_that_is_over_is_ignored() -> None:
     process = Process()
     process.tell(Kind.CALL_CANCEL, 9)
+    process.tell(Kind.CALL_STOP, 9)
     process.tell(Kind.CALL_TAKEN, (9, 1))
     assert process.said == []
 

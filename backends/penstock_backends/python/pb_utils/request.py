@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
@@ -23,8 +23,8 @@ from penstock_backends.python.pb_utils.arguments import (
 )
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.response_iterators import (
-    AsyncResponseIterator,
     ResponseIterator,
+    iterator_future,
     response_future,
     wait_for_response,
 )
@@ -223,7 +223,7 @@ class InferenceRequest:
 
     # -- call of another model ----------------------------------------------------------------
 
-    def exec(self, decoupled: bool = False) -> InferenceResponse | Iterator[InferenceResponse]:
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
         """Call the model and wait for the response; `decoupled` returns an iterator at once."""
         core, streams = self._outgoing(), truth(decoupled, "decoupled")
         call = runtime.current().call(core, decoupled=streams, blocks=not streams)
@@ -233,16 +233,15 @@ class InferenceRequest:
 
     def async_exec(
         self, decoupled: bool = False
-    ) -> asyncio.Future[InferenceResponse] | asyncio.Future[AsyncIterator[InferenceResponse]]:
-        """As `exec`, without blocking the event loop; the request is sent before it is awaited."""
-        loop = asyncio.get_running_loop()  # raises where there is none, before anything is sent
+    ) -> asyncio.Future[InferenceResponse] | asyncio.Future[ResponseIterator]:
+        """As `exec`, without blocking the event loop; the request is sent before it is awaited.
+
+        With `decoupled` the future is done when the first response is there, or the end.
+        """
+        asyncio.get_running_loop()  # raises where there is none, before anything is sent
         streams = truth(decoupled, "decoupled")
         call = runtime.current().call(self._outgoing(), decoupled=streams)
-        if not streams:
-            return response_future(call)
-        future = loop.create_future()
-        future.set_result(AsyncResponseIterator(call))
-        return future
+        return iterator_future(call) if streams else response_future(call)
 
     def _outgoing(self) -> CoreRequest:
         """The request to send, with the flags as they are now."""

@@ -1,15 +1,24 @@
-"""Iterators over the responses of called models (BLS), and futures of a single response."""
+"""Iterators over the responses of called models (BLS), and futures of both kinds of answers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 
+_T = TypeVar("_T")
+_Wait = Callable[[runtime.ModelCall], Awaitable[_T]]
+
 
 class ResponseIterator:
-    """Iterator over the responses of a decoupled model (contract PY-15); `next` blocks."""
+    """Iterator over the responses of a decoupled model (contract PY-15).
+
+    `for` and `next` block until there is a response, `async for` and `anext` wait on the event
+    loop. An iterator that is dropped cancels its call, and discards what is left of it.
+    """
 
     def __init__(self, call: runtime.ModelCall) -> None:
         self._call = call
@@ -18,42 +27,31 @@ class ResponseIterator:
         return self
 
     def __next__(self) -> InferenceResponse:
-        response = self._call.next() or _bare_end(self._call)
+        response = self._call.next() or self._bare_end()
         if response is None:
             raise StopIteration("Iteration is done for the responses.")
         return response
 
-    def cancel(self) -> None:
-        """Discard further responses, and cancel the request in the called model."""
-        self._call.cancel()
-
-
-class AsyncResponseIterator:
-    """As `ResponseIterator`, for `async for`; in a plain `for` it blocks."""
-
-    def __init__(self, call: runtime.ModelCall) -> None:
-        self._call = call
-
-    def __aiter__(self) -> AsyncResponseIterator:
+    def __aiter__(self) -> ResponseIterator:
         return self
 
     async def __anext__(self) -> InferenceResponse:
-        response = await self._call.next_async() or _bare_end(self._call)
+        response = await self._call.next_async() or self._bare_end()
         if response is None:
             raise StopAsyncIteration
         return response
 
-    def __iter__(self) -> ResponseIterator:
-        return ResponseIterator(self._call)
-
     def cancel(self) -> None:
-        """Discard further responses, and cancel the request in the called model."""
+        """Tell the called model that no more is wanted.
+
+        What it still sends can be read, its error CANCELLED included, with which a request ends
+        that the model has not begun.
+        """
         self._call.cancel()
 
-
-def _bare_end(call: runtime.ModelCall) -> InferenceResponse | None:
-    """The response without outputs that stands for a final flag sent alone; `None` otherwise."""
-    return InferenceResponse() if call.take_bare_end() else None
+    def _bare_end(self) -> InferenceResponse | None:
+        """The response without outputs that stands for a final flag sent alone, if it was."""
+        return InferenceResponse() if self._call.take_bare_end() else None
 
 
 def wait_for_response(call: runtime.ModelCall) -> InferenceResponse:
@@ -63,17 +61,38 @@ def wait_for_response(call: runtime.ModelCall) -> InferenceResponse:
 
 def response_future(call: runtime.ModelCall) -> asyncio.Future[InferenceResponse]:
     """As `wait_for_response`, for the event loop; cancelling the future cancels the call."""
-    task = asyncio.get_running_loop().create_task(_await_response(call))
+    return _started(call, _await_response)
+
+
+def iterator_future(call: runtime.ModelCall) -> asyncio.Future[ResponseIterator]:
+    """The responses, once the first of them or the end is there: then a plain `for` can begin.
+
+    Cancelling the future cancels the call.
+    """
+    return _started(call, _await_first)
+
+
+def _started(call: runtime.ModelCall, wait: _Wait[_T]) -> asyncio.Future[_T]:
+    task = asyncio.get_running_loop().create_task(_discarding(call, wait))
     runtime.current().keep(task)
     return task
 
 
-async def _await_response(call: runtime.ModelCall) -> InferenceResponse:
+async def _discarding(call: runtime.ModelCall, wait: _Wait[_T]) -> _T:
     try:
-        return _or_error(await call.next_async())
+        return await wait(call)
     except asyncio.CancelledError:
-        call.cancel()
+        call.discard()
         raise
+
+
+async def _await_response(call: runtime.ModelCall) -> InferenceResponse:
+    return _or_error(await call.next_async())
+
+
+async def _await_first(call: runtime.ModelCall) -> ResponseIterator:
+    await call.arrived()
+    return ResponseIterator(call)
 
 
 def _or_error(response: InferenceResponse | None) -> InferenceResponse:

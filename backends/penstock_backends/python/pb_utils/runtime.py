@@ -36,11 +36,17 @@ class ModelCall(Protocol):
     async def next_async(self) -> InferenceResponse | None:
         """As `next`, without blocking the event loop."""
 
+    async def arrived(self) -> None:
+        """Wait until `next` would not block."""
+
     def take_bare_end(self) -> bool:
         """Whether the called model sent its final flag alone; true once, after the last one."""
 
     def cancel(self) -> None:
-        """Discard further responses, and cancel the request in the called model."""
+        """Tell the called model that no more is wanted; what it still sends can be read."""
+
+    def discard(self) -> None:
+        """Cancel the request in the called model, and drop its responses."""
 
 
 class Runtime(Protocol):

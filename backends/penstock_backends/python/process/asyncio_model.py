@@ -28,7 +28,12 @@ from penstock_backends.python.process.traceback_text import describe, place
 
 
 class AsyncReply(runtime.Reply, Protocol):
-    """A reply for code on an event loop, which must not block."""
+    """A reply for code on an event loop, which must not block.
+
+    `cancelled` tells that the client has left, and reads nothing more.
+    """
+
+    cancelled: bool
 
     async def wait_for_room(self) -> None:
         """Wait until one more response may be sent."""
@@ -84,7 +89,7 @@ class AsyncioModel:
                 response = await self._calls.call(self._model.infer, Request(request))
                 reply.send(self._outputs.convert(response, reply), final=True)
         except asyncio.CancelledError as error:
-            reply.send(None if reply.is_cancelled() else _failure(error), final=True)
+            reply.send(None if reply.cancelled else _failure(error), final=True)
             raise
         except GeneratorExit:
             raise
@@ -183,7 +188,7 @@ async def call_model(request: CoreRequest, decoupled: bool) -> AsyncGenerator[Co
         ended = True
     finally:
         if not ended:
-            call.cancel()
+            call.discard()
 
 
 def _core_response(response: InferenceResponse) -> CoreResponse:

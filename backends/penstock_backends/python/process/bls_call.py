@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse as CoreResponse
@@ -28,7 +29,8 @@ class BlsCall:
         self._responses: deque[CoreResponse] = deque()
         self._ended = False
         self._bare_end = False
-        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._told = False
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
 
     # -- for the thread that reads the link ---------------------------------------------------
 
@@ -55,15 +57,19 @@ class BlsCall:
 
     async def next_async(self) -> InferenceResponse | None:
         """As `next`, without blocking the event loop."""
+        await self.arrived()
+        return self._take_response()
+
+    async def arrived(self) -> None:
+        """Wait until there is a response, or the end."""
         loop = asyncio.get_running_loop()
         if not self._link.is_read_on(loop):  # a loop of the model's own does not read the link
             await loop.run_in_executor(None, self._link.wait, self._is_settled)
         while not self._is_settled():
             event = asyncio.Event()
-            self._waiting = loop, event
-            if not self._is_settled():  # a response may have been added before `_waiting` was set
+            self._waiting.append((loop, event))
+            if not self._is_settled():  # a response may have been added before that
                 await event.wait()
-        return self._take_response()
 
     def take_bare_end(self) -> bool:
         """Whether the called model sent its final flag alone; true once, after the last."""
@@ -71,7 +77,13 @@ class BlsCall:
         return bare_end
 
     def cancel(self) -> None:
-        """Discard further responses, and cancel the request in the called model."""
+        """Tell the called model that no more is wanted; what it still sends can be read."""
+        if not self._ended and not self._told:
+            self._told = True
+            self._link.send(Kind.CALL_STOP, self._number)
+
+    def discard(self) -> None:
+        """Cancel the request in the called model, and drop its responses."""
         if not self._ended:
             self._ended = True
             self._responses.clear()
@@ -90,10 +102,10 @@ class BlsCall:
         return _as_response(response)
 
     def _notify(self) -> None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            loop, event = waiting
-            loop.call_soon_threadsafe(event.set)
+        while self._waiting:
+            loop, event = self._waiting.popleft()
+            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(event.set)
 
 
 def _as_response(response: CoreResponse) -> InferenceResponse:

@@ -39,9 +39,12 @@ class ReleaseQueue:
         self._schedule()
 
     def add_call(self, number: int) -> None:
-        """Add a call to another model whose responses are no longer wanted."""
+        """Add a call to another model whose responses are no longer wanted.
+
+        Reported soon in any case: the other model works on it until it is told.
+        """
         self._calls.append(number)
-        self._schedule()
+        self._schedule(soon=True)
 
     def take_blocks(self) -> list[Block]:
         """Remove and return all blocks; the caller reports them."""
@@ -62,13 +65,13 @@ class ReleaseQueue:
         """From now on the thread that made this queue runs this loop."""
         self._loop = loop
 
-    def _schedule(self) -> None:
-        """Have a report made soon, unless the owner is about to make one.
+    def _schedule(self, *, soon: bool = False) -> None:
+        """Have a report made soon, or else with that which the owner is about to make.
 
         Called by destructors, so at any moment.
         """
         by_owner = threading.get_ident() == self._owner
-        if self._scheduled or (by_owner and self._loop is None):
+        if self._scheduled or (by_owner and self._loop is None and not soon):
             return
         self._scheduled = True
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.core.errors import InternalError, error_from_code
+from penstock.core.errors import InferenceError, InternalError, error_from_code
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
@@ -91,6 +91,7 @@ class PendingReply:
         "outputs",
         "places",
         "sent",
+        "stopped",
     )
 
     def __init__(
@@ -109,7 +110,8 @@ class PendingReply:
         self.decoupled = policy.decoupled
         self.iterative = policy.iterative
         self.closed = False
-        self.cancelled = False
+        self.cancelled = False  # the client has left
+        self.stopped = False  # the reader wants no more, and reads on
         self.sent = 0
         self._credit = Credit(policy.window)
         self._held: deque[CoreResponse | None] = deque()
@@ -203,10 +205,10 @@ class PendingReply:
         return CoreResponse(tensors, response.core_parameters, final)
 
     def is_cancelled(self) -> bool:
-        """Whether the request is cancelled; reads the messages that have arrived."""
-        if not self.cancelled:
+        """Whether the model should stop; reads the messages that have arrived."""
+        if not (self.cancelled or self.stopped):
             self._link.poll()
-        return self.cancelled
+        return self.cancelled or self.stopped
 
     def acknowledge(self, count: int) -> None:
         """Return credit for responses that the client has taken."""
@@ -222,13 +224,25 @@ class PendingReply:
             self._on_cancel()
         self._notify()
 
+    def stop(self) -> None:
+        """Tell the model that no more is wanted; what it still sends is read."""
+        self.stopped = True
+        if self._on_cancel is not None:
+            self._on_cancel()
+
+    def refuse(self, error: InferenceError) -> None:
+        """End a request that the model does not get to see."""
+        self.closed = True
+        self._forget(self.number)
+        self._link.send(Kind.ERROR, (self.number, error.code, error.message))
+
     # -- for code on an event loop; another thread may read the link --------------------------
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the event loop on cancellation, at once if already cancelled."""
+        """Call `callback` on the event loop when the model should stop, or at once if it should."""
         loop = asyncio.get_running_loop()
         self._on_cancel = lambda: loop.call_soon_threadsafe(callback)
-        if self.cancelled:
+        if self.cancelled or self.stopped:
             self._on_cancel()
 
     async def wait_for_room(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.core.errors import RequestCancelledError
 from penstock.core.request import InferenceRequest
 from penstock.hosting.link.messages import Kind, PackedRequest, Taken, unpack_request
 from penstock_backends.python.process.model_link import ModelLink
@@ -18,24 +19,30 @@ class ReplyTable:
         self._replies: dict[int, PendingReply] = {}
         self._cancelled: set[int] = set()
         """Requests that were cancelled before they arrived."""
+        self._stopped: set[int] = set()
+        """Requests of which no more was wanted before they arrived."""
         self._latest = 0
         link.on(Kind.TAKEN, self._on_taken)
         link.on(Kind.CANCEL, self._on_cancel)
+        link.on(Kind.STOP, self._on_stop)
 
     def accept(
         self, packed: Sequence[PackedRequest], payload: memoryview, policy: ReplyPolicy
     ) -> list[tuple[PendingReply, InferenceRequest]]:
         """Unpack the requests of a batch, each with its reply.
 
-        Cancelled requests are left out, unless the model has to see every request of a sequence.
+        Requests that nobody waits for any more are left out, unless the model has to see every
+        request of a sequence. Those who still read are told.
         """
         accepted: list[tuple[PendingReply, InferenceRequest]] = []
         at = 0
         for header in packed:
             number, request, at = unpack_request(header, payload, at, self._link.codec)
             reply = self._open(number, request, policy)
-            if not reply.cancelled or policy.sequences:
+            if policy.sequences or not (reply.cancelled or reply.stopped):
                 accepted.append((reply, request))
+            elif not reply.cancelled:
+                reply.refuse(RequestCancelledError())
         return accepted
 
     def forget(self, number: int) -> None:
@@ -57,6 +64,9 @@ class ReplyTable:
             self._cancelled.discard(number)
             self.forget(number)
             reply.cancelled = True
+        elif number in self._stopped:
+            self._stopped.discard(number)
+            reply.stop()
         return reply
 
     def _on_taken(self, header: Taken, _: memoryview) -> None:
@@ -71,3 +81,11 @@ class ReplyTable:
             reply.cancel()
         if reply is not None or number <= self._latest:
             self._cancelled.discard(number)
+
+    def _on_stop(self, number: int, _: memoryview) -> None:
+        self._stopped.add(number)  # first of all, as above
+        reply = self._replies.get(number)
+        if reply is not None:
+            reply.stop()
+        if reply is not None or number <= self._latest:
+            self._stopped.discard(number)

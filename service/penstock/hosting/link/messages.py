@@ -75,7 +75,8 @@ class Kind(IntEnum):
     INITIALIZE = 1  # Introduction
     EXECUTE = 2  # Execute
     TAKEN = 3  # Taken
-    CANCEL = 4  # number of a request
+    CANCEL = 4  # number of a request: nothing more is read of it
+    STOP = 34  # number of a request: no more is wanted of it, and what still comes is read
     PROBE = 5  # None: asks for the health of the backend
     FINALIZE = 6  # None
     FREE = 7  # [offset or (number of a region, offset), ...]: no views left; both ways
@@ -100,7 +101,8 @@ class Kind(IntEnum):
     LOG = 20  # Log
     CALL = 21  # Call: a model calls another one
     CALL_TAKEN = 22  # (number of a call, responses taken)
-    CALL_CANCEL = 23  # number of a call
+    CALL_CANCEL = 23  # number of a call, as CANCEL; confirmed with CALL_END
+    CALL_STOP = 35  # number of a call, as STOP
     CONTROL = 24  # Control: load, unload or ask for a model
     METRIC = 25  # Control, number 0 for no answer: on a metric of the model's own
     REGION_MAPPED = 27  # number of a region

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.core.backend import Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import deliver
-from penstock.core.errors import InferenceError, as_inference_error
+from penstock.core.errors import InferenceError, RequestCancelledError, as_inference_error
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -50,6 +50,10 @@ class ResponseSenders:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, number: int) -> bool:
+        """Whether this stream of responses has not ended."""
+        return number in self._open
+
     def open(self, number: int, places: Places = NO_PLACES) -> ResponseSender:
         """A sender for the request with this number; `places` are for its outputs."""
         sender = self._open[number] = ResponseSender(self, number, places)
@@ -64,6 +68,11 @@ class ResponseSenders:
         """The reader has cancelled."""
         if sender := self._open.get(number):
             sender.cancel()
+
+    def stop(self, number: int) -> None:
+        """The reader wants no more, and reads on."""
+        if sender := self._open.get(number):
+            sender.stop()
 
     def close(self) -> None:
         """The peer is gone: cancel every stream."""
@@ -116,6 +125,14 @@ class ResponseSender:
         self._finish()
         if self._stream is not None:
             self._stream.close()
+
+    def stop(self) -> None:
+        """The reader wants no more: send what still comes, or that the request was cancelled."""
+        if self._stream is not None:
+            self._stream.stop()
+        else:
+            self._finish()
+            self._send_end(RequestCancelledError())
 
     def _move(self) -> None:
         stream = self._stream

@@ -11,8 +11,14 @@ from math import inf
 from typing import Any
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InferenceError, as_inference_error, error_from_code
+from penstock.core.errors import (
+    InferenceError,
+    RequestCancelledError,
+    as_inference_error,
+    error_from_code,
+)
 from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
@@ -146,7 +152,9 @@ class InFlight:
             return known
         number = self._last_request = self._last_request + 1
         self._requests[number] = inference
-        inference.stream.connect(partial(self._cancel, number), partial(self._take, number))
+        inference.stream.connect(
+            partial(self._cancel, number), partial(self._take, number), self._stop
+        )
         return number
 
     def _cancel(self, number: int) -> None:
@@ -155,6 +163,21 @@ class InFlight:
             self._rescheduled.pop(inference, None)
             if self._link is not None:
                 self._link.send(Kind.CANCEL, number)
+
+    def _stop(self, stream: ResponseStream) -> None:
+        """The reader wants no more, and reads on: the model is told, unless it has not begun."""
+        found = (n for n, inference in self._requests.items() if inference.stream is stream)
+        number = next(found, None)
+        link = self._link
+        if number is None or link is None or self._is_ahead(self._requests[number]):
+            stream.abort(RequestCancelledError())
+        else:
+            link.send(Kind.STOP, number)
+
+    def _is_ahead(self, inference: Inference) -> bool:
+        """Whether the request is in a batch that was sent ahead of its turn."""
+        ahead = list(self._batches.values())[1:] if self._serial else ()
+        return any(inference in batch for batch in ahead)
 
     def _take(self, number: int, count: int) -> None:
         """The reader has taken responses: flow control, sent once per turn of the loop."""

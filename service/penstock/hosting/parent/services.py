@@ -78,7 +78,8 @@ class ServedCalls:
         self.handlers: dict[int, Handler] = {
             Kind.CALL: self._call,
             Kind.CALL_TAKEN: lambda header, _: self._calls.taken(*header),
-            Kind.CALL_CANCEL: lambda number, _: self._calls.cancel(number),
+            Kind.CALL_CANCEL: lambda number, _: self._cancel(number),
+            Kind.CALL_STOP: lambda number, _: self._calls.stop(number),
             Kind.CONTROL: lambda header, _: self._start(self._control(*header)),
             Kind.METRIC: lambda header, _: self._metric(*header),
         }
@@ -105,6 +106,12 @@ class ServedCalls:
             self._send(Kind.CALL_ERROR, (number, error.code, text))
             return
         self._calls.open(number).connect(stream)
+
+    def _cancel(self, number: int) -> None:
+        """Cancel a call; the confirmation wakes the thread that waited for it."""
+        if number in self._calls:
+            self._calls.cancel(number)
+            self._send(Kind.CALL_END, number)
 
     def _traced(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
         """The request with its call chain, for cycle detection, and the inherited deadline.

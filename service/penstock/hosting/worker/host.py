@@ -91,6 +91,7 @@ class Host:
             Kind.EXECUTE: self._execute_batch,
             Kind.TAKEN: self._taken,
             Kind.CANCEL: lambda number, _: self._replies.cancel(number),
+            Kind.STOP: lambda number, _: self._replies.stop(number),
             Kind.PROBE: lambda _, __: self._start(self._probe()),
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),

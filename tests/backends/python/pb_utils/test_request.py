@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from backends.python.scripted import FakeCall, FakeReply, FakeRuntime
+from fakes import turns
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.tensor import Tensor as CoreTensor
 from penstock_backends.python.pb_utils.exception import TritonModelException
@@ -198,6 +199,29 @@ async def test_async_exec_gives_the_response(process: FakeRuntime) -> None:
     assert value(answer) == 5
 
 
+@pytest.mark.contract("PY-15")
+async def test_async_exec_of_a_stream_waits_for_its_first_response(process: FakeRuntime) -> None:
+    process.next_call = FakeCall(response(1), response(2))
+    process.next_call.gate.clear()
+    answers: Any = asking().async_exec(decoupled=True)
+    await turns()
+    assert not answers.done()
+    process.next_call.gate.set()
+    assert [value(answer) for answer in await answers] == [1, 2]
+
+
+@pytest.mark.contract("PY-15")
+async def test_stream_that_is_given_up_before_its_first_response_is_discarded(
+    process: FakeRuntime,
+) -> None:
+    process.next_call.gate.clear()
+    answers: Any = asking().async_exec(decoupled=True)
+    await turns()
+    answers.cancel()
+    await asyncio.wait([answers])
+    assert process.next_call.discarded
+
+
 @pytest.mark.contract("PY-13")
 async def test_async_exec_begins_before_it_is_awaited(process: FakeRuntime) -> None:
     """So that several are in flight, and `asyncio.wait` takes them."""
@@ -220,7 +244,7 @@ async def test_cancelled_future_cancels_its_call(process: FakeRuntime) -> None:
     await asyncio.sleep(0)
     answer.cancel()
     await asyncio.wait([answer])
-    assert process.next_call.cancelled
+    assert process.next_call.discarded
 
 
 def test_async_exec_needs_an_event_loop(process: FakeRuntime) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from backends.python.linked import Linked
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.hosting.link.blocking import LinkClosedError
 from penstock.hosting.link.messages import Kind, pack_response
+from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.exception import TritonModelException
+from penstock_backends.python.pb_utils.response_iterators import iterator_future
 from penstock_backends.python.process.bls_call import BlsCall
 
 REQUEST = InferenceRequest("other")
@@ -23,9 +28,84 @@ def sent(linked: Linked) -> list[int]:
     return [kind for kind, *_ in linked.sent()]
 
 
-def test_call_that_is_cancelled_is_cancelled_in_the_server(linked: Linked) -> None:
-    call(linked).cancel()
+def test_call_that_is_discarded_is_cancelled_in_the_server(linked: Linked) -> None:
+    discarded = call(linked)
+    discarded.discard()
     assert sent(linked) == [Kind.CALL, Kind.CALL_CANCEL]
+    assert discarded.next() is None
+
+
+@pytest.mark.contract("PY-15")
+def test_call_that_is_cancelled_is_read_to_its_end(linked: Linked) -> None:
+    """The called model is told once, and its error is the last that comes."""
+    cancelled = call(linked)
+    cancelled.cancel()
+    cancelled.cancel()
+    assert sent(linked) == [Kind.CALL, Kind.CALL_STOP]
+    header, _ = pack_response(InferenceResponse(final=False))
+    linked.receive(Kind.CALLED, (1, header))
+    linked.receive(Kind.CALL_ERROR, (1, "CANCELLED", "told"))
+    responses = [cancelled.next() for _ in range(3)]
+    assert [response and response.has_error() for response in responses] == [False, True, None]
+
+
+@pytest.mark.contract("PY-15")
+def test_iterator_that_is_dropped_cancels_its_call_soon(linked: Linked) -> None:
+    """Even if the thread that made it goes on without a word to the server."""
+    call(linked)
+    assert linked.next_kind() == Kind.CALL
+    assert linked.next_kind() == Kind.CALL_CANCEL
+
+
+@pytest.mark.contract("PY-15")
+async def test_call_has_arrived_with_its_first_response(linked: Linked) -> None:
+    calling = call(linked)
+    waiting = asyncio.ensure_future(calling.arrived())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    header, _ = pack_response(InferenceResponse(final=False))
+    linked.tell(Kind.CALLED, (1, header))
+    async with asyncio.timeout(20):
+        await waiting
+    assert await calling.next_async() is not None
+
+
+async def test_several_coroutines_may_wait_for_one_call(linked: Linked) -> None:
+    linked.link.read_on(asyncio.get_running_loop(), lambda: None)
+    calling = call(linked)
+    waiting = [asyncio.ensure_future(calling.next_async()) for _ in range(3)]
+    await asyncio.sleep(0)
+    header, _ = pack_response(InferenceResponse(final=False))
+    linked.tell(Kind.CALLED, (1, header))
+    linked.tell(Kind.CALL_END, 1)
+    async with asyncio.timeout(20):
+        responses = await asyncio.gather(*waiting)
+    assert sorted(response is None for response in responses) == [False, True, True]
+
+
+@pytest.mark.contract("PY-15")
+async def test_future_that_is_given_up_leaves_no_thread_waiting(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server confirms the cancellation, which ends the wait on a loop of the model's own."""
+    monkeypatch.setattr(runtime, "_current", [linked.runtime])
+    waiting = iterator_future(call(linked))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert sent(linked) == [Kind.CALL, Kind.CALL_CANCEL]
+    linked.tell(Kind.CALL_END, 1)
+    async with asyncio.timeout(20):
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def test_server_that_leaves_ends_the_wait_for_a_call(linked: Linked) -> None:
+    waiting = asyncio.ensure_future(call(linked).arrived())
+    await asyncio.sleep(0)
+    linked.hang_up()
+    async with asyncio.timeout(20):
+        with pytest.raises(LinkClosedError):
+            await waiting
 
 
 def test_call_that_the_model_drops_is_cancelled_with_the_next_report(linked: Linked) -> None:
@@ -38,6 +118,7 @@ def test_call_that_has_ended_is_not_cancelled(linked: Linked) -> None:
     ended = call(linked)
     linked.receive(Kind.CALL_END, 1)
     ended.cancel()
+    ended.discard()
     del ended
     linked.link.report_released()
     assert sent(linked) == [Kind.CALL]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from backends.python.linked import Linked
 from penstock.core.flow_control import Window
 from penstock.core.request import InferenceRequest
@@ -49,6 +51,38 @@ def test_rescheduled_request_that_was_cancelled_meanwhile_stays_cancelled(linked
     linked.receive(Kind.CANCEL, 1)
     (again,) = accept(linked, ALL_REQUESTS)
     assert again.cancelled
+
+
+@pytest.mark.contract("PY-15")
+def test_model_that_is_told_to_stop_still_answers(linked: Linked) -> None:
+    (reply,) = accept(linked)
+    linked.receive(Kind.STOP, 1)
+    assert reply.is_cancelled()
+    reply.send(InferenceResponse([]), final=True)
+    assert [kind for kind, *_ in linked.sent()] == [Kind.RESPONSE]
+
+
+@pytest.mark.contract("PY-15")
+def test_request_that_was_stopped_before_it_arrived_ends_with_the_error(linked: Linked) -> None:
+    linked.receive(Kind.STOP, 1)
+    assert accept(linked) == []
+    ((kind, header, _),) = linked.sent()
+    assert (kind, header) == (Kind.ERROR, (1, "CANCELLED", "request was cancelled"))
+
+
+def test_model_of_sequences_gets_stopped_requests(linked: Linked) -> None:
+    linked.receive(Kind.STOP, 1)
+    (reply,) = accept(linked, ALL_REQUESTS)
+    assert reply.is_cancelled()
+    assert accept(linked, ALL_REQUESTS) == [reply]
+    assert linked.sent() == []
+
+
+def test_word_about_a_request_that_is_over_is_forgotten(linked: Linked) -> None:
+    (reply,) = accept(linked)
+    reply.send(InferenceResponse([]), final=True)
+    linked.receive(Kind.STOP, 1)
+    assert not reply.is_cancelled()
 
 
 async def test_credit_reaches_the_reply(linked: Linked) -> None:

@@ -139,6 +139,15 @@ both = await asyncio.gather(*(ask("meeting", x + n).async_exec() for n in range(
 return answer(np.concatenate([output(response) for response in both]))
 """
 
+# Two calls that are answered together only, each read by a plain `for`, which blocks the loop.
+_ASYNC_STREAMS = """
+async def one(n):
+    stream = await ask("meeting", x + n).async_exec(decoupled=True)
+    return [output(response) for response in stream]
+both = await asyncio.gather(one(0), one(1))
+return answer(np.concatenate([y for stream in both for y in stream]))
+"""
+
 _THREADS = """
 with ThreadPoolExecutor(2) as pool:
     both = pool.map(lambda n: output(ask("meeting", x + n).exec()), range(2))
@@ -167,7 +176,53 @@ _TAKE_THREE = """
 responses = ask("repeat", np.zeros(0, np.float32)).exec(decoupled=True)
 seen = [output(next(responses))[0] for _ in range(3)]
 responses.cancel()
-return answer(np.array([*seen, len(list(responses))], np.float32))
+*rest, last = responses
+return answer(np.array([*seen, len(last.output_tensors()), last.has_error()], np.float32))
+"""
+
+# Told of the cancellation by the called model itself; then by the server, for one in a queue.
+_CANCELLED = """
+told = []
+responses = ask("polite", x).exec(decoupled=True)
+next(responses)
+responses.cancel()
+told += [response.error() for response in responses if response.has_error()]
+first = ask("gated", x, request_id="first").exec(decoupled=True)
+second = ask("gated", x, request_id="second").exec(decoupled=True)
+second.cancel()
+told += [response.error() for response in second]
+open(os.path.join(os.path.dirname(self.args["model_repository"]), "gated", "first"), "w").close()
+(response,) = first
+seen = [f"{error.code().name}: {error.message()}" for error in told]
+return answer(output(response), parameters={"told": json.dumps(seen)})
+"""
+
+_POLITE = """
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            for request in requests:
+                sender = request.get_response_sender()
+                sender.send(pb_utils.InferenceResponse(
+                    [pb_utils.Tensor("Y", request.inputs()[0].as_numpy())]))
+                while not sender.is_cancelled():
+                    pass
+                error = pb_utils.TritonError("as you like", pb_utils.TritonError.CANCELLED)
+                sender.send(pb_utils.InferenceResponse(error=error), flags=1)
+"""
+
+# The client's own loop, which waits for the threads of its executor when it ends.
+_OWN_LOOP = """
+async def give_up(decoupled):
+    call = ask("gated", x, request_id="never").async_exec(decoupled=decoupled)
+    try:
+        await asyncio.wait_for(call, 0.01)
+    except asyncio.TimeoutError:
+        return 1
+return answer(np.array([asyncio.run(give_up(decoupled)) for decoupled in (False, True)],
+                       np.float32))
 """
 
 _TAKE_NONE = """
@@ -219,6 +274,23 @@ for response in question.exec(decoupled=True):
         parts.append(tensor.as_numpy().reshape(-1)[0])
 joined = np.array([b"|".join(parts)], np.object_)
 return pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", joined)])
+"""
+
+# Wants no more after the first words.
+_LANGUAGE_LESS = """
+text = pb_utils.get_input_tensor_by_name(request, "PROMPT")
+sampling = json.dumps({"max_tokens": 100, "temperature": 0, "ignore_eos": True})
+inputs = [pb_utils.Tensor("text_input", text.as_numpy()),
+          pb_utils.Tensor("stream", np.array([True])),
+          pb_utils.Tensor("sampling_parameters", np.array([sampling], np.object_))]
+responses = pb_utils.InferenceRequest(
+    model_name="tiny_llm", requested_output_names=["text_output"], inputs=inputs
+).exec(decoupled=True)
+assert not next(responses).has_error()
+responses.cancel()
+*_, last = responses
+told = np.array([last.error().code().name], np.object_)
+return pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", told)])
 """
 
 # Calls itself until nothing is left.
@@ -320,15 +392,22 @@ MODELS = {
     "caller": PythonModel(_serial(_CALLER)),
     "other_text": PythonModel(_serial(_OTHER_TEXT)),
     "async": PythonModel(_coroutine(_ASYNC)),
+    "async_streams": PythonModel(_coroutine(_ASYNC_STREAMS)),
     "threads": PythonModel(_serial(_THREADS)),
     "sum": PythonModel(_serial(_SUM)),
     "async_sum": PythonModel(_coroutine(_ASYNC_SUM)),
     "take_three": PythonModel(_serial(_TAKE_THREE)),
+    "polite": PythonModel(_POLITE, config=DECOUPLED),
+    "cancelled": PythonModel(_serial(_CANCELLED)),
+    "own_loop": PythonModel(_serial(_OWN_LOOP)),
     "take_none": PythonModel(_serial(_TAKE_NONE)),
     "leave_the_loop": PythonModel(_serial(_LEAVE_THE_LOOP)),
     "no_patience": PythonModel(_coroutine(_NO_PATIENCE)),
     "often": PythonModel(_serial(_OFTEN)),
     "language": PythonModel(_serial(_LANGUAGE), "PROMPT:STRING[1] X:FP32[1]", "TEXT:STRING[1]"),
+    "language_less": PythonModel(
+        _serial(_LANGUAGE_LESS), "PROMPT:STRING[1] X:FP32[1]", "TEXT:STRING[1]"
+    ),
     "self": PythonModel(_serial(_SELF)),
     "two_versions": PythonModel(
         _serial(_NEXT_VERSION),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,8 @@ def test_refusal_of_the_called_model_is_an_error_with_its_code(
     assert f"message: TritonModelException: {told}" in error.message
 
 
-@pytest.mark.contract("PY-13")
-@pytest.mark.parametrize("name", ["async", "threads"])
+@pytest.mark.contract("PY-13", "PY-15")
+@pytest.mark.parametrize("name", ["async", "async_streams", "threads"])
 def test_several_calls_are_in_flight_at_once(client: Client, repository: Path, name: str) -> None:
     for path in (repository / "meeting").glob("*.here"):
         path.unlink()
@@ -137,7 +138,7 @@ def test_coroutine_iterates_over_a_stream(client: Client) -> None:
 
 @pytest.mark.contract("PY-15", "PY-29")
 @pytest.mark.parametrize(
-    ("name", "answer"), [("take_three", [0, 1, 2, 0]), ("leave_the_loop", [2])]
+    ("name", "answer"), [("take_three", [0, 1, 2, 0, 0]), ("leave_the_loop", [2])]
 )
 def test_model_learns_that_its_caller_wants_no_more(
     client: Client, server: Served, repository: Path, name: str, answer: list[float]
@@ -147,6 +148,20 @@ def test_model_learns_that_its_caller_wants_no_more(
     assert client.infer(name)["Y"].tolist() == answer
     wait_until(cancelled.exists)
     assert client.infer("sum", {"X": floats(7)})["Y"].tolist() == [7]
+
+
+@pytest.mark.contract("PY-15", "PY-29")
+def test_cancelled_call_ends_with_the_error_of_the_called_model(client: Client) -> None:
+    told = client.infer("cancelled").parameters["told"]
+    assert json.loads(told) == ["CANCELLED: as you like", "CANCELLED: request was cancelled"]
+
+
+@pytest.mark.contract("PY-13", "PY-15")
+def test_call_that_a_loop_of_the_model_gives_up_holds_up_nothing(
+    client: Client, repository: Path
+) -> None:
+    assert client.infer("own_loop", {"X": floats(1)})["Y"].tolist() == [1, 1]
+    (repository / "gated" / "never").touch()
 
 
 def test_responses_that_come_too_late_leave_no_shared_memory_behind(
@@ -164,6 +179,12 @@ def test_model_calls_the_language_model(client: Client) -> None:
     parts = answer["TEXT"][0].split(b"|")
     assert len(parts) >= 4
     assert len(b"".join(parts).split()) >= 2
+
+
+@pytest.mark.contract("PY-15")
+def test_language_model_stops_when_no_more_is_wanted(client: Client) -> None:
+    answer = client.infer("language_less", {"PROMPT": strings("The file is"), "X": floats(0)})
+    assert answer["TEXT"].tolist() == [b"CANCELLED"]
 
 
 # -- calling oneself ------------------------------------------------------------------------------
