@@ -25,6 +25,9 @@ def data(
     return frames.frame(FrameType.DATA, flags, stream_id, payload)
 
 
+CANCELLED = frames.rst_stream(1, ErrorCode.CANCEL)
+
+
 def test_request_reaches_its_stream_whole_in_any_pieces() -> None:
     sent = request(1, ends=False) + data(1, b"hello ") + data(1, b"world", ends=True)
     server = opened()
@@ -270,6 +273,9 @@ def test_connection_error_is_reported_by_goaway(sent: bytes, code: ErrorCode) ->
         (request(1, ends=False) + frames.window_update(1, 0), ErrorCode.PROTOCOL_ERROR),
         (request(1) + data(1, b"x"), ErrorCode.STREAM_CLOSED),
         (request(1, ends=False) + request(1, ends=False), ErrorCode.PROTOCOL_ERROR),
+        (request(1, ends=False) + CANCELLED + data(1, b"late"), ErrorCode.STREAM_CLOSED),
+        (request(1) + CANCELLED + data(1, b"", ends=True), ErrorCode.STREAM_CLOSED),
+        (request(1, ends=False) + CANCELLED + request(1), ErrorCode.STREAM_CLOSED),
     ],
 )
 def test_stream_error_leaves_other_streams_open(sent: bytes, code: ErrorCode) -> None:
@@ -277,6 +283,17 @@ def test_stream_error_leaves_other_streams_open(sent: bytes, code: ErrorCode) ->
     server.receive(sent + request(7))
     assert resets_of(server) == [(1, code)]
     assert server.opened[7].ended == 1
+
+
+def test_data_on_a_stream_that_the_client_reset_leaves_open_streams_alone() -> None:
+    server = opened()
+    server.receive(request(1, ends=False) + request(3, ends=False) + data(3, b"be"))
+    server.receive(CANCELLED + data(1, b"late") + data(3, b"fore", ends=True))
+    assert resets_of(server) == [(1, ErrorCode.STREAM_CLOSED)]
+    assert (bytes(server.opened[1].data), server.opened[1].resets) == (b"", [ErrorCode.CANCEL])
+    assert (bytes(server.opened[3].data), server.opened[3].ended) == (b"before", 1)
+    server.connection.send_buffer.finish(server.opened[3], b"\x88")
+    assert error_of(server) is None
 
 
 def test_other_protocol_is_refused_at_its_first_wrong_byte() -> None:

@@ -285,7 +285,7 @@ def _misbehave(how: str) -> None:
         raise ValueError("cannot do it")
     if how == "refuse":
         raise ConfigError("parameter 'x' is wrong")
-    if how == "exit":
-        os._exit(3)
+    if how in ("exit", "leave"):
+        os._exit(3 if how == "exit" else 0)
     if how == "hang":
         time.sleep(600)

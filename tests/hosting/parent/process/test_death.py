@@ -40,12 +40,17 @@ async def test_death_by_a_signal_without_a_name_is_told_too(puppets: Puppets) ->
         await everything(inference)
 
 
-async def test_exit_fails_what_is_in_flight_with_the_status(puppets: Puppets) -> None:
+@pytest.mark.parametrize("status", [0, 3])
+async def test_exit_fails_what_is_in_flight_with_the_status(puppets: Puppets, status: int) -> None:
+    """Also where the process believes that all is well."""
     instance = await puppets.start(serial=True)
-    (inference,), execution = puppets.tell(instance, order("exit", n=3))
-    with pytest.raises(UnavailableError, match="its model process exited with status 3; "):
+    former = instance.pid
+    (inference,), execution = puppets.tell(instance, order("exit", n=status))
+    with pytest.raises(UnavailableError, match=f"its model process exited with status {status}; "):
         await everything(inference)
     await execution
+    await eventually(lambda: instance.pid not in (None, former))
+    assert (await puppets.ask(instance, "echo")).error is None
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ async def test_a_policy_that_cannot_be_kept_prevents_the_start(puppets: Puppets)
         ({"initialize": "raise"}, InternalError, r"^ValueError: cannot do it$"),
         ({"initialize": "refuse"}, InvalidRequestError, r"^parameter 'x' is wrong$"),
         ({"initialize": "exit"}, UnavailableError, r"'puppet_0_0' exited with status 3$"),
+        ({"initialize": "leave"}, UnavailableError, r"'puppet_0_0' exited with status 0$"),
         ({"target": "hosted.puppet:Unloadable"}, InternalError, r"no module named 'engine'$"),
         ({"target": "hosted.puppet:Nobody"}, InternalError, r"has no attribute 'Nobody'$"),
         ({"target": "hosted.nothing:Puppet"}, InternalError, r"No module named 'hosted.nothing'$"),
