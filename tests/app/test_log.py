@@ -45,6 +45,11 @@ import os, sys
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        print("completing")
+        return config
+
     def initialize(self, args):
         print("printed")
         print('{"json": "stays"}')
@@ -91,6 +96,7 @@ def test_streams_part_and_lines_of_a_model_name_it(models: Path, tmp_path: Path)
         wait_until(lambda: "is back, pid" in out.read_text())
         assert server.stop() == 0
     printed, complained = out.read_text(), err.read_text()
+    assert "[model=talk] completing" in printed.splitlines()
     for line in (f"[{_NAMES}] printed", f"[{_NAMES}] from C", '{"json": "stays"}'):
         assert printed.splitlines().count(line) == 2  # the process was started again
     for line in (f"[{_NAMES}] wrong", f"[{_NAMES}] last words"):

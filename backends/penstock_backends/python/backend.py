@@ -89,4 +89,6 @@ async def _completed(
         "settings": dict(settings),
     }
     what = f"model '{config.name}': the process that completes its configuration"
-    return config_from_json(await run_one_shot(python, _COMPLETION, argument, what))
+    return config_from_json(
+        await run_one_shot(python, _COMPLETION, argument, what, {"model": config.name})
+    )

@@ -9,12 +9,14 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from penstock.core.errors import InternalError, error_from_code
 from penstock.hosting.worker import bootstrap
 from penstock.system.parent import die_with_parent
+from penstock.system.printed import PrintedOutput
 from penstock.system.reap import kill_group
 from penstock_backends.python.environment.guard import Guard, open_guard
 
@@ -23,19 +25,36 @@ logger = logging.getLogger(__name__)
 _END_SECONDS = 10.0
 """Seconds for the process to exit after its result."""
 
+_LAST_WORDS = 1.0
+"""Seconds to wait for what the process has printed, of which a stray one may hold the output."""
+
 _LINE_LIMIT = 64 << 20
 """Bytes of the longest result."""
 
 
-async def run_one_shot(python: str, target: str, argument: Any, what: str) -> Any:
+async def run_one_shot(
+    python: str,
+    target: str,
+    argument: Any,
+    what: str,
+    origin: Mapping[str, str] | None = None,
+) -> Any:
     """The result of the function `target` (`module:function`), which runs under `python`.
 
     Argument and result are JSON. When this returns or is cancelled, the process and all that it has
     started are gone. Raises the error that the function sends, or one with the exit status, where
-    `what` names the process.
+    `what` names the process. What it prints goes to the server's output, with the names of `origin`
+    if there are any.
     """
-    async with open_guard() as guard:
-        message, status = await _run(python, target, argument, guard)
+    printed = PrintedOutput(origin) if origin else None
+    try:
+        async with open_guard() as guard:
+            message, status = await _run(python, target, argument, guard, printed)
+    finally:
+        if printed is not None:
+            printed.handed_on()
+    if printed is not None:
+        await asyncio.to_thread(printed.wait, _LAST_WORDS)
     if message is None:
         raise InternalError(f"{what} {_exit_text(status)}")
     kind, value = message
@@ -45,12 +64,12 @@ async def run_one_shot(python: str, target: str, argument: Any, what: str) -> An
 
 
 async def _run(
-    python: str, target: str, argument: Any, guard: Guard
+    python: str, target: str, argument: Any, guard: Guard, printed: PrintedOutput | None
 ) -> tuple[tuple[str, Any] | None, int]:
     """The process's last message, if any, and its exit status."""
     ours, theirs = socket.socketpair()
     with theirs:
-        process = await _spawn(python, target, theirs.fileno(), guard)
+        process = await _spawn(python, target, theirs.fileno(), guard, printed)
     reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_LIMIT)
     message: tuple[str, Any] | None = None
     try:
@@ -107,7 +126,7 @@ async def _read_result(reader: asyncio.StreamReader) -> tuple[str, Any] | None:
 
 
 async def _spawn(
-    python: str, target: str, descriptor: int, guard: Guard
+    python: str, target: str, descriptor: int, guard: Guard, printed: PrintedOutput | None
 ) -> asyncio.subprocess.Process:
     packages = _package("penstock"), _package("penstock_backends")
     process = await asyncio.create_subprocess_exec(
@@ -118,6 +137,8 @@ async def _spawn(
         *map(str, (descriptor, os.getpid(), -1)),
         *packages,
         stdin=asyncio.subprocess.DEVNULL,
+        stdout=printed.stdout if printed else None,
+        stderr=printed.stderr if printed else None,
         env={**os.environ, **guard.environment},
         pass_fds=(descriptor,),
         start_new_session=True,

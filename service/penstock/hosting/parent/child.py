@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.core.flow_control import WINDOW, Window
-from penstock.hosting.parent.printed import PrintedOutput
 from penstock.hosting.worker import bootstrap
+from penstock.system.printed import PrintedOutput
 from penstock.system.private_tmp import pointing_to, private_tmp
 from penstock.system.reap import VARIABLE, kill_group, kill_marked
 from penstock.system.reaper import Reaper

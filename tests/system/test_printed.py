@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.hosting.parent.printed import NamedLines, PrintedOutput
+from penstock.system.printed import NamedLines, PrintedOutput
 
 ORIGIN = {"model": "m", "instance": "m_0_1"}
 Capture = pytest.CaptureFixture[str]
