@@ -6,15 +6,15 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InternalError, ModelLoadError
 from penstock_backends.python.environment.archive import extract
+from penstock_backends.python.environment.command import Log, own_terminal, run_command
 from penstock_backends.python.environment.interpreter import check_python, find_python
 from penstock_backends.python.environment.one_shot import OneShotCall, run_one_shot
 from penstock_backends.python.environment.requirements import fingerprint
@@ -23,8 +23,6 @@ _PARAMETER = "EXECUTION_ENV_PATH"
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _REQUIREMENTS = "requirements.txt"
 _COMPLETE = ".complete"
-
-Log = Callable[[str], None]
 
 
 async def find_interpreter(
@@ -98,7 +96,7 @@ def _unpacked_python(archive: Path, log: Log) -> Path:
             _extract(archive, new)
             python = find_python(new)
             if (new / "bin" / "conda-unpack").exists():
-                _run(log, str(python), str(new / "bin" / "conda-unpack"))
+                run_command(log, str(python), str(new / "bin" / "conda-unpack"))
             check_python(new)
     return find_python(target)
 
@@ -109,12 +107,16 @@ def _venv_python(model: str, requirements: Path, log: Log) -> Path:
     with _creating(target) as new:
         if new is not None:
             log(f"model '{model}': creating its environment")
-            _run(log, sys.executable, "-m", "venv", str(new))
+            run_command(log, sys.executable, "-m", "venv", str(new))
             log(f"model '{model}': installing {requirements}")
             python = str(new / "bin" / "python")
-            pip = ("-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off")
+            terminal = own_terminal()
+            bar = "off" if terminal is None else "on"
+            pip = ("-m", "pip", "install", "--disable-pip-version-check", f"--progress-bar={bar}")
+            packages = ("numpy", "-r", str(requirements))
             # In its directory, as paths in the file are relative to it.
-            _run(log, python, *pip, "numpy", "-r", str(requirements), where=requirements.parent)
+            folder = requirements.parent
+            run_command(log, python, *pip, *packages, where=folder, terminal=terminal)
             log(f"model '{model}': its environment is ready")
     return find_python(target)
 
@@ -143,27 +145,6 @@ def _extract(archive: Path, target: Path) -> None:
         extract(archive, target)
     except ValueError as error:
         raise ModelLoadError(f"{_PARAMETER} '{archive}' cannot be unpacked: {error}") from error
-
-
-def _run(log: Log, *command: str, where: Path | None = None) -> None:
-    """Run a command with its output in the log; an error holds the last line of it."""
-    last = ""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        cwd=where,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            last = line.rstrip() or last
-            log(last)
-    if process.returncode:
-        text = f"'{' '.join(command)}' failed with status {process.returncode}: {last}"
-        raise ModelLoadError(text)
 
 
 def _digest(text: str) -> str:
