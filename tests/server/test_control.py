@@ -10,12 +10,38 @@ import pytest
 
 from fakes import FakeBuilder, make_request, marks, write_model
 from harness.recorded import answers, needs_answers
-from penstock.core.errors import InternalError, NotFoundError, UnavailableError
+from penstock.core.errors import (
+    InternalError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.server.answers import ServerMetadata
 from penstock.server.server import InferenceServer
 from server.house import House, index
+
+
+@pytest.mark.contract("R-12")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("", "Model name cannot be empty. Please enter a valid name to deploy."),
+        (" \t", "Model name cannot be empty. Please enter a valid name to deploy."),
+        (" ..", "invalid model name '..', model name must not contain path traversal characters"),
+        ("a/b ", "invalid model name 'a/b', model name must not contain path traversal characters"),
+    ],
+)
+async def test_names_are_trimmed_and_checked(house: House, name: str, told: str) -> None:
+    server = await house.started()
+    with pytest.raises(InvalidRequestError) as refused:
+        await server.load(name, {})
+    assert refused.value.message == told
+    await server.load(" m\n", {})
+    assert await server.model_ready("m", "")
+    await server.unload("m ")
+    assert not await server.model_ready("m", "")
 
 
 @pytest.mark.contract("M-02")

@@ -203,13 +203,19 @@ def encode_elements(elements: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def count_elements(buffer: Buffer, where: str = "") -> int:
-    """Number of elements in a BYTES buffer; raises as `decode_elements` does."""
+def count_elements(buffer: Buffer, where: str = "", most: int | None = None) -> int:
+    """Number of elements in a BYTES buffer; raises as `decode_elements` does.
+
+    Counting ends with the length of the first element beyond `most`, which nothing else can mend.
+    """
     at, count, end = 0, 0, len(memoryview(buffer))
+    last = end if most is None else most
     try:
         while at < end:
             at += 4 + _LENGTH.unpack_from(buffer, at)[0]
             count += 1
+            if count > last:
+                return count
     except struct.error:  # there are no 4 bytes
         return len(decode_elements(buffer, where))
     return count if at == end else len(decode_elements(buffer, where))

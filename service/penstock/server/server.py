@@ -194,19 +194,19 @@ class InferenceServer:
         return set(self._repository.names()), self._repository.duplicates()
 
     async def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load or reload a model (explicit control only).
+        """Load or reload a model, whose name is trimmed (explicit control only).
 
         Parameters are `config`, a configuration as JSON, and files by `file:<path>` (G-12).
         """
         self._refuse_when_exiting()
         self._refuse_without_control()
-        await self._lifecycle.load(name, ModelOverride.from_parameters(parameters))
+        await self._lifecycle.load(name.strip(), ModelOverride.from_parameters(parameters))
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model (explicit control only)."""
+        """Unload a model, whose name is trimmed (explicit control only)."""
         self._refuse_when_exiting()
         self._refuse_without_control()
-        await self._lifecycle.unload(name, unload_dependents=unload_dependents)
+        await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""

@@ -311,6 +311,18 @@ def test_form_of_requests_is_checked_once_for_each_model() -> None:
             strict.check(request)
 
 
+@pytest.mark.contract("V-09")
+@pytest.mark.parametrize("rest", [b"", b"\1\0\0\0c\1\0\0\0d", b"\xff\xff\xff\xff"])
+def test_counting_strings_ends_with_the_first_too_many(rest: bytes) -> None:
+    """As the real server was seen to count, whatever follows."""
+    buffer = encode_elements([b"a"]) + (b"\1\0\0\0b" + rest if rest != b"\xff" * 4 else rest)
+    config = _config(_input(data_type=DataType.BYTES))
+    assert _refusal(config, {"IN": Tensor(DataType.BYTES, (1,), buffer)}) == (
+        "[request id: <id_unknown>] unexpected number of string elements 2 for inference input 'IN'"
+        " for model 'm', expecting 1"
+    )
+
+
 def test_strings_are_looked_at_whatever_the_form() -> None:
     admission = Admission(_config(_input(data_type=DataType.BYTES)))
     template = object()

@@ -167,7 +167,7 @@ class Admission:
         expected = prod(tensor.shape)
         where = f"for inference input '{name}' for model '{self._model}'"
         try:
-            found = count_elements(tensor.buffer, f" for inference input '{name}'")
+            found = count_elements(tensor.buffer, f" for inference input '{name}'", expected)
         except CutLengthError as error:
             raise _refused(
                 request,
