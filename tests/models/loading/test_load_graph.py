@@ -183,6 +183,20 @@ async def test_parts_that_do_not_fit_are_refused(house: House) -> None:
     )
 
 
+@pytest.mark.contract("E-04", "AC-04")
+async def test_a_batch_size_that_auto_completion_chose_is_told_apart(house: House) -> None:
+    house.builder.remembers = True
+    config = house.path / "pair" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 9"))
+    part = house.path / "a" / "config.pbtxt"
+    part.write_text(part.read_text().replace("max_batch_size: 8", ""))
+    told = await house.failure("pair")
+    assert (
+        "model a which only allows maximum batch size to be 8; its configuration gives no" in told
+    )
+    assert "--backend-config=default-max-batch-size=N" in told
+
+
 async def test_a_requested_model_that_cannot_be_read_is_reported(house: House) -> None:
     with pytest.raises(InternalError, match="failed to load 'nope', failed to poll"):
         await house.lifecycle.load("nope")

@@ -218,9 +218,10 @@ class GraphLoad:
     def _mismatch(self, name: str) -> str:
         """Why the tensors of an ensemble's models do not match; empty when they do."""
         node = self._dependencies[name]
-        parts = {need: self._catalog.find(need, ANY_VERSION).config for need in node.needs}
+        models = {need: self._catalog.find(need, ANY_VERSION) for need in node.needs}
+        completed = {need for need, model in models.items() if _batch_size_is_completed(model)}
         try:
-            composed(node.files.config, parts)
+            composed(node.files.config, {n: m.config for n, m in models.items()}, completed)
         except ConfigError as error:
             return error.message
         return ""
@@ -251,3 +252,8 @@ class GraphLoad:
                 logger.warning(
                     "loading '%s' version %s failed and is retried: %s", files.name, version, error
                 )
+
+
+def _batch_size_is_completed(model: LoadedModel) -> bool:
+    """Whether the backend gave the model its batch size, since its configuration does not."""
+    return model.origin is not None and model.origin.config.max_batch_size == 0

@@ -5,7 +5,7 @@ Messages and their order are Triton's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.core.config import (
@@ -24,14 +24,19 @@ Parts = Mapping[str, ModelConfig]
 Dims = tuple[int, ...]
 
 
-def composed(config: ModelConfig, parts: Parts) -> ModelConfig:
+def composed(
+    config: ModelConfig, parts: Parts, completed: Container[str] = frozenset()
+) -> ModelConfig:
     """An ensemble's configuration over its models: decoupled if any of them is.
 
-    Raises `ConfigError` if tensors or batch sizes do not match.
+    `completed` are models whose batch size is not from their configuration. Raises `ConfigError` if
+    tensors or batch sizes do not match.
     """
     tensors = _Tensors(config)
     for step in config.ensemble_scheduling.step if config.ensemble_scheduling else ():
-        for problem in _step_problems(config, step, parts[step.model_name], tensors):
+        part = parts[step.model_name]
+        source = _COMPLETED if part.name in completed else ""
+        for problem in _step_problems(config, step, part, tensors, source):
             raise ConfigError(problem)
     origins = _Origins(config, parts, tensors)
     for problem in origins.problems():
@@ -103,14 +108,20 @@ class _Tensors:
             yield f"in ensemble {self._ensemble}, ensemble tensor {name}: {conflict}"
 
 
+_COMPLETED = (
+    "; its configuration gives no max_batch_size, so the default of auto-completion counts: set"
+    " max_batch_size in its config.pbtxt, or --backend-config=default-max-batch-size=N"
+)
+
+
 def _step_problems(
-    config: ModelConfig, step: EnsembleStep, part: ModelConfig, tensors: _Tensors
+    config: ModelConfig, step: EnsembleStep, part: ModelConfig, tensors: _Tensors, source: str
 ) -> Iterator[str]:
     if 0 < part.max_batch_size < config.max_batch_size:
         yield (
             f"ensemble {config.name} allows maximum batch size {config.max_batch_size},"
             f" but it contains model {part.name} which only allows maximum batch size to be"
-            f" {part.max_batch_size}"
+            f" {part.max_batch_size}{source}"
         )
     yield from _input_problems(config.name, step, part, tensors)
     yield from _output_problems(config.name, step, part, tensors)
