@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from conformance.contract_run import VARIABLE, ContractRun
 from fakes import InstallBackend
-from harness import folder_marks, needs, report_text
+from harness import folder_marks, needs, report_text, time_limits
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.shared_memory.registry import Regions
 
@@ -25,10 +25,13 @@ settings.load_profile("penstock")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark tests by folder, skip what needs something missing, record the contract's tests."""
+    """Mark tests by folder, skip what needs something missing, end what hangs, record the
+    contract's tests.
+    """
     config.pluginmanager.register(folder_marks)
     config.pluginmanager.register(needs)
     config.pluginmanager.register(report_text)
+    config.pluginmanager.register(time_limits)
     if record := os.environ.get(VARIABLE):
         config.pluginmanager.register(ContractRun(Path(record)))
 
