@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
 
+from fakes.cuda import HANDLE, FakeCuda
 from gateway.serving import FakeServer, connected
 from harness.posix_memory import PosixMemory, posix_memory
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.codec import decode_request, encode_response
+from penstock.shared_memory.cuda import open_cuda_region
 from penstock.shared_memory.registry import Regions
 
 SYSTEM = "/v2/systemsharedmemory"
@@ -118,6 +121,28 @@ async def test_there_is_no_memory_of_gpus(client: httpx.AsyncClient) -> None:
     assert answer.status_code == 404
     assert (await client.post(f"{CUDA}/region/x/unregister")).status_code == 200
     assert (await client.post(f"{CUDA}/unregister")).status_code == 200
+
+
+@pytest.mark.contract("H-20", "H-21", "H-22")
+async def test_memory_of_a_gpu_comes_and_goes_by_its_name(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = FakeCuda()
+    on_fake = partial(open_cuda_region, cuda=cast(Any, lambda: cuda))
+    monkeypatch.setattr("penstock.shared_memory.registry.open_cuda_region", on_fake)
+    handle = {"b64": b64encode(HANDLE).decode()}
+    for name in ("a", "b"):
+        body = {"raw_handle": handle, "device_id": 1, "byte_size": 64}
+        assert (await client.post(f"{CUDA}/region/{name}/register", json=body)).status_code == 200
+    status = (await client.get(f"{CUDA}/status")).json()
+    assert status == [{"name": name, "device_id": 1, "byte_size": 64} for name in ("a", "b")]
+    assert (await client.post(f"{CUDA}/region/a/unregister")).status_code == 200
+    assert [one["name"] for one in (await client.get(f"{CUDA}/status")).json()] == ["b"]
+    assert len(cuda.opened) == 1
+    assert [one["name"] for one in (await client.get(f"{SYSTEM}/status")).json()] == ["r"]
+    await client.post(f"{CUDA}/unregister")
+    assert (await client.get(f"{CUDA}/status")).json() == []
+    assert cuda.opened == []
 
 
 # -- tensors --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -111,6 +112,47 @@ def test_region_in_use_is_unregistered_when_it_no_longer_is(
     del other
     assert names(regions) == []
     regions.register_system("a", memory.key, 0, 64)
+
+
+@pytest.mark.contract("G-16")
+def test_descriptor_of_a_region_lasts_as_long_as_its_uses(
+    regions: Regions, memory: PosixMemory
+) -> None:
+    """A model process may still map it meanwhile; afterwards it may be another file's."""
+    regions.register_system("a", memory.key, 0, 64)
+    (region,) = regions.status(SystemRegion, "a")
+    place = regions.slice("a", 0, 8)
+    regions.unregister(SystemRegion, "a")
+    file = region.file
+    assert file is not None
+    assert os.fstat(file.descriptor).st_size == len(memory.data)
+    place.write(b"x")
+    del place
+    assert region.file is None
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file.descriptor)
+
+
+@pytest.mark.contract("G-16")
+def test_end_of_the_server_closes_each_descriptor_once(memory: PosixMemory) -> None:
+    """What is used beyond the end touches no file that has got the descriptor since."""
+    regions = Regions(allowed=True)
+    regions.register_system("a", memory.key, 0, 64)
+    place = regions.slice("a", 0, 8)
+    (region,) = regions.status(SystemRegion, "a")
+    assert region.file is not None
+    descriptor = region.file.descriptor
+    regions.unregister(SystemRegion, "a")
+    regions.close()
+    other = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert other == descriptor
+        place.write(b"x")
+        del place
+        region.close()
+        assert os.fstat(other)
+    finally:
+        os.close(other)
 
 
 @pytest.mark.contract("G-16")
