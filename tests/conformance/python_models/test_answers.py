@@ -88,7 +88,7 @@ _WHAT_IT_SEES = """
                 "correlation_id": request.correlation_id(),
                 "flags": request.flags(),
                 "timeout": request.timeout(),
-                "requested": request.requested_output_names(),
+                "requested": sorted(request.requested_output_names()),
                 "model_name": request.model_name(),
                 "directory": pb_utils.get_model_dir(),
             }

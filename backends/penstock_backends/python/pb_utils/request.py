@@ -174,11 +174,11 @@ class InferenceRequest:
         """The request's parameters as JSON."""
         return parameters_json(self._core.parameters)
 
-    def requested_output_names(self) -> list[str]:
+    def requested_output_names(self) -> set[str]:
         """The requested outputs; all outputs of the model if the client named none."""
         if not self._core.requested_outputs and self._reply is not None:
-            return list(self._reply.outputs)
-        return list(self._core.requested_outputs)
+            return set(self._reply.outputs)
+        return set(self._core.requested_outputs)
 
     def preferred_memory(self) -> PreferredMemory | None:
         return self._preferred

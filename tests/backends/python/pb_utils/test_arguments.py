@@ -56,7 +56,7 @@ def asking(**fields: Any) -> InferenceRequest:
 TEXTS: list[Callable[[Any], Any]] = [
     lambda t: asking(model_name=t).model_name(),
     lambda t: asking(request_id=t).request_id(),
-    lambda t: asking(requested_output_names=[t]).requested_output_names()[0],
+    lambda t: asking(requested_output_names=[t]).requested_output_names().pop(),
     lambda t: Tensor(t, ONE).name(),
     lambda t: Tensor.from_dlpack(t, ONE).name(),
     lambda t: TritonError(t).message(),
