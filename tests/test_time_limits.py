@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import pytest
 import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harness.time_limits import time_limit
 
@@ -58,3 +60,9 @@ def test_tests_have_a_limit() -> None:
 @pytest.mark.slow
 def test_slow_tests_have_more_time() -> None:
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 30
+
+
+@settings(max_examples=1)
+@given(st.just(30))
+def test_tests_of_many_examples_have_more_time(seconds: int) -> None:
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > seconds

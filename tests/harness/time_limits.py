@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 _SECONDS = 30.0
 """For a test that takes less than about one on a free machine."""
@@ -42,6 +43,12 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _may_be_slow(item: pytest.Item) -> bool:
+    """Examples of hypothesis are many, and take as long as the machine needs."""
+    by_examples = is_hypothesis_test(getattr(item, "obj", None))
+    return by_examples or any(item.get_closest_marker(name) for name in _SLOW_MARKS)
+
+
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -57,8 +64,7 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    slow = any(item.get_closest_marker(name) for name in _SLOW_MARKS)
-    with time_limit(_SLOW_SECONDS if slow else _SECONDS):
+    with time_limit(_SLOW_SECONDS if _may_be_slow(item) else _SECONDS):
         yield
 
 

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
+from onnx import TensorProto
 
 from backends.onnxruntime import graphs
 from penstock.core.config import ModelConfig, TensorReshape
@@ -60,3 +62,26 @@ async def test_a_scalar_is_served_as_one_element(open_backend: Open, version: Pa
     backend = await open_backend(config)
     (outcome,) = await backend.execute([graphs.request(x=np.array([5], np.float32))])
     assert graphs.tensor(outcome, "y").numpy().tolist() == [5]
+
+
+@pytest.mark.parametrize(("index", "row"), [((), (2,)), ((1,), (1, 2)), (("n",), (1, 2))])
+async def test_the_graph_gets_a_scalar_where_it_asks_for_one(
+    open_backend: Open, version: Path, index: graphs.Shape, row: tuple[int, ...]
+) -> None:
+    """Operators such as Gather tell it from an array of one element; the runtime takes either."""
+    graphs.save(
+        version / "model.onnx",
+        [graphs.node("Gather", ["table", "x"], ["y"])],
+        [graphs.value("x", TensorProto.INT64, index)],
+        [graphs.value("y", TensorProto.FLOAT, (*index, 2))],
+        {"table": np.array([[1, 2], [3, 4]], np.float32)},
+    )
+    config = ModelConfig(
+        name="scalar",
+        input=(graphs.tensor_in("x", DataType.INT64, 1),),
+        output=(graphs.tensor_out("y", DataType.FP32, *row),),
+    )
+    backend = await open_backend(config)
+    (outcome,) = await backend.execute([graphs.request(x=np.array([1]))])
+    assert graphs.tensor(outcome, "y").numpy().reshape(-1).tolist() == [3, 4]
+    assert graphs.tensor(outcome, "y").shape == row
