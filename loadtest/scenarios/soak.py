@@ -144,6 +144,7 @@ async def _soak(
     before = watch.look()
     async with clients() as soak:
         await soak.run(options.minutes)
+        await soak.trouble.restore()
     return ledger, before
 
 

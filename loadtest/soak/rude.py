@@ -125,6 +125,9 @@ class Rude:
             await asyncio.wait_for(attempt, 65)
         except TimeoutError:
             ledger.lost(kind, cause)
+        except OSError as error:
+            failure = CallError("connection", str(error))
+            ledger.failed(kind, "server", time.monotonic(), failure)
         except CallError as error:
             status = error.status if error.status in allowed else ""
             if error.status in ("ClientOSError", "ServerDisconnectedError"):

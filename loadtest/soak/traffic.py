@@ -88,6 +88,8 @@ class Traffic:
             self.ledger.wrong(kind, f"{model}: {error!r}")
         except TimeoutError:
             self.ledger.lost(kind, model)
+        except OSError as error:
+            self.ledger.failed(kind, model, begun, CallError("connection", str(error)))
         else:
             self.ledger.right(kind)
             return True

@@ -57,6 +57,8 @@ class TroubleMaker:
         kinds: list[Callable[[], Awaitable[None]]] = [
             self.kill,
             self.kill,
+            self.kill,
+            self.kill,
             self.stop,
             self.change,
             self.change,
@@ -101,8 +103,13 @@ class TroubleMaker:
     async def change(self) -> None:
         """Load `changing` anew: another factor, or another count of instances, or both."""
         self._change += 1
-        factor = float(2 + self._change // 2 % 50)
-        instances = 1 + self._change % 2
+        await self._change_to(float(2 + self._change // 2 % 50), 1 + self._change % 2)
+
+    async def restore(self) -> None:
+        """Load `changing` as it was at first: the server is to hold what it held then."""
+        await self._change_to(2.0, 1)
+
+    async def _change_to(self, factor: float, instances: int) -> None:
         self.models.change(factor, instances)
         self.traffic.ledger.made["reload with changes"] += 1
         self.traffic.factors.begin(factor)
