@@ -194,6 +194,11 @@ class ResponseStream:
         """The failure with which the stream ended; `None` if it has not, or ended well."""
         return self._error
 
+    @property
+    def next_error(self) -> InferenceError | None:
+        """The error that the reader comes to next; `None` if it is a response, or not yet known."""
+        return self._responses[0].error if self._responses else self._error
+
     def close(self) -> None:
         """Discard the queued responses, and cancel the request unless it has ended."""
         self._held = False

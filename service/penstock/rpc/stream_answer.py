@@ -83,6 +83,11 @@ class StreamAnswer:
         stream = self._stream
         return stream is None or bool(stream.backlog) or stream.exhausted
 
+    @property
+    def next_error(self) -> InferenceError | None:
+        """The error that the next message holds, if the request was admitted."""
+        return None if self._stream is None else self._stream.next_error
+
     def next(self) -> bytes | None:
         """The next message, if there is one now; `done` after the last."""
         stream = self._stream

@@ -160,11 +160,18 @@ class StreamWriter:
         if answer.queued or answer.done or self.failure is not None:
             return
         if answer.ordered and answer is not self._ordered[0]:
+            self._fail_out_of_turn(answer)
             return
         if self._transport_ready and not self._ready:
             self._write_at_once(answer)
         else:
             self._queue(answer)
+
+    def _fail_out_of_turn(self, answer: StreamAnswer) -> None:
+        """End a call that fails fast with the error of an answer behind others (GP-19)."""
+        if self._fail_fast and (error := answer.next_error) is not None:
+            self.failure = error
+            self.wake_writer()
 
     def _queue(self, answer: StreamAnswer) -> None:
         answer.queued = True

@@ -126,6 +126,25 @@ async def test_failure_of_a_request_ends_the_call(strict_talk: Talk) -> None:
     assert strict_talk.server.closed == ["good"]
 
 
+@pytest.mark.contract("GP-19")
+@pytest.mark.parametrize("in_response", [False, True])
+async def test_error_behind_a_request_that_goes_on_ends_the_call_at_once(
+    strict_talk: Talk, in_response: bool
+) -> None:
+    """As on the real server: it does not wait for its turn."""
+    talk = strict_talk
+    await talk.say(ask("once", "slow"), ask("once", "bad"))
+    if in_response:
+        error = InferenceResponse(error=InternalError("broken"), final=True)
+        await talk.answer("bad", error)
+    else:
+        talk.server.streams["bad"].fail(InternalError("broken"))
+    with pytest.raises(InternalError, match=r"^broken$"):
+        await asyncio.wait_for(talk.task, PATIENCE)
+    assert talk.server.closed == ["slow"]
+    assert talk.responses == []
+
+
 async def test_nothing_is_sent_after_the_error_that_ends_the_call(strict_talk: Talk) -> None:
     talk = strict_talk
     await talk.say(ask("many", "bad"))
