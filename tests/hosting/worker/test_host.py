@@ -13,7 +13,12 @@ import pytest
 import pytest_asyncio
 
 from hosting.puppets import PATIENCE, Puppets, eventually, everything, numbers, order
-from penstock.core.errors import InferenceError, InternalError, NotFoundError
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    NotFoundError,
+    RequestCancelledError,
+)
 from penstock.core.flow_control import WINDOW
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance
@@ -227,6 +232,21 @@ async def test_reader_that_left_before_the_first_response_ends_the_work(
     await puppets.report(instance, "made")  # it has begun; its first response comes later
     inference.stream.close()
     await eventually(lambda: closed(puppets, instance, before + 1))
+
+
+@pytest.mark.contract("PY-15")
+@pytest.mark.parametrize("do", ["drip", "flow", "flow_late"])
+async def test_reader_that_wants_no_more_reads_the_rest_and_the_error(
+    puppets: Puppets, instance: ProcessInstance, do: str
+) -> None:
+    before = await puppets.report(instance, "closed")
+    inference = puppets.begin(instance, do)
+    await puppets.report(instance, "made")  # it has begun
+    inference.stream.stop()
+    with pytest.raises(RequestCancelledError, match="request was cancelled"):
+        await everything(inference)
+    await eventually(lambda: closed(puppets, instance, before + 1))
+    assert (await puppets.ask(instance, "echo")).parameters == {"do": "echo"}
 
 
 async def test_request_whose_reader_left_before_its_turn_is_not_executed(
