@@ -289,7 +289,8 @@ class Model:
         """Whether the model can serve now.
 
         Awaited on the model's event loop for each readiness request of a client, which gets "not
-        ready" after 5 seconds without an answer: so look at what is known, and compute nothing.
+        ready" after 5 seconds without an answer, and for anything but a bool: so look at what is
+        known, and compute nothing.
         """
         return True
 

@@ -93,6 +93,17 @@ def alive(pid: int) -> bool:
         return False
 
 
+def suspend(pid: int) -> None:
+    """Stop a process by SIGSTOP; returns when no thread of it runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _states(pid) == {"T"})
+
+
+def _states(pid: int) -> set[str]:
+    stats = (path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat"))
+    return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+
 def wait_until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     """Wait for a condition that no event announces; fails the test when it does not come."""
     end = time.monotonic() + timeout

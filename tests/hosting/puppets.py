@@ -56,6 +56,8 @@ class Puppets:
         stop_timeout: float = PATIENCE,
         placement: Placement | None = None,
         private_tmp: bool = False,
+        hang_seconds: float = 0.0,
+        restart_hung: bool = False,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -67,6 +69,8 @@ class Puppets:
             execution_timeout=execution_timeout,
             stop_timeout=stop_timeout,
             private_tmp=private_tmp,
+            hang_seconds=hang_seconds,
+            restart_hung=restart_hung,
         )
         context = InstanceContext(
             name=name,

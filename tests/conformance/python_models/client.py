@@ -149,6 +149,10 @@ class Client:
         """Whether the server says that the model is ready."""
         return bool(self.call("is_model_ready", model_name=model))
 
+    def begin_ready(self, model: str) -> Order:
+        """As `ready`, without waiting."""
+        return self._order("call", method="is_model_ready", model_name=model)
+
     def config(self, model: str) -> Any:
         """The model's configuration as a dict."""
         return self.call("get_model_config", model_name=model, as_json=True)["config"]

@@ -1,4 +1,4 @@
-"""What a model has around it: other instances, the log, its health, files beside its code."""
+"""What a model has around it: other instances, the log, temporary files, files beside its code."""
 
 from __future__ import annotations
 
@@ -31,55 +31,6 @@ _PARALLEL = """
                 time.sleep(0.002)
             answer = pb_utils.Tensor("Y", np.array([self.name], np.object_))
             return [pb_utils.InferenceResponse([answer]) for _ in requests]
-"""
-
-_READINESS = """
-    import os
-    import triton_python_backend_utils as pb_utils
-
-
-    class TritonPythonModel:
-        def initialize(self, args):
-            self.mood = os.path.join(args["model_repository"], "mood")
-
-        def execute(self, requests):
-            return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())])
-                    for r in requests]
-
-        %s is_ready(self):
-            if not os.path.exists(self.mood):
-                return True
-            with open(self.mood) as file:
-                mood = file.read()
-            if mood == "raise":
-                raise RuntimeError("no mood at all")
-            return mood == "good"
-"""
-
-_PANICKING = """
-    from penstock.model import DataType, Input, Model, ModelConfig, Output, Response
-
-
-    class Panic(BaseException):
-        pass
-
-
-    class Panicking(Model):
-        config = ModelConfig(
-            input=(Input("X", DataType.FP32, dims=(-1,)),),
-            output=(Output("Y", DataType.FP32, dims=(-1,)),),
-        )
-
-        async def load(self, context):
-            self.mood = context.path.parent / "mood"
-
-        async def infer(self, request):
-            return Response({"Y": request["X"]})
-
-        async def ready(self):
-            if self.mood.exists():
-                raise Panic("no mood at all")
-            return True
 """
 
 _PRINTING = """
@@ -182,9 +133,6 @@ _TEMPORARY = """
 
 MODELS = {
     "parallel": PythonModel(_PARALLEL, outputs="Y:STRING[1]", instances=2),
-    "readiness": PythonModel(_READINESS % "def"),
-    "readiness_async": PythonModel(_READINESS % "async def"),
-    "panicking": PythonModel(_PANICKING, config=None),
     "printing": PythonModel(_PRINTING),
     "logging": PythonModel(_LOGGING),
     "batch": PythonModel(
@@ -223,37 +171,6 @@ def test_instances_execute_at_the_same_time(client: Client) -> None:
     orders = [client.begin("parallel") for _ in range(2)]
     names = {order.result()["Y"][0] for order in orders}
     assert names == {b"parallel_0_0", b"parallel_0_1"}
-
-
-@pytest.mark.contract("PY-06")
-@pytest.mark.parametrize("name", ["readiness", "readiness_async"])
-def test_model_says_itself_whether_it_is_ready(
-    client: Client, server: Served, repository: Path, name: str
-) -> None:
-    mood = repository / name / "mood"
-    assert client.ready(name)
-    mood.write_text("bad")
-    assert not client.ready(name)
-    assert not client.call("is_server_ready")
-    assert client.infer(name)["Y"].tolist() == [1]
-    mood.write_text("raise")
-    assert not client.ready(name)
-    names = f"model={name} instance={name}_0_0"
-    told = f'no mood at all" {names}\n    At:\n      {repository}/{name}/1/model.py('
-    assert told in server.log.read_text()
-    mood.write_text("good")
-    assert client.ready(name)
-
-
-def test_model_that_panics_when_it_is_asked_is_not_ready_and_goes_on(
-    client: Client, repository: Path
-) -> None:
-    mood = repository / "panicking" / "mood"
-    assert client.ready("panicking")
-    mood.touch()
-    assert not client.ready("panicking")
-    assert client.infer("panicking")["Y"].tolist() == [1]
-    mood.unlink()
 
 
 def test_code_may_lie_in_several_files(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib.util
 import logging
 import os
@@ -135,6 +136,18 @@ class Puppet(Backend):
     async def hang(self, _: InferenceRequest) -> Outcome:
         await asyncio.Event().wait()
         raise AssertionError
+
+    def compute(self, request: InferenceRequest) -> Outcome:
+        """Compute in Python for so many `seconds`, on the event loop."""
+        end = time.monotonic() + float(request.parameters["seconds"])
+        while time.monotonic() < end:
+            pass
+        return InferenceResponse()
+
+    def hold_lock(self, request: InferenceRequest) -> Outcome:
+        """Call code in C for so many `seconds` that does not release Python's lock."""
+        ctypes.PyDLL(None).sleep(int(request.parameters["seconds"]))
+        return InferenceResponse()
 
     async def nap(self, _: InferenceRequest) -> Outcome:
         await asyncio.sleep(0.2)

@@ -9,8 +9,6 @@ from models.config.validation.written import configured, refusal
 from penstock.models.config.own_parameters import READERS, unknown_parameter
 from penstock.models.config.validation import validate_polled
 
-PROCESSES = {"penstock.hang_seconds", "penstock.restart_hung"}
-
 
 @pytest.mark.parametrize("name", [*READERS, "threads", "Penstock", "penstock"])
 def test_known_names_and_those_of_others_may_stand(name: str) -> None:
@@ -37,7 +35,7 @@ def test_a_name_like_no_other_is_refused_alone() -> None:
     assert problem == "'penstock.qqqq' is not a parameter that Penstock knows"
 
 
-@pytest.mark.parametrize("name", sorted(READERS.keys() - PROCESSES))
+@pytest.mark.parametrize("name", READERS)
 def test_the_package_that_reads_it_names_it(name: str) -> None:
     found = find_spec(READERS[name])
     assert found is not None

@@ -49,6 +49,10 @@ def test_an_engine_that_needs_a_private_folder_cannot_be_denied_it() -> None:
     [
         ("private_tmp", "yes", "'true' or 'false'"),
         ("private_tmp", "", "'true' or 'false'"),
+        ("restart_hung", "1", "'true' or 'false'"),
+        ("hang_seconds", "-1", "a number of seconds, or 0 for never"),
+        ("hang_seconds", "", "a number of seconds, or 0 for never"),
+        ("hang_seconds", "nan", "a number of seconds, or 0 for never"),
         ("execution_timeout_seconds", "0", "a number of seconds above 0"),
         ("execution_timeout_seconds", "soon", "a number of seconds above 0"),
     ],
@@ -59,7 +63,21 @@ def test_values_of_another_kind_are_refused(name: str, value: str, wanted: str) 
         process_spec(IdentityBackend, configured(**{name: value}), None)
 
 
-@pytest.mark.parametrize("name", ["execution_timeout_seconds", "private_tmp"])
+def test_a_process_is_hung_after_half_a_minute_or_as_said() -> None:
+    assert (spec().hang_seconds, spec().restart_hung) == (30.0, False)
+    assert spec(hang_seconds="0").hang_seconds == 0.0
+    assert spec(hang_seconds="2.5", restart_hung="true").hang_seconds == 2.5
+    assert spec(restart_hung="true").restart_hung
+
+
+def test_what_is_never_hung_cannot_be_restarted_for_it() -> None:
+    with pytest.raises(ConfigError, match=r"'penstock\.restart_hung' is in vain where"):
+        spec(hang_seconds="0", restart_hung="true")
+
+
+@pytest.mark.parametrize(
+    "name", ["execution_timeout_seconds", "hang_seconds", "private_tmp", "restart_hung"]
+)
 def test_what_is_for_processes_is_refused_for_threads(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^parameter 'penstock\.{name}' is for instances in"):
         refuse_process_parameters(configured(**{name: "1"}))

@@ -61,9 +61,18 @@ class AsyncioModel:
     async def load(self, context: Context) -> None:
         await self._calls.call(self._model.load, context)
 
-    async def ready(self) -> bool:
-        answer: Any = self._model.ready()  # a plain one runs here: it must not wait for `infer`
-        return bool(await answer if inspect.isawaitable(answer) else answer)
+    @property
+    def has_readiness(self) -> bool:
+        """Whether the class has a `ready` of its own."""
+        return type(self._model).ready is not Model.ready
+
+    async def ready(self) -> object:
+        """Whatever the model's `ready` returns; a plain one gets a thread, beside all `infer`."""
+        ready: Any = self._model.ready
+        if inspect.iscoroutinefunction(ready):
+            return await ready()
+        answer = await asyncio.to_thread(ready)
+        return await answer if inspect.isawaitable(answer) else answer
 
     async def unload(self) -> None:
         await self._calls.call(self._model.unload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ class AsyncioWorker:
         replies: ReplyTable,
         introduction: Introduction,
         cls: type[Model],
+        answer_readiness: Callable[[bool], None],
     ) -> None:
         self._link = link
+        self._answer_readiness = answer_readiness
         self._runtime = runtime
         self._replies = replies
         config = config_from_json(introduction["config"])
@@ -59,11 +62,15 @@ class AsyncioWorker:
             self._link.send(Kind.FAILED, failure(error))
             return
         self._runtime.executing = True
-        self._link.send(Kind.READY, None)
+        self._link.send(Kind.READY, self._model.has_readiness)
         try:
             await self._serve_batches()
         finally:
             await self._unload()
+
+    def ask_readiness(self) -> None:
+        """Have the model asked on its event loop; from any thread."""
+        self._link.add_work(Kind.PROBE)
 
     async def _serve_batches(self) -> None:
         work = asyncio.Event()
@@ -104,12 +111,14 @@ class AsyncioWorker:
     async def _probe(self, _: Any, __: memoryview) -> None:
         try:
             ready = await self._model.ready()
+            if not isinstance(ready, bool):
+                raise TypeError(f"Expected a bool in the ready return, found type '{type(ready)}'.")
         except GeneratorExit:
             raise
         except BaseException as error:  # a model whose `ready` fails is not ready
             logger.error("the model's 'ready' failed: %s", describe(error))
             ready = False
-        self._link.send(Kind.HEALTH, ready)
+        self._answer_readiness(ready)
 
     async def _unload(self) -> None:
         try:

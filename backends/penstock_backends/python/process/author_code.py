@@ -89,6 +89,11 @@ class PythonModel:
         """Whether the model has a method `is_ready` (contract PY-06)."""
         return hasattr(self._model, "is_ready")
 
+    @property
+    def awaits_readiness(self) -> bool:
+        """Whether `is_ready` is a coroutine function."""
+        return inspect.iscoroutinefunction(getattr(self._model, "is_ready", None))
+
     def is_ready(self) -> Any:
         """The result of the model's `is_ready`; a coroutine if that is asynchronous."""
         return self._model.is_ready()

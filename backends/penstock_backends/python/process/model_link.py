@@ -159,6 +159,10 @@ class ModelLink:
             raise LinkClosedError
         return self._work.popleft() if self._work else None
 
+    def add_work(self, kind: int) -> None:
+        """Queue work that no message asks for, from any thread."""
+        self._dispatch(kind, None, memoryview(b""))
+
     def wait(self, done: Callable[[], bool]) -> None:
         """Block this thread until `done()`, reading the link unless another thread does."""
         self.report_released()

@@ -1,11 +1,11 @@
-"""Worker of a `TritonPythonModel`: loads it, executes its batches, answers probes, finalizes it."""
+"""Worker of a `TritonPythonModel`: loads it, executes its batches, finalizes it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from penstock.core.config import config_from_json
 from penstock.core.placement import Placement
 from penstock.hosting.link.introduction import Introduction
 from penstock.hosting.link.messages import Execute, Kind
+from penstock.hosting.link.pulse import Pulse
 from penstock.model import Model
 from penstock.system import event_loop
 from penstock_backends.python.model_code import locate_code
@@ -24,6 +25,7 @@ from penstock_backends.python.process.execution import Execution
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.memory_limit import limit_memory
 from penstock_backends.python.process.model_link import ModelLink
+from penstock_backends.python.process.readiness import Readiness
 from penstock_backends.python.process.reentry import Reentry
 from penstock_backends.python.process.replies import ReplyPolicy
 from penstock_backends.python.process.reply_table import ReplyTable
@@ -38,6 +40,9 @@ class Worker:
         self._runtime = runtime
         self._replies = ReplyTable(link)
         self._model: PythonModel
+        self._readiness: Readiness
+        self._pulse: Pulse
+        self._ask_readiness: Callable[[], object] = lambda: self._pulse.answer(ready=True)
         self._name = ""
         self._policy = ReplyPolicy()
         self._running = 0
@@ -45,7 +50,6 @@ class Worker:
         self._handlers: dict[int, Callable[[Any, memoryview], bool]] = {
             Kind.INITIALIZE: self._initialize,
             Kind.EXECUTE: self._execute,
-            Kind.PROBE: self._probe,
             Kind.FINALIZE: self._finalize,
             Kind.REGION: self._map_region,
             Kind.REGION_GONE: self._unmap_region,
@@ -60,9 +64,10 @@ class Worker:
         """Handle one message; returns false when it was the last."""
         return self._handlers[kind](header, payload)
 
-    # -- load, probe, finalize ----------------------------------------------------------------
+    # -- load, finalize -----------------------------------------------------------------------
 
     def _initialize(self, introduction: Introduction, _: memoryview) -> bool:
+        self._pulse = Pulse(introduction["pulse"], lambda: self._ask_readiness())
         install_module()
         try:
             Placement(**introduction["placement"]).apply()
@@ -78,9 +83,11 @@ class Worker:
             return True
         self._link.exit_if_fork()
         if worker is not None:
+            self._ask_readiness = worker.ask_readiness
             event_loop.run(worker.serve())
             return False
-        self._link.send(Kind.READY, None)
+        self._ask_readiness = self._readiness.ask
+        self._link.send(Kind.READY, self._model.has_readiness)
         if self._model.asynchronous:
             event_loop.run(self._serve_coroutines())
             return False
@@ -96,13 +103,16 @@ class Worker:
         return load_class(code)
 
     def _asyncio_worker(self, introduction: Introduction, cls: type[Model]) -> AsyncioWorker:
-        return AsyncioWorker(self._link, self._runtime, self._replies, introduction, cls)
+        return AsyncioWorker(
+            self._link, self._runtime, self._replies, introduction, cls, self._answer_readiness
+        )
 
     def _load(self, introduction: Introduction, cls: type[Any]) -> None:
         self._policy = ReplyPolicy.from_config(introduction["config"], introduction["window"])
         version, running = introduction["version"], self._is_running
         self._runtime.reentry = Reentry(introduction["config"], version, self._name, running)
         self._model = PythonModel(cls)
+        self._readiness = Readiness(self._model, self._link, self._runtime, self._answer_readiness)
         self._model.initialize(_arguments(introduction))
         self._runtime.executing = True
 
@@ -115,36 +125,8 @@ class Worker:
         self._link.exit_if_fork()
         return False
 
-    def _probe(self, _: Any, __: memoryview) -> bool:
-        ready = self._readiness()
-        if not isinstance(ready, bool):
-            ready = asyncio.run(self._awaited(ready))
-        self._link.exit_if_fork()
-        self._link.send(Kind.HEALTH, ready)
-        return True
-
-    def _readiness(self) -> bool | Coroutine[Any, Any, Any]:
-        """The result of the model's `is_ready`, true without one; a coroutine if it is one."""
-        if not self._model.has_readiness:
-            return True
-        try:
-            ready = self._model.is_ready()
-        except BaseException as error:  # a model may raise anything
-            return self._not_ready(error)
-        return ready if asyncio.iscoroutine(ready) else bool(ready)
-
-    async def _awaited(self, ready: Coroutine[Any, Any, Any]) -> bool:
-        try:
-            return bool(await ready)
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # a model may raise anything
-            return self._not_ready(error)
-
-    def _not_ready(self, error: BaseException) -> bool:
-        """A model whose `is_ready` fails is not ready."""
-        self._runtime.log(logging.ERROR, f"is_ready failed: {describe(error)}", "model.py", 0)
-        return False
+    def _answer_readiness(self, ready: bool) -> None:
+        self._pulse.answer(ready=ready)
 
     def _map_region(self, offer: Any, _: memoryview) -> bool:
         self._link.map_region(offer)
@@ -192,15 +174,9 @@ class Worker:
                     if kind == Kind.EXECUTE:
                         tasks.create_task(self._execute_coroutine(header, payload))
                     elif kind == Kind.PROBE:
-                        tasks.create_task(self._probe_coroutine())
+                        tasks.create_task(self._readiness.ask_on_loop())
                     elif not self._handle(kind, header, payload):
                         return
-
-    async def _probe_coroutine(self) -> None:
-        ready = self._readiness()
-        if not isinstance(ready, bool):
-            ready = await self._awaited(ready)
-        self._link.send(Kind.HEALTH, ready)
 
     async def _execute_coroutine(self, header: Execute, payload: memoryview) -> None:
         execution = Execution(self._link, self._replies, self._name, self._policy, header, payload)

@@ -14,8 +14,12 @@ from penstock.core.placement import Placement
 
 
 class Introduction(TypedDict):
-    """The header of an INITIALIZE message: an `InstanceContext`, and how its process is to run."""
+    """The header of an INITIALIZE message: an `InstanceContext`, and how its process is to run.
 
+    `pulse` is the descriptor of its end of the pulse.
+    """
+
+    pulse: int
     target: str
     serial: bool
     window: tuple[int, int]
@@ -49,9 +53,10 @@ class Launch(Protocol):
         """Responses that may be in flight to a reader."""
 
 
-def introduce(launch: Launch, context: InstanceContext) -> Introduction:
+def introduce(launch: Launch, context: InstanceContext, pulse: int) -> Introduction:
     """The introduction of an instance, as plain values."""
     return {
+        "pulse": pulse,
         "target": launch.target,
         "serial": launch.serial,
         "window": (launch.window.responses, launch.window.size),

@@ -17,6 +17,7 @@ class Link(asyncio.Protocol):
     """One end of the socket. Each message is passed to the handler of its kind.
 
     Frames that are queued with `hold` are not written while `busy()`, unless another is sent.
+    `reads` counts how often something was received.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Link(asyncio.Protocol):
         self._payload: list[Buffer] = []
         self._planned = self._urgent = False
         self._loop = asyncio.get_running_loop()
+        self.reads = 0
 
     def send(self, kind: int, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Queue a frame, written with all others of this loop turn; dropped after the end."""
@@ -110,6 +112,7 @@ class Link(asyncio.Protocol):
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
+        self.reads += 1
         for kind, header, payload in self._frames.feed(data):
             self._handlers[kind](header, payload)
 

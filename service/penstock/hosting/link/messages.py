@@ -71,13 +71,15 @@ Controlled = tuple[int, Any, str | None]
 class Kind(IntEnum):
     """Kinds of messages; the comment gives the type of the header."""
 
+    # within a model process
+    PROBE = 5  # None: the server asks, by the pulse, whether the model is ready
+
     # server to model process
     INITIALIZE = 1  # Introduction
     EXECUTE = 2  # Execute
     TAKEN = 3  # Taken
     CANCEL = 4  # number of a request: nothing more is read of it
     STOP = 34  # number of a request: no more is wanted of it, and what still comes is read
-    PROBE = 5  # None: asks for the health of the backend
     FINALIZE = 6  # None
     FREE = 7  # [offset or (number of a region, offset), ...]: no views left; both ways
     CALLED = 8  # NumberedResponse: to a call that a model made
@@ -88,14 +90,13 @@ class Kind(IntEnum):
     REGION_GONE = 33  # number of a region
 
     # model process to server
-    READY = 11  # None
+    READY = 11  # bool: whether to ask for its readiness also while it executes
     FAILED = 12  # Failed: could not be initialized
     RESPONSE = 13  # NumberedResponse
     RESPONSES = 31  # [NumberedResponse, ...]
     END = 14  # number of a request that gets no more responses
     ERROR = 15  # Error
     DONE = 16  # Done: the next batch may be sent
-    HEALTH = 17  # bool
     METRICS = 18  # {name: value}
     UNHEALTHY = 19  # text: the backend is beyond repair, the process ends
     LOG = 20  # Log

@@ -26,7 +26,9 @@ class ProcessSpec:
     `main` is the function that serves the link there. Times are in seconds: an execution that
     takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
     finalize before it is killed. While executions are quick, up to `ahead` batches are sent
-    before the first is done. `window` is the flow-control window of responses.
+    before the first is done. `window` is the flow-control window of responses. While requests
+    wait, a process that gives no sign for `hang_seconds` is hung, unless these are 0; with
+    `restart_hung` it is then ended and started anew.
     """
 
     target: str
@@ -39,6 +41,8 @@ class ProcessSpec:
     stop_timeout: float = 10.0
     window: Window = WINDOW
     private_tmp: bool = False
+    hang_seconds: float = 30.0
+    restart_hung: bool = False
 
 
 _LAST_WORDS = 1.0
@@ -68,17 +72,23 @@ class Child:
 
     @classmethod
     async def start(
-        cls, spec: ProcessSpec, reaper: Reaper, origin: Mapping[str, str], *descriptors: int
+        cls,
+        spec: ProcessSpec,
+        reaper: Reaper,
+        origin: Mapping[str, str],
+        *descriptors: int,
+        pulse: int,
     ) -> Child:
-        """Start it with these descriptors open. When this is cancelled, the process was killed.
+        """Start it with these descriptors open, all but `pulse` as arguments of its command.
 
-        What it prints goes to the server's output with the names of `origin`.
+        What it prints goes to the server's output with the names of `origin`. When this is
+        cancelled, the process was killed.
         """
         mark = reaper.new_mark()
         folder = private_tmp(reaper) if spec.private_tmp else None
         more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
         printed = PrintedOutput(origin)
-        spawning = asyncio.ensure_future(_spawn(spec, more, printed, descriptors))
+        spawning = asyncio.ensure_future(_spawn(spec, more, printed, descriptors, pulse))
         try:
             return cls(await asyncio.shield(spawning), reaper, mark, folder, printed)
         except asyncio.CancelledError:
@@ -144,6 +154,7 @@ async def _spawn(
     more: Mapping[str, str],
     printed: PrintedOutput,
     descriptors: tuple[int, ...],
+    pulse: int,
 ) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
@@ -157,7 +168,7 @@ async def _spawn(
             stdout=printed.stdout,
             stderr=printed.stderr,
             env={**os.environ, **more},
-            pass_fds=descriptors,
+            pass_fds=(*descriptors, pulse),
             start_new_session=True,
         )
     finally:

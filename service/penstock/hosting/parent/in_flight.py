@@ -83,6 +83,10 @@ class InFlight:
         """Whether the process has a batch that it has not executed."""
         return bool(self._batches)
 
+    def is_waiting(self) -> bool:
+        """Whether anything is to come from the process."""
+        return bool(self._requests or self._batches)
+
     @property
     def requests(self) -> Iterable[Inference]:
         """Requests that are not answered in full, those kept for the next process included."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,19 +20,20 @@ from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.link.messages import Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
 from penstock.hosting.parent.child import Child, ProcessSpec
+from penstock.hosting.parent.heartbeat import Heartbeat
 from penstock.hosting.parent.in_flight import InFlight
+from penstock.hosting.parent.questions import Questions
 from penstock.hosting.parent.services import ModelServices, ServedCalls
 from penstock.system.reaper import Reaper
 
 logger = logging.getLogger(__name__)
-
-_PROBE_TIMEOUT = 5.0
 
 
 class ModelProcess:
     """A child process with one instance of a model. It dispatches the messages of the link.
 
     `in_flight` is what processes of this instance were sent, this one and those before it.
+    `on_hung` is called when the process hangs, and when it gives a sign again.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ModelProcess:
         context: InstanceContext,
         reaper: Reaper,
         in_flight: InFlight,
+        on_hung: Callable[[bool], None],
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
@@ -55,13 +57,18 @@ class ModelProcess:
         self._calls: ServedCalls | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._lost: asyncio.Future[None] = self._loop.create_future()
-        self._health: asyncio.Future[bool] | None = None
         self._complaint = ""
         self._in_flight = in_flight
         self._services = services
         self._origin = {"model": context.config.name, "instance": context.name}
+        self._questions: Questions | None = None
+        self._signs = 0
+        self._asks_always = False
+        self._heartbeat = Heartbeat(
+            spec.hang_seconds, in_flight.is_waiting, self._count_signs, self._ask_sign, on_hung
+        )
         self._handlers: dict[int, Handler] = {
-            Kind.READY: lambda _, __: _settle(self._ready, None),
+            Kind.READY: self._on_ready,
             Kind.FAILED: self._on_failed,
             Kind.DONE: in_flight.on_done,
             Kind.EXECUTED: in_flight.on_executed,
@@ -70,7 +77,6 @@ class ModelProcess:
             Kind.END: in_flight.on_end,
             Kind.ERROR: in_flight.on_error,
             Kind.RESCHEDULE: in_flight.on_reschedule,
-            Kind.HEALTH: self._on_health,
             Kind.METRICS: self._on_metrics,
             Kind.UNHEALTHY: self._on_unhealthy,
             Kind.LOG: partial(_log, self._origin),
@@ -88,17 +94,19 @@ class ModelProcess:
 
     async def open(self) -> None:
         """Start the process and wait until its model is loaded."""
-        await self._start()
+        pulse = await self._start()
         assert self._link is not None
-        self._link.send(Kind.INITIALIZE, introduce(self._spec, self._context))
+        self._link.send(Kind.INITIALIZE, introduce(self._spec, self._context, pulse))
         await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
             reason = await self.ended()
             raise UnavailableError(f"the model process of instance '{self._context.name}' {reason}")
         self._ready.result()
 
-    async def _start(self) -> None:
+    async def _start(self) -> int:
+        """Start the process and the link; the number of the process's end of the pulse."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        questions, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
         sequences = self._context.config.sequence_batching
         lender = Lender(
@@ -111,14 +119,20 @@ class ModelProcess:
         self._handlers[Kind.REGION_MAPPED] = lambda number, _: lender.accepted(number)
         try:
             descriptors = theirs.fileno(), inputs, outputs
-            self._child = await Child.start(self._spec, self._reaper, self._origin, *descriptors)
+            number = pulse.fileno()
+            self._child = await Child.start(
+                self._spec, self._reaper, self._origin, *descriptors, pulse=number
+            )
         except BaseException:
             ours.close()
+            questions.close()
             raise
         finally:
             theirs.close()
+            pulse.close()
             os.close(inputs)
             os.close(outputs)
+        self._questions = Questions(questions, self._on_sign)
         self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
             lambda: Link(self._handlers, lambda: _settle(self._lost, None), self._is_calling),
@@ -126,6 +140,7 @@ class ModelProcess:
         )
         memory.open(lambda freed: self._send(Kind.FREE, freed))
         self._in_flight.attach(self._link, memory, self._on_late)
+        return number
 
     def _serve_calls(self, memory: SharedMemory) -> None:
         """Register the handlers for the model's own calls and for freed blocks of memory."""
@@ -154,18 +169,44 @@ class ModelProcess:
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
         self._child.kill_nowait()
 
+    # -- is it well? --------------------------------------------------------------------------
+
+    @property
+    def hung(self) -> bool:
+        """Whether it has given no sign for too long while requests waited."""
+        return self._heartbeat.hung
+
+    def watch(self) -> None:
+        """Watch for signs of the process until no request waits."""
+        self._heartbeat.watch()
+
     async def probe(self) -> bool:
-        """Ask the backend for its health; a process that does not answer is not healthy."""
-        if self._spec.serial and self._in_flight.executing:
-            return True  # it answers when it is done
-        if self._health is None:
-            assert self._link is not None
-            self._health = self._loop.create_future()
-            self._link.send(Kind.PROBE, None)
-        try:
-            return await asyncio.wait_for(asyncio.shield(self._health), _PROBE_TIMEOUT)
-        except TimeoutError:
+        """Whether its model is ready: it is asked, unless it executes and has no say in it."""
+        if self.hung or self._questions is None:
             return False
+        if self._in_flight.executing and not self._asks_always:
+            return True
+        return await self._questions.ready()
+
+    def end_hung(self) -> None:
+        """Kill the process, since it is hung, which is handled as any other end."""
+        assert self._child is not None
+        self._complaint = f"it gave no sign for {self._spec.hang_seconds:g} s"
+        self._child.kill_nowait()
+
+    def _count_signs(self) -> int:
+        """How often something has come from the process."""
+        return self._signs + (0 if self._link is None else self._link.reads)
+
+    def _ask_sign(self) -> None:
+        if self._questions is not None:
+            self._questions.ask_sign()
+
+    def _on_sign(self) -> None:
+        self._signs += 1
+        self._heartbeat.on_sign()
+
+    # -- its end ------------------------------------------------------------------------------
 
     async def ended(self) -> str:
         """Wait for the end of the process or of its link; how it ended, as a verb phrase."""
@@ -181,7 +222,9 @@ class ModelProcess:
 
     def abandon(self) -> None:
         """The process is dead or will be stopped: nothing waits for its messages any more."""
-        _settle(self._health, False)
+        self._heartbeat.close()
+        if self._questions is not None:
+            self._questions.close()
         if self._calls is not None:
             self._calls.close()
 
@@ -202,8 +245,7 @@ class ModelProcess:
 
     async def kill(self) -> None:
         """End the process and everything that it has started."""
-        if self._calls is not None:
-            self._calls.close()
+        self.abandon()
         if self._link is not None:
             self._link.close()
         try:
@@ -219,13 +261,13 @@ class ModelProcess:
 
     # -- messages of the process --------------------------------------------------------------
 
+    def _on_ready(self, asks_always: bool, _: memoryview) -> None:
+        self._asks_always = asks_always
+        _settle(self._ready, None)
+
     def _on_failed(self, header: Failed, _: memoryview) -> None:
         if not self._ready.done():
             self._ready.set_exception(error_from_code(*header))
-
-    def _on_health(self, healthy: bool, _: memoryview) -> None:
-        health, self._health = self._health, None
-        _settle(health, healthy)
 
     def _on_metrics(self, numbers: dict[str, float], _: memoryview) -> None:
         self.metrics = numbers

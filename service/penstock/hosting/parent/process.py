@@ -52,6 +52,7 @@ class ProcessInstance:
         self._policy = RestartPolicy()
         self._process: ModelProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
+        self._hangs = 0
         self._in_flight = InFlight(
             serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
         )
@@ -87,8 +88,9 @@ class ProcessInstance:
         now = time.monotonic_ns()
         for inference in batch:
             inference.started(now)
-        if self._process is not None:
+        if (process := self._process) is not None:
             self._in_flight.send(batch, done)
+            process.watch()
             return
         for inference in batch:
             inference.fail(self._unavailable())
@@ -99,11 +101,20 @@ class ProcessInstance:
         return self._process is not None and await self._process.probe()
 
     def metrics(self) -> Mapping[str, float]:
-        """The metrics that the backend sent last, and the shared memory that the process holds."""
+        """The metrics that the backend sent last, and those of its process.
+
+        They are the blocks of shared memory that it holds, whether it is hung, and how often a
+        process of the instance has been.
+        """
         process = self._process
         if process is None:
             return {}
-        return {**process.metrics, "penstock_shared_memory_blocks": process.blocks}
+        return {
+            **process.metrics,
+            "penstock_shared_memory_blocks": process.blocks,
+            "penstock_hung_processes": process.hung,
+            "penstock_process_hangs_total": self._hangs,
+        }
 
     async def answered(self) -> None:
         """Wait until every request that the process was sent has been answered."""
@@ -130,7 +141,7 @@ class ProcessInstance:
     async def _start_process(self) -> ModelProcess:
         """A process whose model is loaded; none is left behind where that fails."""
         process = ModelProcess(
-            self._spec, self._context, self._reaper, self._in_flight, self._services
+            self._spec, self._context, self._reaper, self._in_flight, self._on_hung, self._services
         )
         failure: BaseException | None = None
         try:
@@ -174,9 +185,36 @@ class ProcessInstance:
         text = "model process of instance '%s' is back, pid %s"
         logger.info(text, self.name, self.pid, extra=self._origin)
         self._in_flight.resend()
+        if self._in_flight.executing and self._process is not None:
+            self._process.watch()
         if self.on_available is not None:
             self.on_available()
         return None
+
+    def _on_hung(self, hung: bool) -> None:
+        """The process gives no sign, and gets no more batches; or it has given one again."""
+        process = self._process
+        if process is None:  # it has just ended
+            return
+        self.available = not hung
+        if hung:
+            self._hangs += 1
+            logger.error(
+                "instance '%s': its model process, pid %s, has given no sign for %g s while"
+                " requests wait: it is stopped, or its code holds Python's lock; %s",
+                self.name,
+                process.pid,
+                self._spec.hang_seconds,
+                "it is ended" if self._spec.restart_hung else "it is not ready until it gives one",
+                extra=self._origin,
+            )
+            if self._spec.restart_hung:
+                process.end_hung()
+            return
+        text = "instance '%s': its model process gives signs again"
+        logger.warning(text, self.name, extra=self._origin)
+        if self.on_available is not None:
+            self.on_available()
 
     def _report(self, reason: str, delay: float | None) -> None:
         if delay is None:

@@ -32,6 +32,7 @@ from penstock.hosting.link.messages import (
     Taken,
     unpack_request,
 )
+from penstock.hosting.link.pulse import Pulse
 from penstock.hosting.link.region_sharing import Borrower
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
 from penstock.hosting.worker.health import HealthMonitor
@@ -84,6 +85,7 @@ class Host:
         self._backend: Backend
         self._name = ""
         self._health: HealthMonitor
+        self._pulse: Pulse
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
         self._link: Link
         self.handlers: dict[int, Handler] = {
@@ -92,7 +94,6 @@ class Host:
             Kind.TAKEN: self._taken,
             Kind.CANCEL: lambda number, _: self._replies.cancel(number),
             Kind.STOP: lambda number, _: self._replies.stop(number),
-            Kind.PROBE: lambda _, __: self._start(self._probe()),
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),
             Kind.REGION: lambda offer, _: self._borrow(offer),
@@ -113,6 +114,8 @@ class Host:
 
     async def _initialize(self, header: Introduction) -> None:
         self._name = header["name"]
+        loop = asyncio.get_running_loop()
+        self._pulse = Pulse(header["pulse"], partial(loop.call_soon_threadsafe, self._on_probe))
         try:
             if header["serial"]:  # batches may be sent ahead of their turn
                 self._turn = asyncio.Lock()
@@ -127,7 +130,8 @@ class Host:
             failure = as_inference_error(error)
             self._link.send(Kind.FAILED, (failure.code, failure.message))
             return
-        self._link.send(Kind.READY, None)
+        # An execution that does not return to the loop would let no question through.
+        self._link.send(Kind.READY, not header["serial"])
         self._start(self._watch())
 
     async def _watch(self) -> None:
@@ -152,8 +156,11 @@ class Host:
         for number, count in header:
             self._replies.taken(number, count)
 
+    def _on_probe(self) -> None:
+        self._start(self._probe())
+
     async def _probe(self) -> None:
-        self._link.send(Kind.HEALTH, await self._health.healthy())
+        self._pulse.answer(ready=await self._health.healthy())
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._link.add(Kind.RESPONSES, (number, packed), payload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from math import inf, nan
 from pathlib import Path
 
 from penstock.core.backend import Backend
@@ -13,8 +14,13 @@ from penstock.core.flow_control import Window
 from penstock.hosting.parent.child import ProcessSpec
 
 _EXECUTION_TIMEOUT = "penstock.execution_timeout_seconds"
+_HANG = "penstock.hang_seconds"
 _PRIVATE_TMP = "penstock.private_tmp"
-_OF_PROCESSES = (_EXECUTION_TIMEOUT, _PRIVATE_TMP)
+_RESTART_HUNG = "penstock.restart_hung"
+_OF_PROCESSES = (_EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
+
+_HANG_SECONDS = 30.0
+"""Seconds without a sign of a process, while requests wait, after which it is hung."""
 
 _AHEAD = 16
 """Batches that may be in flight at the only instance of a model without batching."""
@@ -41,6 +47,8 @@ def process_spec(
         ahead=_ahead(config),
         window=_window(backend, config).at_most(max_responses),
         private_tmp=_private_tmp(backend, config),
+        hang_seconds=_hang_seconds(config),
+        restart_hung=_restart_hung(config),
     )
 
 
@@ -81,6 +89,26 @@ def _window(backend: type[Backend], config: ModelConfig) -> Window:
         ) from error
 
 
+def _hang_seconds(config: ModelConfig) -> float:
+    """The silence in which a process is hung, 0 for none."""
+    text = config.parameter(_HANG)
+    if text is None:
+        return _HANG_SECONDS
+    seconds = _number(text)
+    if not 0.0 <= seconds < inf:
+        raise ConfigError(
+            f"parameter '{_HANG}' must be a number of seconds, or 0 for never, got '{text}'"
+        )
+    return seconds
+
+
+def _restart_hung(config: ModelConfig) -> bool:
+    wanted = _flag(config, _RESTART_HUNG) or False
+    if wanted and not _hang_seconds(config):
+        raise ConfigError(f"parameter '{_RESTART_HUNG}' is in vain where '{_HANG}' is 0")
+    return wanted
+
+
 def _private_tmp(backend: type[Backend], config: ModelConfig) -> bool:
     """Whether each process has a temporary folder of its own: on request, or for its engine."""
     wanted = _flag(config, _PRIVATE_TMP)
@@ -105,13 +133,18 @@ def _seconds(config: ModelConfig, name: str) -> float | None:
     text = config.parameter(name)
     if text is None:
         return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0.0:
+    seconds = _number(text)
+    if not 0.0 < seconds < inf:
         raise ConfigError(f"parameter '{name}' must be a number of seconds above 0, got '{text}'")
     return seconds
+
+
+def _number(text: str) -> float:
+    """Not a number, where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _package_directory(package: str) -> Path:

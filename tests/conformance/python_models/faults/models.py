@@ -101,6 +101,16 @@ _VICTIM = """
             while True:
                 time.sleep(0.002)
 
+        def computes(self, x):
+            end = time.monotonic() + float(x.flat[0])
+            while time.monotonic() < end:
+                pass
+            return answer(x)
+
+        def holds_the_lock(self, x):
+            ctypes.PyDLL(None).sleep(int(x.flat[0]))
+            return answer(x)
+
         def loops(self, x):
             while True:
                 pass
@@ -276,6 +286,12 @@ FAULTY = {
     "witness": PythonModel(_WITNESS),
     "victim": PythonModel(_VICTIM),
     "hurried": PythonModel(_VICTIM, config=parameter("penstock.execution_timeout_seconds", 2)),
+    "freezing": PythonModel(_VICTIM, config=parameter("penstock.hang_seconds", 1)),
+    "freezing_restarted": PythonModel(
+        _VICTIM,
+        config=f"{parameter('penstock.hang_seconds', 0.5)}"
+        f"\n{parameter('penstock.restart_hung', 'true')}",
+    ),
     "pair": PythonModel(_VICTIM, instances=2),
     "limited": PythonModel(_VICTIM, config=_LIMITED),
     "batched": PythonModel(_VICTIM, "X:FP32[1]", config=f"{_LIMITED}\n{_PAIRS}"),

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.python_models.client import Client, Order, RefusedError, floats
 from conformance.python_models.faults.models import EXPLICIT, Victim, faulty
-from harness.serving import alive, wait_until
+from harness.serving import alive, suspend, wait_until
 
 MODELS = faulty("victim", "hurried", "pair", "streamer", "caller")
 ARGUMENTS = EXPLICIT
@@ -117,7 +117,7 @@ def test_another_instance_goes_on(client: Client, repository: Path) -> None:
 def test_process_that_stops_reading_is_not_ready_and_runs_out_of_time(
     client: Client, hurried: Victim
 ) -> None:
-    os.kill(hurried.pid(), signal.SIGSTOP)
+    suspend(hurried.pid())
     assert not client.ready("hurried")
     hurried.hold()
     error = client.refusal("hurried", {"X": floats(*range(1 << 18))})

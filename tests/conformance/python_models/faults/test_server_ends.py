@@ -70,7 +70,7 @@ def test_nothing_outlives_a_server_that_is_killed(doomed: tuple[Served, list[int
 
 def test_nothing_outlives_a_server_that_stops(doomed: tuple[Served, list[int]]) -> None:
     server, family = doomed
-    assert server.stop() == 0
+    assert server.stop() == 1  # the exit timeout has cut requests off
     wait_until(lambda: not any(map(alive, family)))
 
 

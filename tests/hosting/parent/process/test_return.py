@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.serving import suspend
 from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
-from penstock.hosting.parent import model_process
+from penstock.hosting.parent import questions
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:
@@ -59,9 +58,9 @@ async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
 async def test_probe_ends_when_the_process_does(
     puppets: Puppets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_process, "_PROBE_TIMEOUT", 600.0)
+    monkeypatch.setattr(questions, "_PATIENCE", 600.0)
     instance = await puppets.start()
-    os.kill(pid_of(instance), signal.SIGSTOP)
+    suspend(pid_of(instance))
     probes = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
     await asyncio.sleep(0.05)
     kill(instance)

@@ -1,0 +1,118 @@
+"""The heartbeat of a model process: it is hung when it gives no sign while requests wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+_PARTS = 10
+_LONGEST_TICK = 1.0
+
+
+@dataclass(slots=True)
+class Silence:
+    """Counts the ticks without a sign. Knows no clock.
+
+    So a server that was itself held up, as by a suspended machine, counts one tick for that time.
+    """
+
+    limit: int
+    ticks: int = 0
+    _signs: int = 0
+
+    def begin(self, signs: int) -> None:
+        """Count from now on; `signs` is how many there have ever been."""
+        self._signs, self.ticks = signs, 0
+
+    def tick(self, signs: int) -> None:
+        """Some time has passed."""
+        if not self.ended(signs):
+            self.ticks += 1
+
+    def ended(self, signs: int) -> bool:
+        """Whether there was a sign since the last look; then it counts anew."""
+        if signs == self._signs:
+            return False
+        self.begin(signs)
+        return True
+
+    @property
+    def began(self) -> bool:
+        """Whether the last tick was the first silent one: time to ask for a sign."""
+        return self.ticks == 1
+
+    @property
+    def too_long(self) -> bool:
+        """Whether it has lasted for as many ticks as a process may take."""
+        return self.ticks >= self.limit
+
+
+class Heartbeat:
+    """Watches a process while requests wait; an idle one is left alone.
+
+    Whatever comes from the process is a sign: `signs` returns their number so far. After a silent
+    tick `ask` asks for one. `on_change` is called with `hung` once the silence has lasted for
+    `seconds`, up to a tick more, and again with the next sign. With 0 seconds nothing is watched.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        waiting: Callable[[], bool],
+        signs: Callable[[], int],
+        ask: Callable[[], None],
+        on_change: Callable[[bool], None],
+    ) -> None:
+        self.hung = False
+        self._waiting = waiting
+        self._signs = signs
+        self._ask = ask
+        self._on_change = on_change
+        self._tick_seconds = min(seconds / _PARTS, _LONGEST_TICK)
+        self._silence = Silence(ceil(seconds / self._tick_seconds) if seconds else 0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._on = seconds > 0
+        self._loop = asyncio.get_running_loop()
+
+    def watch(self) -> None:
+        """A request was sent to the process: watch it until none waits."""
+        if self._timer is None and self._on:
+            if not self.hung:
+                self._silence.begin(self._signs())
+            self._set_timer()
+
+    def on_sign(self) -> None:
+        """Look whether a hung process has given a sign."""
+        if self.hung and self._silence.ended(self._signs()):
+            self._change(hung=False)
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._on = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self._waiting():
+            return
+        self._set_timer()
+        if self.hung:
+            self.on_sign()
+            return
+        silence = self._silence
+        silence.tick(self._signs())
+        if silence.began:
+            self._ask()
+        if silence.too_long:
+            self._change(hung=True)
+
+    def _set_timer(self) -> None:
+        self._timer = self._loop.call_later(self._tick_seconds, self._tick)
+
+    def _change(self, *, hung: bool) -> None:
+        self.hung = hung
+        self._on_change(hung)
