@@ -39,6 +39,14 @@ class TritonPythonModel:
         raise RuntimeError("no weights")
 """
 
+_ENSEMBLE = """
+platform: "ensemble"
+input { name: "X" data_type: TYPE_INT32 dims: 1 }
+output { name: "Y" data_type: TYPE_INT32 dims: 1 }
+ensemble_scheduling { step { model_name: "broken" model_version: -1
+    input_map { key: "X" value: "X" } output_map { key: "X" value: "Y" } } }
+"""
+
 
 class Loading:
     """A server whose model waits before it is loaded."""
@@ -150,6 +158,22 @@ def test_the_last_lines_of_a_failed_start_name_models_and_reasons(tmp_path: Path
     assert lines[-1].startswith(f"{other}: Internal: failed to read text proto from {other}/")
     for name in ("broken", "other"):  # errors are logged once
         assert sum(line.startswith("E") and f"'{name}'" in line for line in lines) == 1
+
+
+@pytest.mark.contract("CL-12")
+def test_an_error_is_logged_once_however_a_load_comes_to_it(tmp_path: Path) -> None:
+    """The model is read as one that an ensemble needs, and once more with it."""
+    broken = write_python_model(tmp_path / "models", "broken", "")
+    (broken / "config.pbtxt").write_text("nope: 3")
+    (tmp_path / "models" / "ensemble" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "ensemble" / "config.pbtxt").write_text(_ENSEMBLE)
+    arguments = "--model-control-mode=explicit", "--load-model=ensemble"
+    lines = failed(tmp_path / "models", tmp_path / "log", *arguments)
+    assert sum("Poll failed" in line for line in lines) == 1
+    assert lines[-1] == (
+        "error: creating server: Invalid argument - load failed for model 'ensemble': ensemble "
+        "ensemble contains models that are not available or ambiguous: broken"
+    )
 
 
 @pytest.mark.contract("CL-12")

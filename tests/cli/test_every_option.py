@@ -19,6 +19,7 @@ from penstock.app.preflight import StartError, check_repository
 from penstock.cli.arguments import UsageError
 from penstock.cli.flags import FLAGS
 from penstock.cli.unsupported import UNSUPPORTED_OPTIONS, refuse_unsupported
+from penstock.cli.usage import serve_usage
 from penstock.settings import RepositorySettings, Settings
 from penstock.settings.fields import default_value
 from penstock.settings.rules import SettingsError
@@ -124,6 +125,11 @@ def test_an_option_without_effect_is_told(flag: str) -> None:
     assert not list(without_effect(settings_of()))
     (line,) = without_effect(settings_of(f"--{flag}={SAMPLES[f'--{flag}']}"))
     assert line.startswith(f"--{flag} has no effect: ")
+
+
+def test_help_tells_which_options_have_no_effect() -> None:
+    text = " ".join(serve_usage("tritonserver").split())
+    assert text.count("Has no effect here: ") == len(WITHOUT_EFFECT)
 
 
 READ_VARIABLES = (

@@ -25,9 +25,10 @@ def failed_start(
     if len(failures) == 1 and not settings.loads_everything:
         (error,) = failures.values()
         return StartError(f"creating server: {code_name(error)} - {one_line(error.message)}")
-    rows = [f"{_folder(name, settings)}: {_reason(name, failures[name])}" for name in failures]
+    found = sorted(failures.items())
+    rows = [f"{_folder(name, settings)}: {_reason(name, error)}" for name, error in found]
     head = "creating server: Internal - failed to load all models"
-    return StartError("\n".join([head, *sorted(rows)]))
+    return StartError("\n".join([head, *rows]))
 
 
 def one_line(message: str) -> str:

@@ -4,8 +4,11 @@ import textwrap
 
 from penstock.cli.flags import GROUPS
 from penstock.cli.flags.flag import Flag
+from penstock.settings.without_effect import WITHOUT_EFFECT
 
 SERVE = "penstock serve"
+
+_WITHOUT_EFFECT = {row.flag: row.reason for row in WITHOUT_EFFECT}
 
 COMMANDS = """\
 Usage: penstock COMMAND [options]
@@ -38,7 +41,13 @@ def serve_usage(program: str) -> str:
 def _entry(flag: Flag) -> list[str]:
     argument = f" <{flag.argument}>" if flag.argument else ""
     indent = " " * 8
+    reason = _WITHOUT_EFFECT.get(flag.name)
+    note = f" Has no effect here: {reason}." if reason else ""
     text = textwrap.fill(
-        flag.help, 88, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        flag.help + note,
+        88,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
     )
     return [f"  --{flag.name}{argument}", text]

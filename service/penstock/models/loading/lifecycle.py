@@ -154,10 +154,11 @@ class ModelLifecycle:
 
     async def _load(self, overrides: Overrides) -> dict[str, InferenceError]:
         reserved, failures = set(overrides), None
+        unreadable: dict[str, InferenceError] = {}
         while failures is None:
             async with (
                 self._reservations.reserve(reserved),
-                self._reading.polled(overrides) as polled,
+                self._reading.polled(overrides, unreadable) as polled,
             ):
                 above = self._dependencies.dependents(polled.keys())
                 related = polled.keys() | needs(polled, polled) | above

@@ -31,21 +31,28 @@ class ModelReader:
         self._serves = serves
 
     @asynccontextmanager
-    async def polled(self, overrides: Overrides) -> AsyncIterator[Polled]:
+    async def polled(
+        self, overrides: Overrides, unreadable: dict[str, InferenceError]
+    ) -> AsyncIterator[Polled]:
         """The files, or the read error, of models and of those that they need, by name.
 
         A needed model that serves and cannot be read again, or whose files came with an earlier
         request, is left as it is. Files of this request that no model retains are removed at the
         end.
+
+        `unreadable` gets the read errors. The models that are in it are not read again, so that
+        each error is logged once however often a load looks.
         """
         polled: Polled = {}
         try:
             todo = set(overrides)
             while todo:
                 async with asyncio.TaskGroup() as reads:  # waits for all, also on failure
-                    for name in todo:
+                    for name in todo - unreadable.keys():
                         reads.create_task(self._read(name, overrides.get(name), polled))
+                polled |= {name: unreadable[name] for name in todo & unreadable.keys()}
                 todo = needs(polled, todo) - polled.keys() - set(self._folders.names())
+            unreadable |= {n: e for n, e in polled.items() if isinstance(e, InferenceError)}
             yield {
                 name: files
                 for name, files in polled.items()
