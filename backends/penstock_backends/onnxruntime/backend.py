@@ -34,6 +34,9 @@ class OnnxRuntimeBackend(Backend):
     """
 
     batch_tensors = True
+    hints = frozenset(
+        ("optimization.graph", "optimization.execution_accelerators", "model_operations")
+    )
     eager = True
     takes_device_tensors = True
 

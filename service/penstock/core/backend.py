@@ -109,6 +109,13 @@ class Backend(ABC):
 
     A configuration with either is refused for a backend that does not."""
 
+    hints: ClassVar[frozenset[str]] = frozenset()
+    """Fields of the configuration by path, such as `optimization.graph`, that the backend reads.
+
+    For fields that not all backends make use of; given to one that does not, they are told in the
+    log as without effect. Besides these there are `optimization.execution_accelerators`,
+    `model_operations` and `instance_group.secondary_devices`."""
+
     eager: ClassVar[bool] = False
     """Whether `execute` may begin before it has a task, which saves making one.
 

@@ -9,13 +9,18 @@ import pytest
 
 from penstock.core.config import ModelConfig, config_from_json
 from penstock.core.errors import UnsupportedError
+from penstock.models.config.defaults import with_defaults
 from penstock.models.config.unsupported import (
+    HINTS,
     UNSUPPORTED,
+    WITHOUT_EFFECT,
     is_given,
     refuse_batch_tensors,
     refuse_unsupported,
+    tell_without_effect,
 )
 from penstock_backends.identity import IdentityBackend
+from penstock_backends.onnxruntime.backend import OnnxRuntimeBackend
 
 SUPPORTED: list[dict[str, Any]] = [
     {},
@@ -65,7 +70,9 @@ NOT_YET: dict[str, dict[str, Any]] = {
     "output.is_shape_tensor": {"output": [{"is_shape_tensor": True}]},
     "output.is_non_linear_format_io": {"output": [{"is_non_linear_format_io": True}]},
     "cc_model_filenames": {"cc_model_filenames": {"7.5": "a.plan"}},
-    "model_operations": {"model_operations": {}},
+    "ensemble_scheduling.step.model_namespace": {
+        "ensemble_scheduling": {"step": [{"model_namespace": "n"}]}
+    },
     "model_repository_agents": {"model_repository_agents": {}},
 }
 
@@ -95,6 +102,46 @@ def test_batch_tensors_are_refused_without_backend_support(path: str) -> None:
     refuse_batch_tensors(config, Computing)
     with pytest.raises(UnsupportedError, match=f"field '{path}' is not supported by backend 'ide"):
         refuse_batch_tensors(config, IdentityBackend)
+
+
+HINTED: dict[str, dict[str, Any]] = {
+    "optimization.priority": {"optimization": {"priority": "PRIORITY_MAX"}},
+    "optimization.cuda": {"optimization": {"cuda": {"graphs": True}}},
+    "optimization.gather_kernel_buffer_threshold": {
+        "optimization": {"gather_kernel_buffer_threshold": 1}
+    },
+    "optimization.eager_batching": {"optimization": {"eager_batching": True}},
+    "sequence_batching.state.use_same_buffer_for_input_output": {
+        "sequence_batching": {"state": [{"use_same_buffer_for_input_output": True}]}
+    },
+    "sequence_batching.state.use_growable_memory": {
+        "sequence_batching": {"state": [{"use_growable_memory": True}]}
+    },
+    "optimization.graph": {"optimization": {"graph": {"level": 1}}},
+    "optimization.execution_accelerators": {
+        "optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": "x"}]}}
+    },
+    "model_operations": {"model_operations": {"op_library_filename": ["a.so"]}},
+    "instance_group.secondary_devices": {"instance_group": [{"secondary_devices": [{}]}]},
+    "optimization.input_pinned_memory": {"optimization": {"input_pinned_memory": {}}},
+    "optimization.output_pinned_memory": {"optimization": {"output_pinned_memory": {}}},
+}
+
+
+@pytest.mark.parametrize("path", {*WITHOUT_EFFECT, *HINTS} | HINTED.keys())
+def test_hints_without_effect_are_told_by_name(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    config = config_from_json({"name": "m", "backend": "identity", **HINTED[path]})
+    tell_without_effect(config, IdentityBackend)
+    assert caplog.messages == [f"model 'm': without effect with backend 'identity': {path}"]
+
+
+@pytest.mark.contract("C-34")
+def test_hints_that_the_backend_reads_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    for path in OnnxRuntimeBackend.hints:
+        tell_without_effect(config_from_json({"name": "m", **HINTED[path]}), OnnxRuntimeBackend)
+    tell_without_effect(with_defaults(ModelConfig(name="m")), IdentityBackend)
+    assert not caplog.messages
+    assert OnnxRuntimeBackend.hints <= {*HINTS}
 
 
 def test_fields_are_looked_for_in_lists() -> None:

@@ -1,10 +1,19 @@
-"""Fields of a configuration that this version does not support; such models are refused."""
+"""Fields of a configuration that do nothing here: refused by name, or told in the log.
+
+Refused is what would change answers, and told what Triton's TensorRT backend alone makes use of, or
+another backend than the model's: such hints stand in many configurations, which must go on loading.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+
 from penstock.core.backend import Backend
-from penstock.core.config import ConfigPart, Field, ModelConfig, fields_of
+from penstock.core.config import ConfigPart, Field, ModelConfig, PinnedMemory, fields_of
 from penstock.core.errors import UnsupportedError
+
+logger = logging.getLogger(__name__)
 
 UNSUPPORTED = (
     "input.is_shape_tensor",
@@ -12,10 +21,30 @@ UNSUPPORTED = (
     "output.is_shape_tensor",
     "output.is_non_linear_format_io",
     "cc_model_filenames",
-    "model_operations",
+    "ensemble_scheduling.step.model_namespace",
     "model_repository_agents",
 )
-"""Paths of fields; a line goes when its field is implemented."""
+"""Paths of fields that no backend implements; a line goes when its field is implemented."""
+
+WITHOUT_EFFECT = (
+    "optimization.priority",
+    "optimization.cuda",
+    "optimization.gather_kernel_buffer_threshold",
+    "optimization.eager_batching",
+    "sequence_batching.state.use_same_buffer_for_input_output",
+    "sequence_batching.state.use_growable_memory",
+)
+"""Paths of hints that change no answer and that nothing here makes use of."""
+
+HINTS = (
+    "optimization.graph",
+    "optimization.execution_accelerators",
+    "model_operations",
+    "instance_group.secondary_devices",
+)
+"""Paths of hints that only some backends make use of: those that have them in `Backend.hints`."""
+
+_PINNED = ("input_pinned_memory", "output_pinned_memory")
 
 
 def refuse_unsupported(config: ModelConfig) -> None:
@@ -38,6 +67,25 @@ def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
                 f"model '{config.name}': field '{path}' is not supported by backend"
                 f" '{config.backend}'"
             )
+
+
+def tell_without_effect(config: ModelConfig, backend: type[Backend]) -> None:
+    """Log a warning that names the given fields that have no effect on this model, if any."""
+    if fields := list(_without_effect(config, backend)):
+        logger.warning(
+            "model '%s': without effect with backend '%s': %s",
+            config.name,
+            config.backend,
+            ", ".join(fields),
+        )
+
+
+def _without_effect(config: ModelConfig, backend: type[Backend]) -> Iterator[str]:
+    unread = (*WITHOUT_EFFECT, *(path for path in HINTS if path not in backend.hints))
+    yield from (path for path in unread if is_given(config, path))
+    for name in _PINNED:  # true is the default, and means where such memory can be had
+        if getattr(config.optimization, name, None) == PinnedMemory(enable=False):
+            yield f"optimization.{name}"
 
 
 def is_given(config: ModelConfig, path: str) -> bool:
