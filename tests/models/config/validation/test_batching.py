@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.outcomes import raises_nothing
 from models.config.validation.written import configured, refusal
 from penstock.models.config.validation import validate
 
@@ -67,7 +68,8 @@ def test_dynamic_batching_fits_together(batching: dict[str, Any], problem: str) 
     ],
 )
 def test_dynamic_batching_that_is_right_passes(batching: dict[str, Any]) -> None:
-    validate(configured(dynamic_batching=batching))
+    with raises_nothing():
+        validate(configured(dynamic_batching=batching))
 
 
 def test_model_that_does_not_batch_prefers_no_size() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.outcomes import raises_nothing
 from models.config.validation.written import CPU, TENSOR, configured, refusal
 from penstock.core.config import ModelConfig
 from penstock.models.config.validation import validate
@@ -25,7 +26,8 @@ def _ensemble(*steps: dict[str, Any], **written: Any) -> ModelConfig:
 
 
 def test_ensemble_that_is_right_passes() -> None:
-    validate(_ensemble(STEP))
+    with raises_nothing():
+        validate(_ensemble(STEP))
 
 
 @pytest.mark.contract("AC-14")

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from harness.outcomes import raises_nothing
 from models.config.validation.written import configured, refusal
 from penstock.models.config.validation import validate, validate_polled
 
 
 def test_config_that_is_right_passes() -> None:
-    validate(configured())
+    with raises_nothing():
+        validate(configured())
 
 
 def test_tensors_and_instances_may_still_be_missing_when_polled() -> None:
@@ -48,7 +50,8 @@ def test_model_must_be_one_thing(written: dict[str, Any], problem: str) -> None:
 
 
 def test_unknown_backend_may_have_any_platform() -> None:
-    validate(configured(platform="mine"))
+    with raises_nothing():
+        validate(configured(platform="mine"))
 
 
 CACHE = {"response_cache": {"enable": True}}
@@ -68,7 +71,8 @@ def test_cached_responses_are_single() -> None:
 
 def test_decoupled_model_may_have_its_cache_turned_off() -> None:
     decoupled = {"decoupled": True}
-    validate(configured(response_cache={"enable": False}, model_transaction_policy=decoupled))
+    with raises_nothing():
+        validate(configured(response_cache={"enable": False}, model_transaction_policy=decoupled))
 
 
 @pytest.mark.contract("C-38")
@@ -101,4 +105,5 @@ def test_change_to_a_metric_is_complete(control: dict[str, Any], problem: str) -
 
 def test_complete_change_to_a_metric_passes() -> None:
     control = {"metric_identifier": {"family": "f"}, "histogram_options": {"buckets": [1, 2.5]}}
-    validate(configured(model_metrics={"metric_control": [control]}))
+    with raises_nothing():
+        validate(configured(model_metrics={"metric_control": [control]}))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.outcomes import raises_nothing
 from models.config.validation.written import configured, refusal
 from penstock.core.config import ModelConfig
 from penstock.models.config.validation import validate
@@ -75,4 +76,5 @@ def test_sequence_batching_fits_together(config: ModelConfig, problem: str) -> N
 
 
 def test_sequence_batching_that_is_right_passes() -> None:
-    validate(_sequences(("A", START), ("B", CORRID), direct={"minimum_slot_utilization": 1}))
+    with raises_nothing():
+        validate(_sequences(("A", START), ("B", CORRID), direct={"minimum_slot_utilization": 1}))
