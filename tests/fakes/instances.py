@@ -52,6 +52,7 @@ class FakeInstance:
         self.running = 0
         self.most_running = 0
         self._available = True
+        self.hung = False
         self._seconds = seconds
         self._tasks: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Event()
@@ -69,7 +70,7 @@ class FakeInstance:
     @property
     def available(self) -> bool:
         self.asked += 1
-        return self._available
+        return self._available and not self.hung
 
     def go_away(self) -> None:
         self._available = False

@@ -97,6 +97,15 @@ async def test_an_instance_that_cannot_work_is_not_available_and_holds_nothing()
     assert (await _started(other, limiter)).available
 
 
+async def test_an_instance_that_hangs_is_offered_nothing() -> None:
+    """It is alive, since it may go on, and has no use for resources until then."""
+    hung = FakeInstance("a")
+    limited = await _started(hung, RateLimiter())
+    hung.hung = True
+    assert limited.alive
+    assert not limited.available
+
+
 @pytest.mark.contract("I-16")
 async def test_what_could_never_run_fails_before_it_is_loaded() -> None:
     limiter = RateLimiter([Limit("other", 1)])

@@ -61,7 +61,7 @@ class LimitedInstance:
     @property
     def available(self) -> bool:
         """Whether it may execute now; if not, the rate limiter queues it for its resources."""
-        return self._instance.alive and self._limiter.may_run(self._claim)
+        return self._instance.available and self._limiter.may_run(self._claim)
 
     @property
     def why_unavailable(self) -> str:
