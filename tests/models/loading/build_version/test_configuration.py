@@ -60,8 +60,8 @@ async def test_what_is_wrong_in_a_configuration_is_refused_before_anything_runs(
 
 
 async def test_what_is_not_supported_is_refused_before_anything_runs(house: House) -> None:
-    with pytest.raises(UnsupportedError, match="model_operations"):
-        await house.load(f'{TENSORS} model_operations {{ op_library_filename: "mine" }}')
+    with pytest.raises(UnsupportedError, match="cc_model_filenames"):
+        await house.load(f'{TENSORS} cc_model_filenames {{ key: "7.5" value: "mine" }}')
     assert house.script.contexts == []
 
 
