@@ -23,8 +23,9 @@ import numpy as np
 
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
+from penstock.gateway.json.slices import discard
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
-from penstock.gateway.json.text import discard, parse
+from penstock.gateway.json.text import parse
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
 _ENOUGH_SECONDS = 0.2

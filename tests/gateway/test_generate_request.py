@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ _INPUTS = (
 
 def _decode(body: Any, *inputs: TensorMetadata, request_id: str = "") -> InferenceRequest:
     metadata = ModelMetadata("m", ("1",), "", inputs or _INPUTS, ())
-    return decode_generate(metadata, "1", json.dumps(body).encode(), request_id)
+    return decode_generate(metadata, "1", body, request_id)
 
 
 @pytest.mark.contract("HG-01")

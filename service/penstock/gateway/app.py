@@ -9,6 +9,8 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connection import ConnectionRules
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
+from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.listener import listening
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.replies import PLAIN
@@ -38,28 +40,36 @@ async def open_gateway(
 
     On exit, requests and streams in flight get the rest of `grace` to finish.
     """
-    app = gateway_app(server, settings)
+    thread = JsonThread()
+    app = gateway_app(server, settings, thread)
     address, port = settings.address, settings.port
     reuse = settings.reuse_port
-    async with listening(app, "HTTP", address, port, grace, rules, reuse_port=reuse) as port:
-        yield port
+    try:
+        async with listening(app, "HTTP", address, port, grace, rules, reuse_port=reuse) as port:
+            yield port
+    finally:
+        thread.close()
 
 
-def gateway_app(server: InferenceServer, settings: HttpSettings) -> Router:
-    """The ASGI application of the HTTP endpoint."""
+def gateway_app(server: InferenceServer, settings: HttpSettings, thread: JsonThread) -> Router:
+    """The ASGI application of the HTTP endpoint; large JSON is worked on by `thread`."""
+    bodies = JsonBodies(settings.max_input_size, thread)
     routes = [
-        *_inference_routes(server, settings),
+        *_inference_routes(server, settings, bodies),
         *_server_routes(server),
         *_model_routes(server),
-        *_repository_routes(server, settings.max_input_size),
-        *_settings_routes(server, settings.max_input_size),
-        *_memory_routes(server, settings.max_input_size),
+        *_repository_routes(server, bodies),
+        *_settings_routes(server, bodies),
+        *_memory_routes(server, bodies),
     ]
     return Router(routes, settings.restrictions)
 
 
-def _inference_routes(server: InferenceServer, settings: HttpSettings) -> list[Route]:
-    infer, generate = InferEndpoint(server, settings), GenerateEndpoints(server, settings)
+def _inference_routes(
+    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies
+) -> list[Route]:
+    infer = InferEndpoint(server, settings, bodies)
+    generate = GenerateEndpoints(server, settings, bodies)
     feature = Feature.INFERENCE
     return [
         Route(f"{_VERSION}/infer", _POST, infer.infer, feature, PLAIN),
@@ -89,8 +99,8 @@ def _model_routes(server: InferenceServer) -> list[Route]:
     ]
 
 
-def _repository_routes(server: InferenceServer, limit: int) -> list[Route]:
-    repository = RepositoryEndpoints(server, limit)
+def _repository_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
+    repository = RepositoryEndpoints(server, bodies)
     feature = Feature.MODEL_REPOSITORY
     return [
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
@@ -99,8 +109,8 @@ def _repository_routes(server: InferenceServer, limit: int) -> list[Route]:
     ]
 
 
-def _settings_routes(server: InferenceServer, limit: int) -> list[Route]:
-    settings = SettingsEndpoints(server, limit)
+def _settings_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
+    settings = SettingsEndpoints(server, bodies)
     return [
         Route("/v2/trace/setting", _BOTH, settings.trace, Feature.TRACE),
         Route(f"{_MODEL}/trace/setting", _BOTH, settings.trace, Feature.TRACE),
@@ -108,12 +118,12 @@ def _settings_routes(server: InferenceServer, limit: int) -> list[Route]:
     ]
 
 
-def _memory_routes(server: InferenceServer, limit: int) -> list[Route]:
+def _memory_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
     feature = Feature.SHARED_MEMORY
     routes = []
     for kind, endpoints in (
-        ("system", SystemEndpoints(server.regions, limit)),
-        ("cuda", CudaEndpoints(server.regions, limit)),
+        ("system", SystemEndpoints(server.regions, bodies)),
+        ("cuda", CudaEndpoints(server.regions, bodies)),
     ):
         path = f"/v2/{kind}sharedmemory(?:/region/(?P<region>[^/]+))?"
         routes += [

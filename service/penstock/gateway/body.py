@@ -39,6 +39,10 @@ class RequestBody:
         self._data = bytearray()
         self._complete = False
 
+    def ends_at(self, size: int) -> bool:
+        """Whether it is known that the body has so many bytes."""
+        return self.declared == size or (self._complete and len(self._data) == size)
+
     async def read(self, limit: int) -> bytearray:
         """The whole body. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
         if self.declared is not None and self.declared > limit:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
 from penstock.gateway.body import LARGEST, RequestBody, larger_than_any
-from penstock.gateway.inputs import InputReader, binary_sizes, check_binary_sizes
+from penstock.gateway.inputs import BinarySizes, InputReader, binary_sizes, check_binary_sizes
 from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
@@ -26,8 +25,9 @@ from penstock.gateway.json.fields import (
 )
 from penstock.gateway.json.tensors import tensor_to_text
 from penstock.gateway.json.text import LARGE, dump, parse
+from penstock.gateway.json_bodies import JsonBodies, decoded
 from penstock.gateway.parameters import read_parameters
-from penstock.gateway.shared_memory import shared_slice
+from penstock.gateway.shared_memory import RegionSlices, RegionsOnLoop, shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.shared_memory.tensors import put
 
@@ -59,37 +59,38 @@ async def read_request(
     version: str,
     body: RequestBody,
     json_length: int,
-    limit: int,
+    bodies: JsonBodies,
     regions: Regions = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """Read and decode a request whose first `json_length` bytes are JSON (HI-01, HI-08).
-
-    Large JSON is decoded in a thread, unless it names shared memory: the registry of regions
-    belongs to the loop's thread. A body that spells `shared_memory_region` with escapes is not
-    recognized here; its regions then count as unknown.
-    """
+    """Read and decode a request whose first `json_length` bytes are JSON (HI-01, HI-08)."""
     header = await body.read_until(json_length)
     if len(header) > json_length:
         header = header[:json_length]
     if json_length < LARGE:
         json = parse(header)
-        rest = await _binary_tensors(model, json, body, json_length)
-        return decode_request(model, version, json, rest, limit, regions)
-    in_thread = header.find(b"shared_memory_region") < 0
-    json = await asyncio.to_thread(parse, header)
-    rest = await _binary_tensors(model, json, body, json_length)
-    if not in_thread:
-        return decode_request(model, version, json, rest, limit, regions)
-    return await asyncio.to_thread(decode_request, model, version, json, rest, limit)
+        rest = await _binary_tensors(model, binary_sizes(json), body, json_length)
+        return decode_request(model, version, json, rest, bodies.limit, regions)
+    sizes: BinarySizes = []
+    if not body.ends_at(json_length):
+        # What follows is read before the tensors are made: meanwhile no other text waits.
+        sizes = await bodies.thread.run(decoded, header, binary_sizes)
+    rest = await _binary_tensors(model, sizes, body, json_length)
+    elsewhere = RegionsOnLoop(regions)
+
+    def decode(json: Any) -> tuple[InferenceRequest, OutputEncoding]:
+        return decode_request(model, version, json, rest, bodies.limit, elsewhere)
+
+    return await bodies.thread.run(decoded, header, decode)
 
 
-async def _binary_tensors(model: str, json: Any, body: RequestBody, json_length: int) -> memoryview:
-    """The binary data behind the JSON.
+async def _binary_tensors(
+    model: str, sizes: BinarySizes, body: RequestBody, json_length: int
+) -> memoryview:
+    """The binary data behind the JSON, for inputs of these sizes.
 
     It is received only if its size is the one that the inputs ask for, as far as is known before:
     nobody fills the memory with bytes that no tensor claims.
     """
-    sizes = binary_sizes(json)
     if sizes is None:  # the request will be refused, whatever follows
         return memoryview(await body.read_until(json_length)).toreadonly()[json_length:]
     if body.declared is not None:
@@ -108,7 +109,7 @@ def decode_request(
     json: Any,
     rest: memoryview,
     limit: int,
-    regions: Regions = NO_REGIONS,
+    regions: RegionSlices = NO_REGIONS,
 ) -> tuple[InferenceRequest, OutputEncoding]:
     """Decode a request of parsed JSON and the binary data behind it."""
     request_id = read_id(json)
@@ -172,7 +173,7 @@ def wanted_outputs(request: InferenceRequest, response: InferenceResponse) -> Ma
 
 
 def _requested_outputs(
-    json: Any, regions: Regions
+    json: Any, regions: RegionSlices
 ) -> tuple[dict[str, bool], dict[str, int], dict[str, RegionSlice]]:
     """For each output that the request names: whether it is binary, its class count, its region.
 

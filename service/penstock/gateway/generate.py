@@ -10,11 +10,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.core.errors import DeadlineExceededError, InferenceError, InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
-from penstock.gateway.body import read_body
 from penstock.gateway.codec import wanted_outputs
 from penstock.gateway.generate_request import decode_generate
-from penstock.gateway.json.tensors import tensor_to_json
-from penstock.gateway.json.text import dump_sorted
+from penstock.gateway.json.tensors import tensor_to_json, tensor_to_text
+from penstock.gateway.json.text import dump, dump_sorted
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import reply
 from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
 from penstock.gateway.router import Target
@@ -28,12 +28,16 @@ _NOT_ONE = (
 )
 
 
+_LARGE = 1 << 16
+"""Outputs of more bytes are written in parts."""
+
+
 class GenerateEndpoints:
     """Answers `POST .../generate` and `POST .../generate_stream`."""
 
-    def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
+    def __init__(self, server: InferenceServer, settings: HttpSettings, bodies: JsonBodies) -> None:
         self._server = server
-        self._limit = settings.max_input_size
+        self._bodies = bodies
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def generate(self, request: Request, target: Target) -> ASGIApp:
@@ -56,10 +60,12 @@ class GenerateEndpoints:
         metadata = await self._server.model_metadata(target.model, target.version)
         if request.headers.get("content-encoding", "") not in ("", "identity"):
             raise InvalidRequestError("Unsupported content-encoding, only 'identity' is supported.")
-        body = await read_body(request, self._limit)
-        inference = decode_generate(
-            metadata, target.version, body, request.headers.get("triton-request-id", "")
-        )
+        request_id = request.headers.get("triton-request-id", "")
+
+        def decode(json: Any) -> InferenceRequest:
+            return decode_generate(metadata, target.version, json, request_id)
+
+        inference = await self._bodies.read(request, decode)
         inference = with_deadline(self._forward.added_to(inference, request), request)
         return _AnswerReader(inference, self._server.infer(inference))
 
@@ -88,31 +94,46 @@ class _AnswerReader:
         except InferenceError as error:
             self._failed = True
             return _failure(error)
-        return None if response is None else self._encode(response)
+        return None if response is None else await self._encode(response)
 
-    def ready(self) -> list[_EncodedAnswer]:
-        """The responses available without waiting."""
-        return [self._encode(response) for response in self.stream.take_ready()]
+    async def ready(self) -> list[_EncodedAnswer]:
+        """The responses available without waiting for the model."""
+        return [await self._encode(response) for response in self.stream.take_ready()]
 
-    def _encode(self, response: InferenceResponse) -> _EncodedAnswer:
+    async def _encode(self, response: InferenceResponse) -> _EncodedAnswer:
         try:
             if response.error is not None:
                 raise response.error
-            return _EncodedAnswer(self._json(response))
+            return _EncodedAnswer(await self._json(response))
         except InferenceError as error:
             return _failure(error)
 
-    def _json(self, response: InferenceResponse) -> bytes:
-        """Outputs, parameters and names in one object; one element stands without a list."""
-        request = self._request
+    async def _json(self, response: InferenceResponse) -> bytes:
+        """Outputs, parameters and names in one object; one element stands without a list.
+
+        Large outputs are written in parts, with turns of the event loop between.
+        """
         members: dict[str, Any] = {}
-        for name, tensor in wanted_outputs(request, response).items():
-            elements = tensor_to_json(name, tensor)
-            members[name] = elements[0] if len(elements) == 1 else elements
+        large: dict[str, list[bytes]] = {}
+        for name, tensor in wanted_outputs(self._request, response).items():
+            if tensor.nbytes > _LARGE:
+                large[name] = await tensor_to_text(name, tensor)
+            else:
+                elements = tensor_to_json(name, tensor)
+                members[name] = elements[0] if len(elements) == 1 else elements
+        members = self._with_names(members, response)
+        if not large:
+            return dump_sorted(members)
+        texts = {name: [dump(value)] for name, value in members.items()} | large
+        parts = [part for name in sorted(texts) for part in (b",", dump(name), b":", *texts[name])]
+        return b"".join((b"{", *parts[1:], b"}"))
+
+    def _with_names(self, members: dict[str, Any], response: InferenceResponse) -> dict[str, Any]:
+        request = self._request
         members |= response.parameters
         members |= {"id": request.id} if request.id else {}
         members |= {"model_name": request.model_name, "model_version": self.stream.model_version}
-        return dump_sorted(members)
+        return members
 
 
 def _failure(error: InferenceError) -> _EncodedAnswer:
@@ -141,4 +162,4 @@ class _EventStream:
     async def _next(self) -> list[_EncodedAnswer]:
         """Wait for the next response; returns all available ones, or none at the end."""
         first = await self._answers.next()
-        return [] if first is None else [first, *self._answers.ready()]
+        return [] if first is None else [first, *await self._answers.ready()]

@@ -12,19 +12,19 @@ from penstock.gateway.codec import read_id
 from penstock.gateway.inputs import refuse_duplicate
 from penstock.gateway.json.fields import as_object, as_parameter, members_of
 from penstock.gateway.json.tensors import tensor_from_json
-from penstock.gateway.json.text import parse
+from penstock.gateway.parameters import check_count
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"
 
 
 def decode_generate(
-    metadata: ModelMetadata, version: str, body: bytes | bytearray, request_id: str = ""
+    metadata: ModelMetadata, version: str, json: Any, request_id: str = ""
 ) -> InferenceRequest:
-    """Decode a body (HG-01 to HG-05); `request_id` applies if the body has no id."""
-    json = parse(body)
+    """Decode a parsed body (HG-01 to HG-05); `request_id` applies if the body has no id."""
     mapping = _SchemaMapping(metadata, read_id(json))
     mapping.convert(members_of(json))
+    check_count(mapping.parameters)
     return InferenceRequest(
         model_name=metadata.name,
         model_version=version,

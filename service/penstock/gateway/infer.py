@@ -24,6 +24,7 @@ from penstock.gateway.body import (
     open_body,
 )
 from penstock.gateway.codec import EncodedResponse, OutputEncoding, encode_response, read_request
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
@@ -37,9 +38,10 @@ _BINARY = "application/octet-stream"
 class InferEndpoint:
     """Answers `POST .../infer`."""
 
-    def __init__(self, server: InferenceServer, settings: HttpSettings) -> None:
+    def __init__(self, server: InferenceServer, settings: HttpSettings, bodies: JsonBodies) -> None:
         self._server = server
-        self._limit = settings.max_input_size
+        self._bodies = bodies
+        self._limit = bodies.limit
         self._forward = ForwardedHeaders(settings.header_forward_pattern)
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
@@ -85,7 +87,7 @@ class InferEndpoint:
         self, target: Target, body: RequestBody, length: int
     ) -> tuple[InferenceRequest, OutputEncoding]:
         regions = self._server.regions
-        return await read_request(target.model, target.version, body, length, self._limit, regions)
+        return await read_request(target.model, target.version, body, length, self._bodies, regions)
 
 
 def _raw(

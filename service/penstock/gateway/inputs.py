@@ -17,14 +17,17 @@ from penstock.gateway.json.fields import (
     required,
     unable,
 )
+from penstock.gateway.json.slices import discard
 from penstock.gateway.json.tensors import tensor_from_json
-from penstock.gateway.json.text import discard
-from penstock.gateway.shared_memory import shared_slice
-from penstock.shared_memory.registry import Regions
+from penstock.gateway.shared_memory import RegionSlices, shared_slice
 from penstock.shared_memory.tensors import tensor_in
 
 _DATATYPES = {datatype.value: datatype for datatype in DataType if datatype is not DataType.INVALID}
 _SOURCES = ("binary_data_size", "shared_memory_region")
+
+
+BinarySizes = list[tuple[str, int]] | None
+"""Names of the binary inputs, and their sizes in bytes; `None` where a size is no size."""
 
 
 class InputReader:
@@ -35,7 +38,7 @@ class InputReader:
     """
 
     def __init__(
-        self, model: str, request_id: str, rest: memoryview, limit: int, regions: Regions
+        self, model: str, request_id: str, rest: memoryview, limit: int, regions: RegionSlices
     ) -> None:
         self._model = model
         self._regions = regions
@@ -90,7 +93,7 @@ class InputReader:
             )
 
 
-def binary_sizes(request: Any) -> list[tuple[str, int]] | None:
+def binary_sizes(request: Any) -> BinarySizes:
     """Names of the inputs of a request in JSON that are binary, and their sizes in bytes.
 
     `None` if one is not described as it should be: `InputReader` tells what is wrong with it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ from penstock.gateway.json.fields import (
     members_of,
     unable,
 )
+
+MAX_PARAMETERS = 1 << 12
+"""The most parameters of a request; they travel to the model with it, in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ def read_parameters(request: Any) -> RequestParameters:
         return RequestParameters()
     fields: dict[str, Any] = {}
     custom: dict[str, ParameterValue] = {}
-    for key, value in members_of(given, "failed to get request params.: ").items():
+    members = members_of(given, "failed to get request params.: ")
+    check_count(members)
+    for key, value in members.items():
         if read := _OWN.get(key):
             name, cast = read
             fields[name] = cast(value, unable(key))
@@ -49,6 +54,15 @@ def read_parameters(request: Any) -> RequestParameters:
             custom[key] = as_parameter(key, value)
     binary = fields.pop("binary_output", False)
     return RequestParameters(fields, custom, binary)
+
+
+def check_count(parameters: Collection[str]) -> None:
+    """Raise if a request has more parameters than a model can be given without delaying others."""
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidRequestError(
+            f"request has {len(parameters)} parameters, which exceeds the maximum allowed value of"
+            f" {MAX_PARAMETERS}"
+        )
 
 
 def _correlation_id(value: Any, prefix: str) -> int | str:

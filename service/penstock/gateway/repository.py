@@ -15,31 +15,32 @@ from penstock.core.errors import (
     InvalidRequestError,
     UnsupportedError,
 )
-from penstock.gateway.body import read_body
 from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
-from penstock.gateway.json.text import parse
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.server import InferenceServer
 
+_SLICE = 1 << 20
+"""Characters of base64 that are decoded at a time; a multiple of 4."""
+
 
 class RepositoryEndpoints:
     """Handlers of the paths below `/v2/repository`."""
 
-    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+    def __init__(self, server: InferenceServer, bodies: JsonBodies) -> None:
         self._server = server
-        self._limit = max_input_size
+        self._bodies = bodies
 
     async def index(self, request: Request, _: Target) -> ASGIApp:
-        ready = member(await self._json(request), "ready")
-        ready_only = ready is not ABSENT and as_bool(ready)
+        ready_only = await self._bodies.read(request, _ready_only, optional=True)
         entries = await self._server.index(ready_only)
         return json_reply([_entry(entry) for entry in entries])
 
     async def load(self, request: Request, target: Target) -> ASGIApp:
         _refuse_repository_name(target)
-        parameters = _load_parameters(await self._json(request))
+        parameters = await self._bodies.read(request, _load_parameters, optional=True)
         await self._server.load(target.model, parameters)
         return reply()
 
@@ -47,16 +48,20 @@ class RepositoryEndpoints:
         """Unload a model; an invalid body is ignored."""
         _refuse_repository_name(target)
         try:
-            parameters = member(await self._json(request), "parameters")
+            dependents = await self._bodies.read(request, _with_dependents, optional=True)
         except InferenceError:
-            parameters = ABSENT
-        dependents = member(parameters, "unload_dependents") is True
+            dependents = False
         await self._server.unload(target.model, unload_dependents=dependents)
         return reply()
 
-    async def _json(self, request: Request) -> Any:
-        body = await read_body(request, self._limit)
-        return parse(body) if body else ABSENT
+
+def _ready_only(json: Any) -> bool:
+    ready = member(json, "ready")
+    return ready is not ABSENT and as_bool(ready)
+
+
+def _with_dependents(json: Any) -> bool:
+    return member(member(json, "parameters"), "unload_dependents") is True
 
 
 def _entry(entry: ModelIndexEntry) -> dict[str, str]:
@@ -87,7 +92,11 @@ def _load_parameters(json: Any) -> Mapping[str, str | bytes]:
 
 def _file(key: str, text: str) -> bytes:
     try:
-        return b64decode(text, validate=True)
+        # In slices, of which only the last may be padded: the whole would hold Python's lock.
+        starts = range(0, max(len(text), 1), _SLICE)
+        if "=" in text[: starts[-1]]:
+            raise ValueError("Excess data after padding")
+        return b"".join(b64decode(text[at : at + _SLICE], validate=True) for at in starts)
     except ValueError as error:
         raise InvalidRequestError(f"load parameter '{key}' is not base64: {error}") from error
 

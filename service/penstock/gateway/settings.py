@@ -8,9 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from penstock.gateway.body import read_body
 from penstock.gateway.json.fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
-from penstock.gateway.json.text import parse
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply
 from penstock.gateway.router import Target
 from penstock.server.log_control import LogValues
@@ -32,14 +31,14 @@ _LOG: dict[str, Callable[[Any], bool | int | str]] = {
 class SettingsEndpoints:
     """Handlers of `/v2/trace/setting`, the same of a model, and `/v2/logging`."""
 
-    def __init__(self, server: InferenceServer, max_input_size: int) -> None:
+    def __init__(self, server: InferenceServer, bodies: JsonBodies) -> None:
         self._server = server
-        self._limit = max_input_size
+        self._bodies = bodies
 
     async def trace(self, request: Request, target: Target) -> ASGIApp:
         settings = await self._server.trace_settings(target.model)
         if request.method == "POST":
-            changes = _trace_changes(parse(await read_body(request, self._limit)))
+            changes = await self._bodies.read(request, _trace_changes)
             settings = await self._server.trace_settings(target.model, changes)
         lists = ("trace_level",)
         return json_reply({k: list(v) if k in lists else v[0] for k, v in settings.items()})
@@ -47,7 +46,7 @@ class SettingsEndpoints:
     async def log(self, request: Request, _: Target) -> ASGIApp:
         changes: LogValues = {}
         if request.method == "POST":
-            changes = _log_changes(parse(await read_body(request, self._limit)))
+            changes = await self._bodies.read(request, _log_changes)
         return json_reply(dict(await self._server.log_settings(changes)))
 
 

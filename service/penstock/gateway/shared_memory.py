@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from base64 import b64decode
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.region import RegionSlice
-from penstock.gateway.body import read_body
 from penstock.gateway.json.fields import ABSENT, as_string, as_unsigned, member, required, unable
-from penstock.gateway.json.text import parse
+from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion
 from penstock.shared_memory.registry import Regions
 from penstock.shared_memory.system import SystemRegion
 
+_LOOP_SECONDS = 60.0
+"""Seconds for a turn of the event loop; only a loop that has ended takes as long."""
+
+
+class RegionSlices(Protocol):
+    """Finds parts of regions: `Regions`, also from another thread."""
+
+    def slice(self, name: str, offset: int, size: int) -> RegionSlice:
+        """As `Regions.slice`."""
+
 
 class SystemEndpoints:
     """Handlers of the paths below `/v2/systemsharedmemory`."""
 
-    def __init__(self, regions: Regions, limit: int) -> None:
+    def __init__(self, regions: Regions, bodies: JsonBodies) -> None:
         self._regions = regions
-        self._limit = limit
+        self._bodies = bodies
 
     async def status(self, _: Request, target: Target) -> ASGIApp:
         found = self._regions.status(SystemRegion, target.region)
@@ -39,11 +50,7 @@ class SystemEndpoints:
 
     async def register(self, request: Request, target: Target) -> ASGIApp:
         _check_named(target, "system")
-        json = await _json(request, self._limit)
-        key = as_string(_required_field(json, "key"))
-        offset = member(json, "offset")
-        offset = 0 if offset is ABSENT else as_unsigned(offset)
-        byte_size = as_unsigned(_required_field(json, "byte_size"))
+        key, offset, byte_size = await self._bodies.read(request, _system_region)
         self._regions.register_system(target.region, key, offset, byte_size)
         return reply()
 
@@ -55,9 +62,9 @@ class SystemEndpoints:
 class CudaEndpoints:
     """Handlers of the paths below `/v2/cudasharedmemory`."""
 
-    def __init__(self, regions: Regions, limit: int) -> None:
+    def __init__(self, regions: Regions, bodies: JsonBodies) -> None:
         self._regions = regions
-        self._limit = limit
+        self._bodies = bodies
 
     async def status(self, _: Request, target: Target) -> ASGIApp:
         found = self._regions.status(CudaRegion, target.region)
@@ -67,11 +74,8 @@ class CudaEndpoints:
 
     async def register(self, request: Request, target: Target) -> ASGIApp:
         _check_named(target, "cuda")
-        json = await _json(request, self._limit)
-        encoded = as_string(required(_required_field(json, "raw_handle"), "b64", ""))
-        device = as_unsigned(required(json, "device_id", ""))
-        byte_size = as_unsigned(required(json, "byte_size", ""))
-        self._regions.register_cuda(target.region, _handle(encoded), device, byte_size)
+        handle, device, byte_size = await self._bodies.read(request, _cuda_region)
+        self._regions.register_cuda(target.region, handle, device, byte_size)
         return reply()
 
     async def unregister(self, _: Request, target: Target) -> ASGIApp:
@@ -79,7 +83,7 @@ class CudaEndpoints:
         return reply()
 
 
-def shared_slice(parameters: Any, regions: Regions) -> RegionSlice | None:
+def shared_slice(parameters: Any, regions: RegionSlices) -> RegionSlice | None:
     """The region slice in the parameters of a tensor; `None` without one (HI-19)."""
     region = member(parameters, "shared_memory_region")
     if region is ABSENT:
@@ -94,8 +98,43 @@ def _number(parameters: Any, key: str) -> int:
     return 0 if value is ABSENT else as_unsigned(value, unable(key))
 
 
-async def _json(request: Request, limit: int) -> Any:
-    return parse(await read_body(request, limit))
+class RegionsOnLoop:
+    """The registry of regions, as another thread than the event loop's asks it.
+
+    It belongs to the loop's thread, which looks up and counts the users of a region.
+    """
+
+    def __init__(self, regions: RegionSlices) -> None:
+        self._regions = regions
+        self._loop = asyncio.get_running_loop()
+
+    def slice(self, name: str, offset: int, size: int) -> RegionSlice:
+        """As `Regions.slice`; waits for a turn of the loop."""
+        found: Future[RegionSlice] = Future()
+
+        def look() -> None:
+            try:
+                found.set_result(self._regions.slice(name, offset, size))
+            except InferenceError as error:
+                found.set_exception(error)
+
+        self._loop.call_soon_threadsafe(look)
+        return found.result(_LOOP_SECONDS)
+
+
+def _system_region(json: Any) -> tuple[str, int, int]:
+    """The key, offset and size in bytes of a region to register."""
+    key = as_string(_required_field(json, "key"))
+    offset = member(json, "offset")
+    offset = 0 if offset is ABSENT else as_unsigned(offset)
+    return key, offset, as_unsigned(_required_field(json, "byte_size"))
+
+
+def _cuda_region(json: Any) -> tuple[bytes, int, int]:
+    """The handle, device and size in bytes of a region to register."""
+    encoded = as_string(required(_required_field(json, "raw_handle"), "b64", ""))
+    device = as_unsigned(required(json, "device_id", ""))
+    return _handle(encoded), device, as_unsigned(required(json, "byte_size", ""))
 
 
 def _check_named(target: Target, kind: str) -> None:

@@ -28,16 +28,19 @@ _REASONS = (
 """Errors of the standard library's decoder that map one to one."""
 
 
-def explain(text: str, error: json.JSONDecodeError) -> InferenceError:
-    """The error for a `JSONDecodeError` of the standard library."""
-    return _error(text, *_reason(text, error.msg, error.pos))
+def explain(text: str, error: json.JSONDecodeError, shift: int = 0) -> InferenceError:
+    """The error for a `JSONDecodeError` of the standard library.
+
+    `shift` is how many bytes further on all is that `text` holds.
+    """
+    return _error(text, *_reason(text, error.msg, error.pos), shift)
 
 
-def trailing_error(text: str, at: int) -> InferenceError:
+def trailing_error(text: str, at: int, shift: int = 0) -> InferenceError:
     """The error for text after the document's value."""
     reason = "The document root must not be followed by other values.", at
     number = text[at - 1].isdigit() and _unfinished_number(text, at)
-    return _error(text, *(number or reason))
+    return _error(text, *(number or reason), shift)
 
 
 def surrogate_error(text: str, at: int) -> InferenceError:
@@ -63,9 +66,9 @@ def skip_space(text: str, at: int) -> int:
     return found.end()
 
 
-def _error(text: str, reason: str, at: int) -> InferenceError:
+def _error(text: str, reason: str, at: int, shift: int = 0) -> InferenceError:
     """The error at a character; the message gives its offset in bytes."""
-    offset = len(text[:at].encode("utf-8", "surrogateescape"))
+    offset = shift + len(text[:at].encode("utf-8", "surrogateescape"))
     return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
 
 

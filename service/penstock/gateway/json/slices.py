@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -17,37 +17,53 @@ import orjson
 _SLICE = 1 << 18
 """Bytes that are decoded at a time; takes a millisecond or two."""
 
+_PART = 1 << 16
+"""Elements that are converted or freed at a time."""
+
+_FEW = 1 << 8
+"""Elements in a list or object that may be freed with the one that holds it."""
+
 Text = bytes | bytearray
 Pairs = list[tuple[str, Any]]
 
-_STRING = rb'\s*+"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*+'
+_SPACE = rb"[ \t\r\n]*+"
+_STRING = rb'%b"[^"\\]*+(?:\\.[^"\\]*+)*+"%b' % (_SPACE, _SPACE)
 
 
-def _list_within(levels: int) -> bytes:
-    """A pattern of a balanced list with nested lists of up to `levels` levels."""
-    inner = b"|" + _list_within(levels - 1) if levels else b""
-    return rb'\[(?:%b|[^"\[\]{}]++%b)*+\]' % (_STRING, inner)
+def _balanced(levels: int) -> bytes:
+    """A pattern of a list or object with others in it, up to `levels` levels; brackets may differ.
+
+    What it matches is decoded afterwards, which finds brackets that differ.
+    """
+    inner = b"|" + _balanced(levels - 1) if levels else b""
+    return rb'[\[{](?:%b|[^"\[\]{}]++%b)*+[\]}]' % (_STRING, inner)
 
 
-_DATA = re.compile(rb'"data"\s*:\s*\[')
-_VALUE = rb'(?:%b|[^"\[\]{},]++|\s*+%b\s*+)' % (_STRING, _list_within(3))
+_DATA = re.compile(rb'"data"%b:%b\[' % (_SPACE, _SPACE))
+_VALUE = rb'(?:%b|[^"\[\]{},]++|%b%b%b)' % (_STRING, _SPACE, _balanced(3), _SPACE)
 _ELEMENTS = re.compile(rb"(?:%b,)+" % _VALUE, re.DOTALL)
-_LAST = re.compile(rb"%b\]" % _VALUE, re.DOTALL)
-_OPEN = re.compile(rb"\s*+\[")
-_NEXT = re.compile(rb"\s*+([,\]])")
+_LAST_ELEMENT = re.compile(rb"%b\]" % _VALUE, re.DOTALL)
+_MEMBERS = re.compile(rb"(?:%b:%b,)+" % (_STRING, _VALUE), re.DOTALL)
+_LAST_MEMBER = re.compile(rb"%b:%b\}" % (_STRING, _VALUE), re.DOTALL)
+_NAME = re.compile(rb"(%b):%b" % (_STRING, _SPACE), re.DOTALL)
+_BLANK = re.compile(_SPACE)
+_EMPTY = {b"[": re.compile(_SPACE + rb"\]"), b"{": re.compile(_SPACE + rb"\}")}
+_NEXT = re.compile(_SPACE + rb"([,\]}])")
+_CONTROL = re.compile(rb"[\x00-\x1f]")
 _TOO_LARGE = float(1 << 63)
 _MARKS = (b'"', b"[", b"{", b"}")
 """Without these, the text of a list is numbers and literals: it can be cut at any comma."""
 
 
-class _UnusualError(Exception):
+class UnusualError(Exception):
     """The text is invalid or of an unexpected form: decode it in one piece."""
 
 
 def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
     """The decoded value; `None` if `text` has to be decoded in one piece, as invalid text has.
 
-    `as_object` makes an object of its members.
+    The lists of tensors are decoded by themselves, the rest at once. `as_object` makes an object of
+    its members.
     """
     mark, lists = secrets.token_hex(16), dict[str, list[Any]]()
     rest, at = list[Text](), 0
@@ -55,7 +71,7 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
         while found := _DATA.search(text, at):
             rest.append(text[at : found.end() - 1])
             name = f"{mark}{len(lists)}"
-            lists[name], at = _decode_list(text, found.end())
+            lists[name], at = Slicer(text, as_object).decode_list(found.end())
             rest.append(f'"{name}"'.encode())
 
         def with_lists(members: Pairs) -> Any:
@@ -63,8 +79,133 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
 
         decoder = json.JSONDecoder(object_pairs_hook=with_lists)
         return decoder.decode(as_text(b"".join([*rest, text[at:]])))
-    except (_UnusualError, ValueError, RecursionError):
+    except (UnusualError, ValueError, RecursionError):
         return None
+
+
+class Slicer:
+    """Decodes a large text: lists and objects that are longer than a slice, part by part.
+
+    `at` is the offset up to which all was well: the beginning of an element or a member, or the end
+    of one, `behind` which a comma or bracket should be.
+    """
+
+    def __init__(self, text: Text, as_object: Callable[[Pairs], Any]) -> None:
+        self.at = 0
+        self.behind = False
+        self._text = text
+        self._hook = as_object
+        self._objects = json.JSONDecoder(object_pairs_hook=as_object)
+        self._open: list[list[Any] | dict[str, Any]] = []
+
+    def decode(self) -> Any:
+        """The value of the whole text. Raises `UnusualError`, or `ValueError` as decoders do."""
+        value, at = self._decode_value(self._skip(0))
+        self.at, self.behind = self._skip(at), True
+        if self.at < len(self._text) and self._text[self.at]:  # a NUL ends the text
+            discard(value)
+            raise UnusualError
+        return value
+
+    @property
+    def ended(self) -> bool:
+        """Whether the value of the whole text is behind."""
+        return self.behind and not self._open
+
+    def opening(self) -> bytes:
+        """Valid text that leads to the same state as the text up to `at`, and is short."""
+        outer = b"".join(b'{"":' if isinstance(one, dict) else b"[" for one in self._open[:-1])
+        if not self._open:
+            return b""
+        inner = self._open[-1]
+        begun, before = (b"{", b'"":0') if isinstance(inner, dict) else (b"[", b"0")
+        if self.behind:
+            return outer + begun + before
+        return outer + begun + (before + b"," if inner else b"")
+
+    def drop(self) -> None:
+        """Free what has been decoded."""
+        for one in self._open:
+            discard(one)
+
+    def decode_list(self, at: int) -> tuple[list[Any], int]:
+        """Decode the list whose first element begins at `at`; returns it and its end."""
+        values: list[Any] = []
+        self._open.append(values)
+        text = self._text
+        while True:
+            self.at, self.behind = at, False
+            if end := _slice_end(text, at):
+                values += _decode_part(text[at : end - 1], self._hook)
+                at = end
+            else:  # an element too long for one slice
+                value, at = self._decode_value(self._skip(at))
+                values.append(value)
+                at = self._next(at)
+            if text[at - 1 : at] == b"]":
+                self._open.pop()
+                return values, at
+            if text[at - 1 : at] != b",":
+                raise UnusualError
+
+    def _decode_object(self, at: int) -> tuple[dict[str, Any], int]:
+        members: dict[str, Any] = {}
+        self._open.append(members)
+        text = self._text
+        while True:
+            self.at, self.behind = at, False
+            end = at + _SLICE
+            if found := _MEMBERS.match(text, at, end) or _LAST_MEMBER.match(text, at, end):
+                part = self._objects.decode(as_text(b"{" + text[at : found.end() - 1] + b"}"))
+                at = found.end()
+            elif found := _NAME.match(text, at, end):
+                name = json.loads(as_text(found[1]))
+                value, at = self._decode_value(found.end())
+                part = {name: value}
+                at = self._next(at)
+            else:
+                raise UnusualError
+            for name, value in part.items():  # one by one, so that other threads have turns
+                members.setdefault(name, value)
+            if text[at - 1 : at] == b"}":
+                self._open.pop()
+                return members, at
+            if text[at - 1 : at] != b",":
+                raise UnusualError
+
+    def _decode_value(self, at: int) -> tuple[Any, int]:
+        """Decode the list, object or string that begins at `at`."""
+        first = bytes(self._text[at : at + 1])
+        if first == b'"':
+            return self._decode_string(at + 1)
+        if first not in _EMPTY:
+            raise UnusualError
+        if found := _EMPTY[first].match(self._text, at + 1):
+            return ([] if first == b"[" else {}), found.end()
+        return self.decode_list(at + 1) if first == b"[" else self._decode_object(at + 1)
+
+    def _decode_string(self, at: int) -> tuple[str, int]:
+        """Decode a string without escapes, of any length; what comes before is its first quote."""
+        text = self._text
+        end = text.find(b'"', at)
+        if end < 0 or text.find(b"\\", at, end) >= 0:
+            raise UnusualError
+        for start in range(at, end, _SLICE):
+            if _CONTROL.search(text, start, min(end, start + _SLICE)):
+                raise UnusualError
+        return as_text(text[at:end]), end + 1
+
+    def _skip(self, at: int) -> int:
+        found = _BLANK.match(self._text, at)
+        assert found is not None
+        return found.end()
+
+    def _next(self, at: int) -> int:
+        """The offset behind the comma or bracket that follows a value."""
+        self.at, self.behind = at, True
+        if not (found := _NEXT.match(self._text, at)):
+            raise UnusualError
+        return found.end()
 
 
 def as_text(data: Text) -> str:
@@ -76,48 +217,60 @@ def _put_back(value: Any, lists: dict[str, list[Any]]) -> Any:
     return lists.get(value, value) if type(value) is str else value
 
 
-def _decode_list(text: Text, at: int) -> tuple[list[Any], int]:
-    """Decode the list of scalars and lists that begins at `at`; returns it and its end."""
-    values: list[Any] = []
-    while True:
-        if end := _slice_end(text, at):
-            values += _decode_part(text[at : end - 1])
-            at = end
-        elif opened := _OPEN.match(text, at):  # a list too long for one slice
-            inner, at = _decode_list(text, opened.end())
-            values.append(inner)
-            if not (found := _NEXT.match(text, at)):
-                raise _UnusualError
-            at = found.end()
-        else:
-            raise _UnusualError
-        if text[at - 1 : at] == b"]":
-            return values, at
-
-
 def _slice_end(text: Text, at: int) -> int:
     """The offset behind the last comma of a slice or behind the list's end; 0 without either."""
     end = at + _SLICE
     close = text.find(b"]", at, end)
     if not any(text.find(mark, at, end if close < 0 else close) >= 0 for mark in _MARKS):
         return (text.rfind(b",", at, end) if close < 0 else close) + 1
-    found = _ELEMENTS.match(text, at, end) or _LAST.match(text, at, end)
+    found = _ELEMENTS.match(text, at, end) or _LAST_ELEMENT.match(text, at, end)
     return found.end() if found else 0
 
 
-def _decode_part(part: Text) -> list[Any]:
+def _decode_part(part: Text, as_object: Callable[[Pairs], Any]) -> list[Any]:
     text = b"".join((b"[", part, b"]"))
     values: list[Any]
+    exact = b"{" not in text  # of members with one name, orjson keeps the last
     try:
-        values = orjson.loads(text)
-        exact = _all_have_a_point(text) or not _holds_large_double(values)
+        if exact:
+            values = orjson.loads(text)
+            exact = _all_have_a_point(text) or not _holds_large_double(values)
     except orjson.JSONDecodeError:  # NaN, Infinity or surrogates, or invalid JSON
         exact = False
     if not exact:
-        values = json.loads(as_text(text))
+        values = json.loads(as_text(text), object_pairs_hook=as_object)
     if not values:  # a comma without a value before or behind it
-        raise _UnusualError
+        raise UnusualError
     return values
+
+
+def slices(values: list[Any]) -> Iterator[list[Any]]:
+    """A list in slices, each converted by one call in a millisecond or two."""
+    if len(values) <= _PART:
+        yield values
+        return
+    for at in range(0, len(values), _PART):
+        yield values[at : at + _PART]
+
+
+def discard(value: Any) -> None:
+    """Empty a list or object, and those in it: freeing millions of values at once holds the GIL."""
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        if type(value) is dict:
+            while value:
+                todo.append(value.popitem()[1])
+        elif type(value) is list:
+            nested = bool(value) and type(value[0]) in (list, dict)
+            while value:
+                if nested:
+                    todo += [
+                        one
+                        for one in value[-_PART:]
+                        if type(one) in (list, dict) and len(one) > _FEW
+                    ]
+                del value[-_PART:]
 
 
 def _all_have_a_point(text: Text) -> bool:

@@ -14,7 +14,8 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
-from penstock.gateway.json.text import dump, slices
+from penstock.gateway.json.slices import slices
+from penstock.gateway.json.text import dump
 
 _STEP = 2048
 """Strings that are encoded at a time."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from math import inf, isinf
 from typing import Any
 
@@ -19,7 +18,15 @@ from penstock.gateway.json.errors import (
     surrogate_error,
     trailing_error,
 )
-from penstock.gateway.json.slices import Text, as_text, decode_in_slices
+from penstock.gateway.json.slices import (
+    Slicer,
+    Text,
+    UnusualError,
+    as_text,
+    decode_in_slices,
+    discard,
+    slices,
+)
 
 MAX_DEPTH = 100
 """The limit on nested arrays and objects (contract H-38)."""
@@ -30,12 +37,17 @@ LARGE = 1 << 19
 _SLICED = 1 << 10
 """Texts of at least so many bytes are decoded in slices, which is faster from there on."""
 
-_PART = 1 << 16
 _BLOCK = 1 << 20
+_PAIR = len(r"\ud83d\ude00")
+_WINDOW = 1 << 19
+"""Bytes in which an error is looked for, from where the text was last in order."""
+_MARGIN = 64
+"""Bytes at the end of such a part, of which an error may come from the cut."""
+
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 # The pattern begins with a literal, which is searched quickly: texts full of escapes are long.
-_LONE_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 
 _STEP = np.zeros(256, np.int8)
 _STEP[[ord("["), ord("{")]] = 1
@@ -50,21 +62,6 @@ def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_first_wins)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _SORTED = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
-def slices(values: list[Any]) -> Iterator[list[Any]]:
-    """A list in slices, each converted by one call in a millisecond or two."""
-    if len(values) <= _PART:
-        yield values
-        return
-    for at in range(0, len(values), _PART):
-        yield values[at : at + _PART]
-
-
-def discard(values: list[Any]) -> None:
-    """Clear a list in slices: freeing millions of numbers at once holds the GIL for long."""
-    while values:
-        del values[-_PART:]
 
 
 def dump(value: Any) -> bytes:
@@ -87,26 +84,76 @@ def parse(data: Text) -> Any:
         raise _too_deep()
     if data.startswith(_BYTE_ORDER_MARK):
         data = data[len(_BYTE_ORDER_MARK) :]
-    value = decode_in_slices(data, _first_wins) if len(data) >= _SLICED else None
+    value = None
+    if len(data) >= LARGE:
+        value = _sliced(data)
+    elif len(data) >= _SLICED:
+        value = decode_in_slices(data, _first_wins)
     if value is None:
         value = _whole(as_text(data))
     elif _has_infinity(value) and (overflow := overflow_error(as_text(data))):
         raise overflow
-    if b"\\" in data and (at := _lone_surrogate(text := as_text(data))) is not None:
-        raise surrogate_error(text, at)
+    if (at := _lone_surrogate(data)) is not None:
+        discard(value)
+        raise surrogate_error(as_text(data), len(as_text(data[:at])))
     return value
 
 
-def _lone_surrogate(text: str) -> int | None:
+def _sliced(data: Text) -> Any:
+    """Decode a large text in slices; `None` if that cannot be."""
+    slicer = Slicer(data, _first_wins)
+    try:
+        return slicer.decode()
+    except json.JSONDecodeError:
+        error = _explained(data, slicer)
+    except (UnusualError, RecursionError):
+        error = _explained(data, slicer)
+    except ValueError as large:  # an integer with more digits than `int` converts
+        slicer.drop()
+        raise overflow_error(as_text(data)) or number_too_big() from large
+    slicer.drop()
+    if error is not None:
+        raise error
+    return None
+
+
+def _explained(data: Text, slicer: Slicer) -> InferenceError | None:
+    """The error in a text that could not be decoded, from the part where it is.
+
+    `None` if that part does not tell: the text is valid in an unusual form, or goes on.
+    """
+    if slicer.ended:
+        before = slicer.at - 1
+        return trailing_error(as_text(data[before : before + _MARGIN]), 1, before)
+    opening = slicer.opening()
+    end = slicer.at + _WINDOW
+    part = opening + data[slicer.at : end]
+    text = as_text(part)
+    try:
+        _DECODER.raw_decode(text, skip_space(text, 0))
+    except json.JSONDecodeError as error:
+        near_end = error.pos >= len(text) - _MARGIN or error.msg.startswith("Unterminated")
+        if end >= len(data) or not near_end:
+            return explain(text, error, slicer.at - len(opening))
+    except (ValueError, RecursionError):
+        pass
+    return None
+
+
+def _lone_surrogate(data: Text) -> int | None:
     """The offset of the first lone high surrogate that is escaped; `None` without."""
-    places = (found.start() for found in _LONE_SURROGATE.finditer(text))
-    return next((at for at in places if not _is_escaped(text, at)), None)
+    for start in range(0, len(data), _BLOCK):
+        end = start + _BLOCK
+        for found in _LONE_SURROGATE.finditer(data, start, end + _PAIR):
+            if found.start() < end and not _is_escaped(data, found.start()):
+                return found.start()
+    return None
 
 
-def _is_escaped(text: str, at: int) -> bool:
+def _is_escaped(text: Text, at: int) -> bool:
     """Whether the backslash there is itself escaped."""
     start = at
-    while start and text[start - 1] == "\\":
+    while start and text[start - 1 : start] == b"\\":
         start -= 1
     return (at - start) % 2 == 1
 
