@@ -152,10 +152,10 @@ def test_without_exit_on_error_the_others_serve(small: Path, tmp_path: Path) -> 
 
 def test_an_unsupported_field_is_refused_by_name(small: Path, tmp_path: Path) -> None:
     config = small / "simple" / "config.pbtxt"
-    config.write_text(config.read_text() + '\nmodel_operations { op_library_filename: ["x"] }\n')
+    config.write_text(config.read_text() + '\ncc_model_filenames { key: "7.5" value: "x" }\n')
     process = start(small, tmp_path / "log")
     assert process.wait(60) == 1
-    assert "model_operations" in (tmp_path / "log").read_text()
+    assert "cc_model_filenames" in (tmp_path / "log").read_text()
 
 
 _IDLE = """

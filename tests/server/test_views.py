@@ -177,6 +177,11 @@ async def test_the_index_says_where_a_configuration_cannot_be_parsed(house: Hous
 @pytest.mark.contract("M-05")
 async def test_the_index_says_beside_what_serves_on_why_its_reload_failed(house: House) -> None:
     server = await house.started("m")
+    house.builder.failures[1] = RuntimeError("bad weights")
+    with pytest.raises(InferenceError):
+        await server.load("m", {})
+    (line, _) = await index(server)
+    assert line == "m 1 READY reload failed: Internal: RuntimeError: bad weights"
     (house.path / "m" / "config.pbtxt").write_text("no_such_field: 1")
     with pytest.raises(InferenceError):
         await server.load("m", {})

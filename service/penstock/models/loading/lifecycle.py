@@ -175,6 +175,7 @@ class ModelLifecycle:
                 self._dependencies.add(files, explicit=name in names)
                 await self._folders.keep(name, files.folder)
                 continue
+            self.catalog.forget_failure(name)
             self.catalog.failures[name] = files.message
             if name in names:
                 unread[name] = files
@@ -213,7 +214,7 @@ class ModelLifecycle:
         for name in self._dependencies.load_order(above):
             checks.check(name)
         for name in names:
-            self.catalog.loaded(name)
+            self.catalog.forget_failure(name)
             self._retirement.unload(name, self.catalog.versions(name))
         await self._folders.release(names)
 

@@ -178,7 +178,7 @@ class GraphLoad:
         if reason := await self._load_model(name):
             self._fail(name, Failure(reason))
         else:
-            self._catalog.loaded(name)
+            self._catalog.forget_failure(name)
 
     def _fail(self, name: str, failure: Failure) -> None:
         self.failures[name] = failure

@@ -140,8 +140,8 @@ class ModelCatalog:
         """The versions of a model, which is added to the catalog."""
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
 
-    def loaded(self, name: str) -> None:
-        """Forget why the last load of a model failed: it loaded, or was unloaded."""
+    def forget_failure(self, name: str) -> None:
+        """Forget why the last load of a model failed, in case it has."""
         self.failures.pop(name, None)
         for status in self.versions(name).statuses.values():
             if status.model is not None:
