@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,11 @@ def _many(element: str) -> str:
     return ",".join([element] * (_MANY // (len(element) + 1)))
 
 
+def _first(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which the first of equal names counts."""
+    return dict(reversed(members))
+
+
 @pytest.mark.slow
 @given(st.lists(_ELEMENT, min_size=1, max_size=8), st.lists(_ELEMENT, min_size=1, max_size=3))
 @settings(max_examples=50, deadline=None)
@@ -71,8 +77,8 @@ def test_slices_decode_as_the_whole_or_not_at_all(data: str, pieces: list[tuple[
         places = [found.start() for found in re.finditer(r"\b|\s|,|$", data)]
         at = places[place % len(places)]
         data = data[:at] + piece + data[at:]
-    said = decode_in_slices(_text(data).encode(), list)
-    assert said is None or repr(said) == repr(json.loads(_text(data), object_pairs_hook=list))
+    said = decode_in_slices(_text(data).encode(), _first)
+    assert said is None or repr(said) == repr(json.loads(_text(data), object_pairs_hook=_first))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 8])

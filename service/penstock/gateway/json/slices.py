@@ -63,7 +63,7 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
     """The decoded value; `None` if `text` has to be decoded in one piece, as invalid text has.
 
     The lists of tensors are decoded by themselves, the rest at once. `as_object` makes an object of
-    its members.
+    its members: a `dict`, in which the first of equal names counts.
     """
     mark, lists = secrets.token_hex(16), dict[str, list[Any]]()
     rest, at = list[Text](), 0
