@@ -246,6 +246,7 @@ def test_draining_serves_streams_in_flight_and_closes_after_the_last() -> None:
         (frames.frame(FrameType.DATA, 0, 9, b"x"), ErrorCode.PROTOCOL_ERROR),
         (request(2), ErrorCode.PROTOCOL_ERROR),
         (request(5) + request(3), ErrorCode.PROTOCOL_ERROR),
+        (request(1) + request(5) + request(3), ErrorCode.PROTOCOL_ERROR),
         (frames.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
         (frames.window_update(0, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
         (frames.settings([(4, 1 << 31)]), ErrorCode.FLOW_CONTROL_ERROR),

@@ -283,6 +283,18 @@ def test_who_comes_late_does_not_get_all_turns_until_it_has_caught_up() -> None:
     assert abs((old.runs - before) - new.runs) <= 1
 
 
+def test_who_comes_during_a_heavy_run_does_not_begin_where_that_began() -> None:
+    """The heavy one had waited since the others' first runs."""
+    limits = limiter()
+    models = {name: Model(limits, turn({GPU: 1}, n)) for name, n in {"A": 1, "e": 5}.items()}
+    for model in models.values():
+        model.dispatch()
+    assert "".join(_turns(models, 5)) == "AAAAA"
+    models["B"] = Model(limits, turn({GPU: 1}))
+    models["B"].dispatch()
+    assert "".join(_turns(models, 6)) == "eBABAB"
+
+
 # -- in general ----------------------------------------------------------------------------------
 
 _NEEDS = st.dictionaries(st.sampled_from([GPU, OTHER, TOTAL]), st.integers(0, 3), max_size=3)
