@@ -52,7 +52,8 @@ BETWEEN: tuple[Difference, ...] = (
     ),
     Difference(
         ("H-36", "HI-17", "CL-21", "SEC-04"),
-        "`--http-max-input-size` bounds bodies, 64 MiB by default",
+        "`--http-max-input-size` bounds JSON, raw bodies and what compression unfolds to, 64 MiB by "
+        "default; binary tensors may come to 2 GiB",
         "no such flag and no bound",
         _CONTRACT,
         "one request cannot take all memory",
@@ -170,6 +171,14 @@ BEYOND: tuple[Difference, ...] = (
         "a load without the file never ends",
         "the load fails, and names the file",
         "a load that hangs cannot be repaired by its caller",
+    ),
+    Difference(
+        ("PY-04", "PY-10"),
+        "`execute` may return None where every sender was taken",
+        "a request for which it returns None without a sender waits for ever",
+        "the request fails: `Expected an 'InferenceResponse' object`",
+        "a client that nobody will answer is told",
+        {"grpc_infer_errors": ("failer mode 8",)},
     ),
     Difference(
         ("G-23",),

@@ -64,7 +64,10 @@ def test_models_follow_their_files(server: Served, repository: Path, models: Pat
     assert asked(server, "models/simple/config") == recorded("poll: after editing simple")
     config.write_text("broken")
     wait_until(lambda: "Poll failed for model directory 'simple'" in server.log.read_text())
-    assert asked(server, "repository/index", b"{}") == recorded("poll: after breaking simple")
+    status, index = asked(server, "repository/index", b"{}")
+    reasons = [version.pop("reason", "") for version in index]
+    assert (status, index) == recorded("poll: after breaking simple")
+    assert 'no field named "broken"' in reasons[1]  # told here, also beside what serves on
     assert asked(server, "models/simple/ready") == recorded("poll: broken simple still serves")
     shutil.rmtree(repository / "simple")
     wait_until(lambda: asked(server, "models/simple/ready")[0] == "400")
