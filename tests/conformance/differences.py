@@ -52,8 +52,8 @@ BETWEEN: tuple[Difference, ...] = (
     ),
     Difference(
         ("H-36", "HI-17", "CL-21", "SEC-04"),
-        "`--http-max-input-size` bounds JSON, raw bodies and what compression unfolds to, 64 MiB by "
-        "default; binary tensors may come to 2 GiB",
+        "`--http-max-input-size` (64 MiB) bounds JSON, raw bodies and what compression unfolds to; "
+        "binary tensors may come to 2 GiB",
         "no such flag and no bound",
         _CONTRACT,
         "one request cannot take all memory",
