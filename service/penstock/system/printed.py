@@ -61,10 +61,10 @@ class PrintedOutput:
             os.close(out)
             os.close(self.stdout)
             raise
-        self._thread = threading.Thread(
+        self._copier = threading.Thread(
             target=self._copy, args=(out, err), name="printed lines", daemon=True
         )
-        self._thread.start()
+        self._copier.start()
 
     def handed_on(self) -> None:
         """The process has its ends of the pipes, or there is none: close them here."""
@@ -73,7 +73,7 @@ class PrintedOutput:
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is copied, if the processes that print have ended."""
-        self._thread.join(seconds)
+        self._copier.join(seconds)
 
     def _copy(self, out: int, err: int) -> None:
         with selectors.PollSelector() as selector:
