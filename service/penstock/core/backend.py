@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
 from penstock.core.flow_control import WINDOW, Window
-from penstock.core.nearest_name import nearest_name
+from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -221,10 +221,9 @@ def find_backend(name: str) -> type[Backend]:
     found = entry_points(group=GROUP, name=name)
     if not found:
         known = sorted({entry.name for entry in entry_points(group=GROUP)})
-        nearest = nearest_name(name, known)
         raise ModelLoadError(
             f"unable to find backend '{name}'; installed backends: {', '.join(known) or 'none'}"
-            f"{f'; did you mean {nearest!r}?' if nearest else ''}"
+            f"{suggestion(name, known)}"
         )
     backend = next(iter(found)).load()
     if not (isinstance(backend, type) and issubclass(backend, Backend)):

@@ -1,4 +1,4 @@
-"""The known name that a mistyped one is nearest to."""
+"""Suggestions for mistyped names: the nearest of the known ones, by edit similarity."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def nearest_name(name: str, known: Iterable[str], similarity: float = 0.7) -> st
     names = {each.lower().replace("_", "-"): each for each in known}
     nearest = get_close_matches(plain, names, 1, similarity)
     return names[nearest[0]] if nearest else ""
+
+
+def suggestion(name: str, known: Iterable[str], similarity: float = 0.7, prefix: str = "") -> str:
+    """The end of an error that suggests the nearest name behind `prefix`; empty if none is near."""
+    nearest = nearest_name(name, known, similarity)
+    return f"; did you mean '{prefix}{nearest}'?" if nearest else ""

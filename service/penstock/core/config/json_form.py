@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.core.config.model import ModelConfig
 from penstock.core.config.schema import NO_DATATYPE, ConfigPart, Field, Label, fields_of
 from penstock.core.errors import ConfigError
-from penstock.core.nearest_name import nearest_name
+from penstock.core.nearest_name import suggestion
 from penstock.core.tensor import DataType
 
 Part = TypeVar("Part", bound=ConfigPart)
@@ -44,7 +44,7 @@ def _message(cls: type[Part], value: Any, path: str) -> Part:
         if field is None:
             raise ConfigError(
                 f"unknown field {_join(path, key)!r} in model configuration"
-                f"{_meant(key, [each.name for each in fields_of(cls)])}"
+                f"{suggestion(key, [each.name for each in fields_of(cls)])}"
             )
         if field.attribute in given:
             raise ConfigError(f"field '{_join(path, field.name)}' is given twice")
@@ -116,8 +116,8 @@ def _single(field: Field, value: Any, path: str) -> Any:
 def _enum(field: Field, value: Any, path: str) -> Any:
     name = _enum_name(field.names, value)
     if name is None:
-        meant = _meant(value, field.names) if isinstance(value, str) else ""
-        raise _unexpected(path, f"one of {', '.join(field.names)}", value, meant)
+        hint = suggestion(value, field.names) if isinstance(value, str) else ""
+        raise _unexpected(path, f"one of {', '.join(field.names)}", value, hint)
     if field.element is DataType:
         return None if name == NO_DATATYPE else DataType.from_config(name)
     return field.element(name)
@@ -188,13 +188,8 @@ _SCALARS: Mapping[type[Any], Callable[[Field, Any, str], Any]] = {
 }
 
 
-def _unexpected(path: str, expected: str, value: Any, meant: str = "") -> ConfigError:
-    return ConfigError(f"{path}: expected {expected}, got {value!r}{meant}")
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    nearest = nearest_name(name, known)
-    return f"; did you mean '{nearest}'?" if nearest else ""
+def _unexpected(path: str, expected: str, value: Any, hint: str = "") -> ConfigError:
+    return ConfigError(f"{path}: expected {expected}, got {value!r}{hint}")
 
 
 # -- writing ---------------------------------------------------------------------------------

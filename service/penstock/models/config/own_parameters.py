@@ -1,14 +1,15 @@
 """The entries of a configuration's `parameters` that are Penstock's own: all begin `penstock.`.
 
-This is the only list of them. A name that begins so and is not here is refused at load, since
-a parameter that nobody reads would be ignored in silence.
+This is the only list of them. Any other name that begins so is refused at load: a mistyped one
+would be ignored without a word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
+
+from penstock.core.nearest_name import suggestion
 
 PREFIX = "penstock."
 
@@ -38,9 +39,8 @@ def unknown_parameter(name: str) -> str:
     """Why an entry of `parameters` is refused; empty for one that may stand."""
     if not name.startswith(PREFIX) or name in READERS:
         return ""
-    nearest = get_close_matches(name.removeprefix(PREFIX).lower(), _SHORT, 1, 0.5)
-    meant = f"; did you mean '{PREFIX}{nearest[0]}'?" if nearest else ""
-    return f"'{name}' is not a parameter that Penstock knows{meant}"
+    hint = suggestion(name.removeprefix(PREFIX), _SHORT, 0.5, PREFIX)
+    return f"'{name}' is not a parameter that Penstock knows{hint}"
 
 
 _SHORT = tuple(name.removeprefix(PREFIX) for name in READERS)

@@ -9,7 +9,7 @@ from google.protobuf import json_format, text_format
 
 from penstock.core.config import ModelConfig, config_from_json, config_to_json
 from penstock.core.errors import ConfigError
-from penstock.core.nearest_name import nearest_name
+from penstock.core.nearest_name import suggestion
 from penstock.models.config.lenient_json import parse_lenient_json
 from penstock.protocol import model_config_pb2
 from penstock.protocol.pool import POOL
@@ -112,6 +112,4 @@ def _expected(problem: str) -> str:
         names = [value.name for value in POOL.FindEnumTypeByName(match[1]).values]
     else:
         return ""
-    nearest = nearest_name(match[2], names)
-    meant = f"; did you mean '{nearest}'?" if nearest else ";"
-    return f"{meant} expected one of {', '.join(names)}"
+    return f"{suggestion(match[2], names) or ';'} expected one of {', '.join(names)}"
