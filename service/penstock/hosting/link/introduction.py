@@ -16,7 +16,7 @@ from penstock.core.placement import Placement
 class Introduction(TypedDict):
     """The header of an INITIALIZE message: an `InstanceContext`, and how its process is to run.
 
-    `pulse` is the descriptor of its end of the pulse.
+    `pulse` is the descriptor of the process's end of the pulse.
     """
 
     pulse: int

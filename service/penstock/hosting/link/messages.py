@@ -72,14 +72,14 @@ class Kind(IntEnum):
     """Kinds of messages; the comment gives the type of the header."""
 
     # within a model process
-    PROBE = 5  # None: the server asks, by the pulse, whether the model is ready
+    PROBE = 5  # None: a readiness probe, which has come by the pulse
 
     # server to model process
     INITIALIZE = 1  # Introduction
     EXECUTE = 2  # Execute
     TAKEN = 3  # Taken
-    CANCEL = 4  # number of a request: nothing more is read of it
-    STOP = 34  # number of a request: no more is wanted of it, and what still comes is read
+    CANCEL = 4  # number of a request: its reader has left
+    STOP = 34  # number of a request: its reader wants no more responses, and reads to the end
     FINALIZE = 6  # None
     FREE = 7  # [offset or (number of a region, offset), ...]: no views left; both ways
     CALLED = 8  # NumberedResponse: to a call that a model made
@@ -90,7 +90,7 @@ class Kind(IntEnum):
     REGION_GONE = 33  # number of a region
 
     # model process to server
-    READY = 11  # bool: whether to ask for its readiness also while it executes
+    READY = 11  # bool: whether readiness is probed also while it executes
     FAILED = 12  # Failed: could not be initialized
     RESPONSE = 13  # NumberedResponse
     RESPONSES = 31  # [NumberedResponse, ...]

@@ -1,8 +1,8 @@
-"""The pulse: a socket beside the link that a model process answers whatever else it does.
+"""The pulse: a socket beside the link for liveness and readiness probes of a model process.
 
-The server asks for a sign of life, or whether the model is ready. A thread of the process's own
-reads it, and needs Python's lock for a moment only, so that an answer waits for no execution; a
-process that is stopped, or whose code holds the lock, gives none. Messages are single bytes.
+A thread of the process's own answers, and needs Python's lock for a moment only, so that an answer
+waits for no execution; a process that is stopped, or whose code holds the lock, gives none.
+Messages are single bytes.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from enum import IntEnum, unique
 
 
 @unique
-class Ask(IntEnum):
-    """What the server asks."""
+class Probe(IntEnum):
+    """Probes that the server sends."""
 
-    SIGN = 1
+    LIVENESS = 1
     READINESS = 2
 
 
 @unique
 class Answer(IntEnum):
-    """What the model process answers."""
+    """Answers of the model process."""
 
-    SIGN = 1
+    ALIVE = 1
     READY = 2
     NOT_READY = 3
 
 
 class Pulse:
-    """The model process's end; gives signs by itself from its making on.
+    """The model process's end; its thread answers liveness probes from construction on.
 
-    `on_readiness` is called in its thread when the server asks whether the model is ready. It must
-    not block, and be followed by `answer`, from any thread.
+    `on_readiness` is called in that thread for a readiness probe. It must not block, and be
+    followed by `answer`, from any thread.
     """
 
     def __init__(self, descriptor: int, on_readiness: Callable[[], object]) -> None:
@@ -46,16 +46,16 @@ class Pulse:
         threading.Thread(target=self._serve, name="pulse", daemon=True).start()
 
     def answer(self, *, ready: bool) -> None:
-        """Tell the server, which has asked, whether the model is ready."""
+        """Answer a readiness probe."""
         self._send(Answer.READY if ready else Answer.NOT_READY)
 
     def _serve(self) -> None:
-        # The server or the model has closed the socket; or the event loop that is told is closed.
+        # The server or the model has closed the socket; or the event loop to notify is closed.
         with self._connection, suppress(OSError, RuntimeError):
-            while asked := self._connection.recv(64):
-                for ask in asked:
-                    if ask == Ask.SIGN:
-                        self._send(Answer.SIGN)
+            while probes := self._connection.recv(64):
+                for probe in probes:
+                    if probe == Probe.LIVENESS:
+                        self._send(Answer.ALIVE)
                     else:
                         self._on_readiness()
 

@@ -1,4 +1,4 @@
-"""The heartbeat of a model process: it is hung when it gives no sign while requests wait."""
+"""Heartbeat of a model process: detects a hang, which is silence while requests wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_TICK = 1.0
 
 @dataclass(slots=True)
 class Silence:
-    """Counts the ticks without a sign. Knows no clock.
+    """A counter of ticks without a sign of life. Knows no clock.
 
     So a server that was itself held up, as by a suspended machine, counts one tick for that time.
     """
@@ -27,12 +27,12 @@ class Silence:
         self._signs, self.ticks = signs, 0
 
     def tick(self, signs: int) -> None:
-        """Some time has passed."""
+        """Count a tick, unless there was a sign since the last one."""
         if not self.ended(signs):
             self.ticks += 1
 
     def ended(self, signs: int) -> bool:
-        """Whether there was a sign since the last look; then it counts anew."""
+        """Whether there was a sign since the last check; then counting starts again."""
         if signs == self._signs:
             return False
         self.begin(signs)
@@ -40,7 +40,7 @@ class Silence:
 
     @property
     def began(self) -> bool:
-        """Whether the last tick was the first silent one: time to ask for a sign."""
+        """Whether the last tick was the first silent one: time for a liveness probe."""
         return self.ticks == 1
 
     @property
@@ -50,11 +50,12 @@ class Silence:
 
 
 class Heartbeat:
-    """Watches a process while requests wait; an idle one is left alone.
+    """Hang detection for a process while requests wait; an idle one is left alone.
 
     Whatever comes from the process is a sign: `signs` returns their number so far. After a silent
-    tick `ask` asks for one. `on_change` is called with `hung` once the silence has lasted for
-    `seconds`, up to a tick more, and again with the next sign. With 0 seconds nothing is watched.
+    tick `probe` is called, which asks for one. `on_change` is called with `hung` once the silence
+    has lasted for `seconds`, up to a tick more, and again with the next sign. With 0 seconds
+    nothing is watched.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class Heartbeat:
         seconds: float,
         waiting: Callable[[], bool],
         signs: Callable[[], int],
-        ask: Callable[[], None],
+        probe: Callable[[], None],
         on_change: Callable[[bool], None],
     ) -> None:
         self.hung = False
         self._waiting = waiting
         self._signs = signs
-        self._ask = ask
+        self._probe = probe
         self._on_change = on_change
         self._tick_seconds = min(seconds / _PARTS, _LONGEST_TICK)
         self._silence = Silence(ceil(seconds / self._tick_seconds) if seconds else 0)
@@ -84,7 +85,7 @@ class Heartbeat:
             self._set_timer()
 
     def on_sign(self) -> None:
-        """Look whether a hung process has given a sign."""
+        """Check whether a hung process has given a sign."""
         if self.hung and self._silence.ended(self._signs()):
             self._change(hung=False)
 
@@ -106,7 +107,7 @@ class Heartbeat:
         silence = self._silence
         silence.tick(self._signs())
         if silence.began:
-            self._ask()
+            self._probe()
         if silence.too_long:
             self._change(hung=True)
 

@@ -22,7 +22,7 @@ from penstock.hosting.link.region_sharing import Lender
 from penstock.hosting.parent.child import Child, ProcessSpec
 from penstock.hosting.parent.heartbeat import Heartbeat
 from penstock.hosting.parent.in_flight import InFlight
-from penstock.hosting.parent.questions import Questions
+from penstock.hosting.parent.probes import Probes
 from penstock.hosting.parent.services import ModelServices, ServedCalls
 from penstock.system.reaper import Reaper
 
@@ -61,11 +61,15 @@ class ModelProcess:
         self._in_flight = in_flight
         self._services = services
         self._origin = {"model": context.config.name, "instance": context.name}
-        self._questions: Questions | None = None
+        self._probes: Probes | None = None
         self._signs = 0
-        self._asks_always = False
+        self._probed_while_executing = False
         self._heartbeat = Heartbeat(
-            spec.hang_seconds, in_flight.is_waiting, self._count_signs, self._ask_sign, on_hung
+            spec.hang_seconds,
+            in_flight.is_waiting,
+            self._count_signs,
+            self._probe_liveness,
+            on_hung,
         )
         self._handlers: dict[int, Handler] = {
             Kind.READY: self._on_ready,
@@ -106,7 +110,7 @@ class ModelProcess:
     async def _start(self) -> int:
         """Start the process and the link; the number of the process's end of the pulse."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        questions, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        probes, pulse = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         inputs, outputs = create(ARENA_SIZE), create(ARENA_SIZE)
         sequences = self._context.config.sequence_batching
         lender = Lender(
@@ -125,14 +129,14 @@ class ModelProcess:
             )
         except BaseException:
             ours.close()
-            questions.close()
+            probes.close()
             raise
         finally:
             theirs.close()
             pulse.close()
             os.close(inputs)
             os.close(outputs)
-        self._questions = Questions(questions, self._on_sign)
+        self._probes = Probes(probes, self._on_sign)
         self._serve_calls(memory)
         _, self._link = await self._loop.create_unix_connection(
             lambda: Link(self._handlers, lambda: _settle(self._lost, None), self._is_calling),
@@ -169,7 +173,7 @@ class ModelProcess:
         self._complaint = f"an execution took longer than its limit of {limit:g} s"
         self._child.kill_nowait()
 
-    # -- is it well? --------------------------------------------------------------------------
+    # -- liveness and readiness ---------------------------------------------------------------
 
     @property
     def hung(self) -> bool:
@@ -181,12 +185,12 @@ class ModelProcess:
         self._heartbeat.watch()
 
     async def probe(self) -> bool:
-        """Whether its model is ready: it is asked, unless it executes and has no say in it."""
-        if self.hung or self._questions is None:
+        """Whether its model is ready; one without a readiness check is, while it executes."""
+        if self.hung or self._probes is None:
             return False
-        if self._in_flight.executing and not self._asks_always:
+        if self._in_flight.executing and not self._probed_while_executing:
             return True
-        return await self._questions.ready()
+        return await self._probes.ready()
 
     def end_hung(self) -> None:
         """Kill the process, since it is hung, which is handled as any other end."""
@@ -198,9 +202,9 @@ class ModelProcess:
         """How often something has come from the process."""
         return self._signs + (0 if self._link is None else self._link.reads)
 
-    def _ask_sign(self) -> None:
-        if self._questions is not None:
-            self._questions.ask_sign()
+    def _probe_liveness(self) -> None:
+        if self._probes is not None:
+            self._probes.probe_liveness()
 
     def _on_sign(self) -> None:
         self._signs += 1
@@ -223,8 +227,8 @@ class ModelProcess:
     def abandon(self) -> None:
         """The process is dead or will be stopped: nothing waits for its messages any more."""
         self._heartbeat.close()
-        if self._questions is not None:
-            self._questions.close()
+        if self._probes is not None:
+            self._probes.close()
         if self._calls is not None:
             self._calls.close()
 
@@ -261,8 +265,8 @@ class ModelProcess:
 
     # -- messages of the process --------------------------------------------------------------
 
-    def _on_ready(self, asks_always: bool, _: memoryview) -> None:
-        self._asks_always = asks_always
+    def _on_ready(self, probed_while_executing: bool, _: memoryview) -> None:
+        self._probed_while_executing = probed_while_executing
         _settle(self._ready, None)
 
     def _on_failed(self, header: Failed, _: memoryview) -> None:

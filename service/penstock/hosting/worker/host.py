@@ -130,7 +130,7 @@ class Host:
             failure = as_inference_error(error)
             self._link.send(Kind.FAILED, (failure.code, failure.message))
             return
-        # An execution that does not return to the loop would let no question through.
+        # While an execution does not return to the loop, no probe would be answered.
         self._link.send(Kind.READY, not header["serial"])
         self._start(self._watch())
 

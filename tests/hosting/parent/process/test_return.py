@@ -12,7 +12,7 @@ from harness.serving import suspend
 from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
-from penstock.hosting.parent import questions
+from penstock.hosting.parent import probes
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:
@@ -58,13 +58,13 @@ async def test_broken_metrics_do_not_hide_bad_health(puppets: Puppets) -> None:
 async def test_probe_ends_when_the_process_does(
     puppets: Puppets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "_PATIENCE", 600.0)
+    monkeypatch.setattr(probes, "_PATIENCE", 600.0)
     instance = await puppets.start()
     suspend(pid_of(instance))
-    probes = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(instance.healthy()) for _ in range(3)]
     await asyncio.sleep(0.05)
     kill(instance)
-    assert await asyncio.wait_for(asyncio.gather(*probes), PATIENCE) == [False, False, False]
+    assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == [False, False, False]
 
 
 @pytest.mark.slow

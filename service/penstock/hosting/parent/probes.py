@@ -1,4 +1,4 @@
-"""`Questions`: the server's end of the pulse, where it asks a model process how it is."""
+"""`Probes`: the server's end of the pulse, for liveness and readiness of a model process."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.hosting.link.pulse import Answer, Ask
+from penstock.hosting.link.pulse import Answer, Probe
 
 _PATIENCE = 5.0
 """Seconds after which a process that does not answer is not ready, as in Triton."""
 
 
-class Questions:
-    """Asks a process for signs of life, and whether its model is ready; each once at a time.
+class Probes:
+    """Liveness and readiness probes of a model process, one of each kind at a time.
 
-    `on_sign` is called for every answer. The socket belongs to this from its making on.
+    `on_sign` is called for every answer. Takes ownership of the socket.
     """
 
     def __init__(self, connection: socket.socket, on_sign: Callable[[], None]) -> None:
@@ -25,33 +25,33 @@ class Questions:
         self._on_sign = on_sign
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(connection.fileno(), self._read)
-        self._sign_is_due = False
+        self._liveness_due = False
         self._readiness: asyncio.Future[bool] | None = None
         self._closed = False
 
-    def ask_sign(self) -> None:
-        """Ask for a sign, unless one is due already."""
-        if not self._sign_is_due:
-            self._sign_is_due = True
-            self._send(Ask.SIGN)
+    def probe_liveness(self) -> None:
+        """Send a liveness probe, unless one is unanswered."""
+        if not self._liveness_due:
+            self._liveness_due = True
+            self._send(Probe.LIVENESS)
 
     async def ready(self) -> bool:
-        """Whether the model says that it is ready; not after 5 seconds without an answer.
+        """Whether the model reports that it is ready; false after 5 seconds without an answer.
 
-        Callers share an answer: while one is due, the model is not asked again.
+        Callers share an answer: while one is due, no other probe is sent.
         """
         if self._closed:
             return False
         if self._readiness is None:
             self._readiness = self._loop.create_future()
-            self._send(Ask.READINESS)
+            self._send(Probe.READINESS)
         try:
             return await asyncio.wait_for(asyncio.shield(self._readiness), _PATIENCE)
         except TimeoutError:
             return False
 
     def close(self) -> None:
-        """The process has ended, or will be: what is due is answered by no."""
+        """Close the socket, as the process has ended or will be: who waits gets "not ready"."""
         if self._closed:
             return
         self._closed = True
@@ -59,9 +59,9 @@ class Questions:
         self._loop.remove_reader(self._connection.fileno())
         self._connection.close()
 
-    def _send(self, ask: Ask) -> None:
-        with suppress(OSError):  # it has ended, of which the link tells
-            self._connection.send(bytes((ask,)))
+    def _send(self, probe: Probe) -> None:
+        with suppress(OSError):  # it has ended, which the link reports
+            self._connection.send(bytes((probe,)))
 
     def _read(self) -> None:
         try:
@@ -73,8 +73,8 @@ class Questions:
         if not answers:
             self._loop.remove_reader(self._connection.fileno())
         for answer in answers:
-            if answer == Answer.SIGN:
-                self._sign_is_due = False
+            if answer == Answer.ALIVE:
+                self._liveness_due = False
             else:
                 self._settle(ready=answer == Answer.READY)
             self._on_sign()

@@ -1,0 +1,119 @@
+"""Probes of a model process: the two ends of the pulse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from hosting.puppets import PATIENCE, descriptors, eventually
+from penstock.hosting.link.pulse import Answer, Probe, Pulse
+from penstock.hosting.parent import probes
+from penstock.hosting.parent.probes import Probes
+
+
+class Peer:
+    """The model process at the other end, played by the test."""
+
+    def __init__(self) -> None:
+        ours, self.theirs = socket.socketpair()
+        self.theirs.setblocking(False)
+        self.signs = 0
+        self.probes = Probes(ours, self._on_sign)
+
+    def _on_sign(self) -> None:
+        self.signs += 1
+
+    async def probed(self, size: int = 64) -> list[int]:
+        return list(await asyncio.get_running_loop().sock_recv(self.theirs, size))
+
+    def answer(self, *answers: Answer) -> None:
+        self.theirs.send(bytes(answers))
+
+    def close(self) -> None:
+        self.probes.close()
+        self.theirs.close()
+
+
+@pytest_asyncio.fixture
+async def peer() -> AsyncIterator[Peer]:
+    peer = Peer()
+    yield peer
+    peer.close()
+
+
+@pytest.mark.parametrize(("answer", "ready"), [(Answer.READY, True), (Answer.NOT_READY, False)])
+async def test_callers_share_one_answer(peer: Peer, answer: Answer, ready: bool) -> None:
+    waiting = [asyncio.ensure_future(peer.probes.ready()) for _ in range(3)]
+    assert await peer.probed() == [Probe.READINESS]
+    peer.answer(answer)
+    assert await asyncio.gather(*waiting) == [ready] * 3
+    assert peer.signs == 1
+
+
+async def test_late_answer_counts_as_not_ready(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probes, "_PATIENCE", 0.02)
+    assert not await peer.probes.ready()
+    assert not await peer.probes.ready()
+    assert await peer.probed() == [Probe.READINESS]  # once, since it has not answered
+    monkeypatch.setattr(probes, "_PATIENCE", PATIENCE)
+    waiting = asyncio.ensure_future(peer.probes.ready())
+    await asyncio.sleep(0)
+    peer.answer(Answer.READY)
+    assert await waiting
+
+
+async def test_cancelled_caller_leaves_the_others_waiting(peer: Peer) -> None:
+    waiting = [asyncio.ensure_future(peer.probes.ready()) for _ in range(2)]
+    assert await peer.probed() == [Probe.READINESS]
+    waiting[0].cancel()
+    peer.answer(Answer.READY)
+    assert await waiting[1]
+
+
+async def test_liveness_is_probed_once_until_the_answer(peer: Peer) -> None:
+    peer.probes.probe_liveness()
+    peer.probes.probe_liveness()
+    assert await peer.probed() == [Probe.LIVENESS]
+    peer.answer(Answer.ALIVE)
+    await eventually(lambda: peer.signs == 1)
+    peer.probes.probe_liveness()
+    assert await peer.probed() == [Probe.LIVENESS]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_end_of_the_process_means_not_ready(peer: Peer, ends: bool) -> None:
+    """Also where the process has ended, and the link has not reported it yet."""
+    waiting = asyncio.ensure_future(peer.probes.ready())
+    await peer.probed()
+    if ends:
+        peer.theirs.close()
+        peer.probes.probe_liveness()
+        await asyncio.sleep(0.01)
+    peer.probes.close()
+    assert not await waiting
+    assert not await peer.probes.ready()
+
+
+async def test_both_ends_close_what_they_hold() -> None:
+    before = descriptors()
+    ours, theirs = socket.socketpair()
+    read = Probes(ours, lambda: None)
+    pulse = Pulse(theirs.detach(), lambda: pulse.answer(ready=True))
+    assert await read.ready()
+    read.close()
+    await eventually(lambda: descriptors() == before)
+
+
+async def test_process_has_its_end_for_itself() -> None:
+    """What it starts does not inherit it."""
+    ours, theirs = socket.socketpair()
+    number = theirs.detach()
+    os.set_inheritable(number, True)
+    Pulse(number, lambda: None)
+    assert not os.get_inheritable(number)
+    ours.close()
