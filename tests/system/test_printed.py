@@ -46,7 +46,7 @@ def test_streams_are_kept_apart(capfd: Capture) -> None:
     os.write(printed.stdout, b"one\ntw")
     os.write(printed.stderr, b"wrong\n")
     os.write(printed.stdout, b"o")
-    printed.handed_on()
+    printed.close_ends()
     printed.wait(60)
     assert capfd.readouterr() == (
         "[model=m instance=m_0_1] one\n[model=m instance=m_0_1] two\n",
@@ -58,7 +58,7 @@ def test_no_pipe_is_left_open(capfd: Capture) -> None:
     before = os.listdir("/proc/self/fd")
     for _ in range(3):
         printed = PrintedOutput(ORIGIN)
-        printed.handed_on()
+        printed.close_ends()
         printed.wait(60)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
@@ -71,7 +71,7 @@ def test_output_that_takes_nothing_holds_up_nobody(capfd: Capture) -> None:
             printed = PrintedOutput(ORIGIN)
             for _ in range(1000):  # more than a pipe holds
                 os.write(printed.stdout, b"x" * 999 + b"\n")
-            printed.handed_on()
+            printed.close_ends()
             printed.wait(60)
         finally:
             os.dup2(kept, 1)

@@ -1,4 +1,4 @@
-"""What model processes print, copied line by line to the server's own output with their names."""
+"""Standard output and error of model processes, copied line by line to the server's own."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from contextlib import suppress
 _LONGEST = 64 << 10
 """Bytes of a line, beyond which it is broken: a model need not end its lines."""
 
+_LAST_LINES = 1.0
+"""Seconds to wait for the last lines: a process left behind may hold the pipes open."""
+
 _ATOMIC = 4096
 """Bytes (PIPE_BUF) that a pipe takes as a whole, however many write to it."""
 
 
 class NamedLines:
-    """Puts a name before each line. Knows no file or thread.
+    """Splits output into lines, and puts a name before each. Knows no file or thread.
 
     A line that is a JSON object stays as it is, for collectors of logs that parse such lines.
     """
@@ -49,7 +52,7 @@ class PrintedOutput:
     """The standard output and error of a process: two pipes, and the thread that empties them.
 
     The thread is not the server's loop, so that a reader who does not read the server's output
-    holds up nobody but a model that prints. It ends when nobody holds the pipes any more.
+    blocks only models that print. It ends when no process holds the pipes any more.
     """
 
     def __init__(self, origin: Mapping[str, str]) -> None:
@@ -66,13 +69,13 @@ class PrintedOutput:
         )
         self._copier.start()
 
-    def handed_on(self) -> None:
-        """The process has its ends of the pipes, or there is none: close them here."""
+    def close_ends(self) -> None:
+        """Close this process's copies of the write ends, once the child has them or failed."""
         os.close(self.stdout)
         os.close(self.stderr)
 
-    def wait(self, seconds: float) -> None:
-        """Wait until everything is copied, if the processes that print have ended."""
+    def wait(self, seconds: float = _LAST_LINES) -> None:
+        """Wait until everything is copied, after the end of the process; a while at most."""
         self._copier.join(seconds)
 
     def _copy(self, out: int, err: int) -> None:

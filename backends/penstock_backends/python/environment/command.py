@@ -1,4 +1,4 @@
-"""Runs a command with its output in the log, and its progress on a terminal where there is one."""
+"""Commands run with their output in the log, and their progress bars on a terminal if any."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Log = Callable[[str], None]
 _STDERR = 2
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""What colours a terminal, or moves its cursor."""
+"""Escape sequences of terminals: colours, movements of the cursor."""
 
 _CLEAR = "\r\x1b[2K"
-"""Empties the line of a terminal."""
+"""Escape sequence that clears the line of the cursor."""
 
 
 def own_terminal() -> int | None:
@@ -58,7 +58,7 @@ def run_command(
 
 
 class CommandOutput:
-    """Splits output into lines. `progress` is what the last, unfinished one shows so far."""
+    """Splits output into lines. `progress` is the text of the last, unfinished one so far."""
 
     def __init__(self) -> None:
         self.progress = ""
@@ -88,12 +88,12 @@ def _new_terminal(like: int) -> tuple[int, int]:
 
 
 def _read(descriptor: int) -> Iterator[str]:
-    """What is written to the other end, until it is closed."""
+    """The output of the command, piece by piece, until the other end is closed."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     try:
         while data := os.read(descriptor, 1 << 16):
             yield decoder.decode(data)
-    except OSError:  # so ends a terminal
+    except OSError:  # EIO: a terminal's way to end
         return
     finally:
         os.close(descriptor)

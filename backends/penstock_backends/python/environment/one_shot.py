@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 _END_SECONDS = 10.0
 """Seconds for the process to exit after its result."""
 
-_LAST_WORDS = 1.0
-"""Seconds to wait for what the process has printed, of which a stray one may hold the output."""
-
 _LINE_LIMIT = 64 << 20
 """Bytes of the longest result."""
 
@@ -52,9 +49,9 @@ async def run_one_shot(
             message, status = await _run(python, target, argument, guard, printed)
     finally:
         if printed is not None:
-            printed.handed_on()
+            printed.close_ends()
     if printed is not None:
-        await asyncio.to_thread(printed.wait, _LAST_WORDS)
+        await asyncio.to_thread(printed.wait)
     if message is None:
         raise InternalError(f"{what} {_exit_text(status)}")
     kind, value = message

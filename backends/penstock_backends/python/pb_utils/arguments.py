@@ -1,6 +1,6 @@
-"""Arguments of `triton_python_backend_utils`: what they may be, and `TypeError` for the rest.
+"""Validation of arguments of `triton_python_backend_utils`: converts them or raises `TypeError`.
 
-The rules are those of Triton's module in C, which converts no more than this (contract PY-12).
+The rules are those of Triton's module in C, which accepts no more than this (contract PY-12).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ Text = str | bytes
 """Text as models may give it: numpy's scalars `str_` and `bytes_` are of these classes too."""
 
 REQUIRED: Any = None
-"""The default of an argument that must be given, behind others that need not be."""
+"""The default of a required argument that follows optional ones."""
 
 UINT32 = range(1 << 32)
 INT64 = range(-(1 << 63), 1 << 63)
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 def text(value: object, name: str) -> str:
     """The text as a plain `str`, which is what travels to the server; bytes are UTF-8.
 
-    Raises `TypeError` for what is not text, and for text that UTF-8 cannot say.
+    Raises `TypeError` for what is not text, and for text that cannot be encoded as UTF-8.
     """
     if type(value) is str and value.isascii():
         return value
@@ -39,7 +39,7 @@ def text(value: object, name: str) -> str:
 
 
 def message(value: object, name: str) -> str:
-    """A text for people, as `text`; what is not UTF-8 is escaped instead of refused."""
+    """A text for people: as `text`, but what is not UTF-8 is escaped instead of refused."""
     if isinstance(value, bytes | bytearray):
         return value.decode(errors="backslashreplace")
     if isinstance(value, str):
@@ -48,13 +48,13 @@ def message(value: object, name: str) -> str:
 
 
 def texts(value: object, name: str) -> tuple[str, ...]:
-    """A list, tuple or array of texts; a bare string or a set is none."""
+    """A list, tuple or array of texts; a bare string and a set are refused."""
     return tuple(text(item, name) for item in sequence(value, name, "texts"))
 
 
 def sequence(value: object, name: str, items: str) -> Sequence[Any]:
     """A list or tuple, or anything else with an order that is not text; not an iterator."""
-    if type(value) is list or type(value) is tuple:  # as nearly always, and quicker to tell
+    if type(value) is list or type(value) is tuple:  # the common case, without the slower checks
         return value
     if not hasattr(type(value), "__getitem__") or isinstance(value, (str, bytes, Mapping)):
         raise _refusal(value, name, f"a list of {items}")
@@ -62,8 +62,8 @@ def sequence(value: object, name: str, items: str) -> Sequence[Any]:
 
 
 def integer(value: object, name: str, within: range) -> int:
-    """An integer, of Python or numpy; a float is none, whatever its value."""
-    if type(value) is int:  # which is common, and quicker to tell than the protocol
+    """An integer, of Python or numpy; a float is refused, whatever its value."""
+    if type(value) is int:  # the common case, without the slower check
         number = value
     elif isinstance(value, float) or not isinstance(value, SupportsInt):
         raise _refusal(value, name, "an integer")
@@ -82,7 +82,7 @@ def real(value: object, name: str) -> float:
 
 
 def truth(value: object, name: str) -> bool:
-    """A bool, or a number instead; text and lists are neither true nor false."""
+    """A bool, or a number in its place; text and lists are refused."""
     if value is None or not hasattr(type(value), "__bool__"):
         raise _refusal(value, name, "a bool")
     return bool(value)

@@ -59,15 +59,15 @@ _LEVELS = {
 
 def _log(level: Logger.LogLevel, message: Text) -> None:
     """Log with the place of the caller's caller: the methods above are called by the model."""
-    said = arguments.message(message, "message")
+    text = arguments.message(message, "message")
     caller = sys._getframe(2)
     file, line = caller.f_code.co_filename, caller.f_lineno
     try:
         log = runtime.current().log
     except TritonModelException:
-        sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {said}\n")
+        sys.stderr.write(f"{level.name[0]} {os.path.basename(file)}:{line}] {text}\n")
     else:
-        log(_LEVELS[level], said, file, line)
+        log(_LEVELS[level], text, file, line)
 
 
 class ServerHandler(logging.Handler):

@@ -17,7 +17,7 @@ class ResponseIterator:
     """Iterator over the responses of a decoupled model (contract PY-15).
 
     `for` and `next` block until there is a response, `async for` and `anext` wait on the event
-    loop. An iterator that is dropped cancels its call, and discards what is left of it.
+    loop. An iterator that is garbage-collected cancels its call and discards its responses.
     """
 
     def __init__(self, call: runtime.ModelCall) -> None:
@@ -42,10 +42,10 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Tell the called model that no more is wanted.
+        """Notify the called model to stop.
 
-        What it still sends can be read, its error CANCELLED included, with which a request ends
-        that the model has not begun.
+        Responses that it still sends can be read, and its error CANCELLED, with which a request
+        ends that the model has not begun.
         """
         self._call.cancel()
 

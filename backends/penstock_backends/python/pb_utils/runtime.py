@@ -43,7 +43,7 @@ class ModelCall(Protocol):
         """Whether the called model sent its final flag alone; true once, after the last one."""
 
     def cancel(self) -> None:
-        """Tell the called model that no more is wanted; what it still sends can be read."""
+        """Notify the called model to stop; responses that it still sends can be read."""
 
     def discard(self) -> None:
         """Cancel the request in the called model, and drop its responses."""

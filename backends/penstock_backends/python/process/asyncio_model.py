@@ -30,7 +30,7 @@ from penstock_backends.python.process.traceback_text import describe, place
 class AsyncReply(runtime.Reply, Protocol):
     """A reply for code on an event loop, which must not block.
 
-    `cancelled` tells that the client has left, and reads nothing more.
+    `cancelled` is true once the client has left, which reads no further response.
     """
 
     cancelled: bool
@@ -39,7 +39,7 @@ class AsyncReply(runtime.Reply, Protocol):
         """Wait until one more response may be sent."""
 
     def on_cancel(self, callback: Callable[[], object]) -> None:
-        """Call `callback` on the event loop on cancellation, at once if already cancelled."""
+        """Call `callback` on the event loop when the model should stop, or at once if it should."""
 
 
 Batch = Sequence[tuple[AsyncReply, CoreRequest]]

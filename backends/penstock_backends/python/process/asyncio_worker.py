@@ -68,8 +68,8 @@ class AsyncioWorker:
         finally:
             await self._unload()
 
-    def ask_readiness(self) -> None:
-        """Have the model asked on its event loop; from any thread."""
+    def probe_readiness(self) -> None:
+        """Queue a readiness probe for the model's event loop; from any thread."""
         self._link.add_work(Kind.PROBE)
 
     async def _serve_batches(self) -> None:

@@ -29,7 +29,7 @@ class BlsCall:
         self._responses: deque[CoreResponse] = deque()
         self._ended = False
         self._bare_end = False
-        self._told = False
+        self._stopped = False
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
 
     # -- for the thread that reads the link ---------------------------------------------------
@@ -77,9 +77,9 @@ class BlsCall:
         return bare_end
 
     def cancel(self) -> None:
-        """Tell the called model that no more is wanted; what it still sends can be read."""
-        if not self._ended and not self._told:
-            self._told = True
+        """Notify the called model to stop; responses that it still sends can be read."""
+        if not self._ended and not self._stopped:
+            self._stopped = True
             self._link.send(Kind.CALL_STOP, self._number)
 
     def discard(self) -> None:
@@ -104,7 +104,7 @@ class BlsCall:
     def _notify(self) -> None:
         while self._waiting:
             loop, event = self._waiting.popleft()
-            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            with suppress(RuntimeError):  # the loop is closed, and its waiters with it
                 loop.call_soon_threadsafe(event.set)
 
 

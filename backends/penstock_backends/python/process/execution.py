@@ -75,7 +75,7 @@ class Execution:
     def collect(self, returned: Any) -> None:
         """Collect the responses that `execute` returned, by position; contract PY-04 and PY-10.
 
-        A request without one is left to its sender, and fails if the model has not taken that.
+        A request without one is answered by its sender, and fails if the model has not taken that.
         """
         if self._policy.decoupled:
             if returned is not None:
@@ -120,7 +120,7 @@ class Execution:
         self._collected.clear()
 
     def _report(self, error: BaseException) -> str:
-        """The error as clients read it; the log has it once, whoever is still told (PY-09)."""
+        """The message of an error for clients; logged once, also if no client is left (PY-09)."""
         self._link.exit_if_fork()
         text = error.message if isinstance(error, InferenceError) else describe(error)
         message = (

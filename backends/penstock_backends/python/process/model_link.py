@@ -160,7 +160,7 @@ class ModelLink:
         return self._work.popleft() if self._work else None
 
     def add_work(self, kind: int) -> None:
-        """Queue work that no message asks for, from any thread."""
+        """Queue work of the process's own, not from a message of the link; from any thread."""
         self._dispatch(kind, None, memoryview(b""))
 
     def wait(self, done: Callable[[], bool]) -> None:

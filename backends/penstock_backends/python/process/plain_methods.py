@@ -22,14 +22,16 @@ def is_plain_stream(method: Callable[..., Any]) -> bool:
 
 
 class MethodCalls:
-    """Calls methods of a model: `async` ones on the event loop, plain ones on the one thread."""
+    """Executor of a model's methods: `async` ones on the event loop, plain ones on one thread."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "model")
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        """The result, which is awaited if it has to be. A call that waits for the thread can be
-        cancelled; one that runs there runs on, and its result is dropped.
+        """Call a method, and await its result if it is awaitable.
+
+        A call that waits for the thread can be cancelled; one that runs there runs on, and its
+        result is dropped.
         """
         if inspect.iscoroutinefunction(inspect.unwrap(method)):
             return await method(*arguments)
@@ -41,7 +43,7 @@ class MethodCalls:
     async def iterate(
         self, method: Callable[..., Any], *arguments: Any
     ) -> AsyncGenerator[Any, None]:
-        """What a plain generator yields; closing this closes it, on the thread too."""
+        """Iterate over a plain generator; closing this closes it, on the thread too."""
         generator: Iterator[Any] = method(*arguments)  # runs nothing yet
         try:
             while (value := await self.call(next, generator, _END)) is not _END:

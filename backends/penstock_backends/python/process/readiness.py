@@ -1,4 +1,4 @@
-"""`Readiness`: asks a `TritonPythonModel` whether it is ready, beside its executions."""
+"""`Readiness`: readiness probes of a `TritonPythonModel`, beside its executions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Answer = Callable[[bool], None]
 
 
 class Readiness:
-    """The model's `is_ready` (contract PY-06), which the server asks for one answer at a time.
+    """Calls the model's `is_ready` (contract PY-06) for a probe of the server, one at a time.
 
     It runs on a thread of its own, so that neither waits for the other; only where `execute` and
-    `is_ready` are both coroutines, they share the model's event loop, which calls `ask_on_loop`.
+    `is_ready` are both coroutines, they share the model's event loop, which calls `probe_on_loop`.
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class Readiness:
         self._runtime = runtime
         self._answer = answer
 
-    def ask(self) -> None:
-        """Have the model asked, and the server answered; does not block."""
+    def probe(self) -> None:
+        """Begin a probe, whose answer goes to the server; does not block."""
         if not self._model.has_readiness:
             self._answer(True)
         elif self._model.asynchronous and self._model.awaits_readiness:
             self._link.add_work(Kind.PROBE)
         else:
-            threading.Thread(target=self._ask, name="is_ready", daemon=True).start()
+            threading.Thread(target=self._run, name="is_ready", daemon=True).start()
 
-    async def ask_on_loop(self) -> None:
-        """Ask the model, which answers by a coroutine."""
+    async def probe_on_loop(self) -> None:
+        """Await the model's `is_ready`, a coroutine function, and answer."""
         try:
             ready = await self._model.is_ready()
         except GeneratorExit:
@@ -54,8 +54,8 @@ class Readiness:
         else:
             self._check(ready)
 
-    def _ask(self) -> None:
-        """Ask the model, on this thread."""
+    def _run(self) -> None:
+        """Call the model's `is_ready` on this thread, and answer."""
         with suppress(LinkClosedError):
             try:
                 ready = self._model.is_ready()

@@ -41,7 +41,7 @@ class ReleaseQueue:
     def add_call(self, number: int) -> None:
         """Add a call to another model whose responses are no longer wanted.
 
-        Reported soon in any case: the other model works on it until it is told.
+        Reported soon in any case: the other model works on it until it is notified.
         """
         self._calls.append(number)
         self._schedule(soon=True)

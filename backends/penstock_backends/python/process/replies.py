@@ -111,7 +111,7 @@ class PendingReply:
         self.iterative = policy.iterative
         self.closed = False
         self.cancelled = False  # the client has left
-        self.stopped = False  # the reader wants no more, and reads on
+        self.stopped = False  # the reader wants no more responses, and reads to the end
         self.sent = 0
         self._credit = Credit(policy.window)
         self._held: deque[CoreResponse | None] = deque()
@@ -225,13 +225,13 @@ class PendingReply:
         self._notify()
 
     def stop(self) -> None:
-        """Tell the model that no more is wanted; what it still sends is read."""
+        """Notify the model to stop; responses that it still sends are delivered."""
         self.stopped = True
         if self._on_cancel is not None:
             self._on_cancel()
 
     def refuse(self, error: InferenceError) -> None:
-        """End a request that the model does not get to see."""
+        """Fail a request before the model sees it."""
         self.closed = True
         self._forget(self.number)
         self._link.send(Kind.ERROR, (self.number, error.code, error.message))

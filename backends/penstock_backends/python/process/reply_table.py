@@ -20,7 +20,7 @@ class ReplyTable:
         self._cancelled: set[int] = set()
         """Requests that were cancelled before they arrived."""
         self._stopped: set[int] = set()
-        """Requests of which no more was wanted before they arrived."""
+        """Requests that were stopped before they arrived."""
         self._latest = 0
         link.on(Kind.TAKEN, self._on_taken)
         link.on(Kind.CANCEL, self._on_cancel)
@@ -31,8 +31,8 @@ class ReplyTable:
     ) -> list[tuple[PendingReply, InferenceRequest]]:
         """Unpack the requests of a batch, each with its reply.
 
-        Requests that nobody waits for any more are left out, unless the model has to see every
-        request of a sequence. Those who still read are told.
+        Cancelled and stopped requests are left out, unless the model has to see every request of a
+        sequence. Readers of stopped ones get CANCELLED.
         """
         accepted: list[tuple[PendingReply, InferenceRequest]] = []
         at = 0

@@ -15,7 +15,7 @@ from types import TracebackType
 from penstock.core.errors import ConfigError, InferenceError, InternalError
 
 _OWN = ("penstock", "penstock_backends", "concurrent.futures")
-"""Packages whose frames are between the model's and the server's, and say nothing."""
+"""Packages whose frames are hidden: they lie between the model's and say nothing about it."""
 
 _MOST_FRAMES = 60
 """Frames that are shown; of an endless recursion the two ends are enough."""

@@ -42,7 +42,7 @@ class Worker:
         self._model: PythonModel
         self._readiness: Readiness
         self._pulse: Pulse
-        self._ask_readiness: Callable[[], object] = lambda: self._pulse.answer(ready=True)
+        self._probe_readiness: Callable[[], object] = lambda: self._pulse.answer(ready=True)
         self._name = ""
         self._policy = ReplyPolicy()
         self._running = 0
@@ -67,7 +67,7 @@ class Worker:
     # -- load, finalize -----------------------------------------------------------------------
 
     def _initialize(self, introduction: Introduction, _: memoryview) -> bool:
-        self._pulse = Pulse(introduction["pulse"], lambda: self._ask_readiness())
+        self._pulse = Pulse(introduction["pulse"], lambda: self._probe_readiness())
         install_module()
         try:
             Placement(**introduction["placement"]).apply()
@@ -83,10 +83,10 @@ class Worker:
             return True
         self._link.exit_if_fork()
         if worker is not None:
-            self._ask_readiness = worker.ask_readiness
+            self._probe_readiness = worker.probe_readiness
             event_loop.run(worker.serve())
             return False
-        self._ask_readiness = self._readiness.ask
+        self._probe_readiness = self._readiness.probe
         self._link.send(Kind.READY, self._model.has_readiness)
         if self._model.asynchronous:
             event_loop.run(self._serve_coroutines())
@@ -174,7 +174,7 @@ class Worker:
                     if kind == Kind.EXECUTE:
                         tasks.create_task(self._execute_coroutine(header, payload))
                     elif kind == Kind.PROBE:
-                        tasks.create_task(self._readiness.ask_on_loop())
+                        tasks.create_task(self._readiness.probe_on_loop())
                     elif not self._handle(kind, header, payload):
                         return
 

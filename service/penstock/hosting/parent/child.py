@@ -27,7 +27,7 @@ class ProcessSpec:
     takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
     finalize before it is killed. While executions are quick, up to `ahead` batches are sent
     before the first is done. `window` is the flow-control window of responses. While requests
-    wait, a process that gives no sign for `hang_seconds` is hung, unless these are 0; with
+    wait, a process that gives no sign for `hang_seconds` is hung (0: no hang detection); with
     `restart_hung` it is then ended and started anew.
     """
 
@@ -43,10 +43,6 @@ class ProcessSpec:
     private_tmp: bool = False
     hang_seconds: float = 30.0
     restart_hung: bool = False
-
-
-_LAST_WORDS = 1.0
-"""Seconds to wait for what a dead process has printed: a stray one may still hold its output."""
 
 
 class Child:
@@ -144,7 +140,7 @@ class Child:
     def _clear(self) -> None:
         kill_marked(self._mark)
         if self._printed is not None:
-            self._printed.wait(_LAST_WORDS)
+            self._printed.wait()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -172,7 +168,7 @@ async def _spawn(
             start_new_session=True,
         )
     finally:
-        printed.handed_on()
+        printed.close_ends()
 
 
 def _signal_name(number: int) -> str:
