@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.telemetry.log_file import LogFile, Outage
+from penstock.telemetry.log_file import LogFile
 
 Capture = pytest.CaptureFixture[str]
 
@@ -27,17 +27,6 @@ def largest_file(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_an_outage_is_told_once_a_minute() -> None:
-    outage = Outage()
-    told = [second for second in range(0, 200, 5) if outage.line_lost(1000.0 + second)]
-    assert told == [0, 60, 120, 180]
-    assert outage.lost == 40
-    outage.over()
-    assert outage.lost == 0
-    assert not outage.line_lost(1200.0)  # the minute goes on
-    assert outage.line_lost(1240.0)
 
 
 def test_lines_without_room_are_told_in_one_line(capsys: Capture) -> None:

@@ -9,11 +9,11 @@ import time
 from math import inf
 from typing import Protocol
 
+from penstock.core.log_throttle import LogThrottle
+
 logger = logging.getLogger(__name__)
 
 _RESERVE = 64
-_QUIET = 60.0
-"""Seconds between two lines of the log about the same."""
 
 
 class IdleConnection(Protocol):
@@ -36,7 +36,7 @@ class DescriptorReserve:
         self._open: set[asyncio.BaseTransport] = set()
         self._most = 0
         self._borrowing: set[asyncio.BaseTransport] = set()
-        self._quiet = {"refused": _Quiet(), "closed": _Quiet()}
+        self._throttles = {"refused": LogThrottle(), "closed": LogThrottle()}
 
     def admits(self, transport: asyncio.BaseTransport) -> bool:
         """Whether a new connection may stay; it is counted until it is `released`.
@@ -83,30 +83,14 @@ class DescriptorReserve:
         return True
 
     def _log(self, kind: str, text: str) -> None:
-        quiet = self._quiet[kind]
-        if count := quiet.add(time.monotonic()):
+        throttle = self._throttles[kind]
+        if throttle.add(time.monotonic()):
             logger.warning(
                 "%s, %d so far: of %d file descriptors the last are reserved",
                 text,
-                count,
+                throttle.count,
                 resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             )
-
-
-class _Quiet:
-    """Counts events, of which one in `_QUIET` seconds is told."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._told = -inf
-
-    def add(self, now: float) -> int:
-        """Count one; the number so far if it is to be told, else 0."""
-        self._count += 1
-        if now - self._told < _QUIET:
-            return 0
-        self._told = now
-        return self._count
 
 
 def spare_from() -> float:

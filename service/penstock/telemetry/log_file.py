@@ -1,4 +1,4 @@
-"""`LogFile`: the log file, whose disk may be full; `Outage`: an output that takes no lines."""
+"""`LogFile`: the handler of the log file, whose disk may be full."""
 
 from __future__ import annotations
 
@@ -8,55 +8,33 @@ import sys
 import time
 from logging import ERROR, WARNING, LogRecord
 
+from penstock.core.log_throttle import LogThrottle
 from penstock.telemetry.console import write_line
-
-_SECONDS = 60.0
-"""One line in so many seconds tells of an output that cannot be written."""
-
-
-class Outage:
-    """Lines that an output could not take. Knows no clock."""
-
-    def __init__(self) -> None:
-        self.lost = 0
-        self._told = float("-inf")
-
-    def line_lost(self, now: float) -> bool:
-        """Count a line, at a time in seconds; whether it is time to tell."""
-        self.lost += 1
-        if now - self._told < _SECONDS:
-            return False
-        self._told = now
-        return True
-
-    def over(self) -> None:
-        """Lines are written again."""
-        self.lost = 0
 
 
 class LogFile(logging.Handler):
     """Appends lines to a file. Those that find no room are lost, and counted in it afterwards.
 
-    One line a minute on standard error tells of them. Raises `OSError` if it cannot be opened.
+    One line a minute on standard error reports them. Raises `OSError` if it cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._outage = Outage()
+        self._lost = LogThrottle()
         self._reason = ""
         self._cut = False  # whether the last line in the file lacks its end
 
     def emit(self, record: LogRecord) -> None:
-        """Write a line; the disk's errors go no further."""
+        """Write a line; errors of the disk are not raised."""
         try:
             line = self.format(record)
         except Exception:  # arguments that do not fit the message
             self.handleError(record)
             return
         try:
-            self._tell_lost()
+            self._report_lost()
             self._append(line)
         except OSError as error:
             self._lose(error)
@@ -79,16 +57,16 @@ class LogFile(logging.Handler):
 
     def _lose(self, error: OSError) -> None:
         self._reason = error.strerror or str(error)
-        if self._outage.line_lost(time.monotonic()):
-            lost = self._outage.lost
+        if self._lost.add(time.monotonic()):
+            lost = self._lost.count
             text = f"log file '{self._path}' is not writable: {self._reason}; lost lines: {lost}"
             write_line(self.format(own_record(ERROR, text)), sys.stderr)
 
-    def _tell_lost(self) -> None:
-        if lost := self._outage.lost:
+    def _report_lost(self) -> None:
+        if lost := self._lost.count:
             text = f"lines missing here: {lost}, since the file was not writable: {self._reason}"
             self._append(self.format(own_record(WARNING, text)))
-            self._outage.over()
+            self._lost.reset()
 
 
 def own_record(level: int, text: str) -> LogRecord:

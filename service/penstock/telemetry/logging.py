@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
 from typing import Any, TextIO
 
+from penstock.core.log_throttle import LogThrottle
 from penstock.settings import LogSettings
 from penstock.telemetry.console import discard, write_line
-from penstock.telemetry.log_file import LogFile, Outage, own_record
+from penstock.telemetry.log_file import LogFile, own_record
 
 _OWN = ("penstock", "penstock_backends")
 
@@ -194,7 +195,7 @@ class _OwnHandler:
 class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
-        self._outage = Outage()
+        self._lost = LogThrottle()
 
     def handleError(self, record: LogRecord) -> None:  # noqa: N802
         error = sys.exc_info()[1]
@@ -202,7 +203,7 @@ class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]
             discard(self.stream)
         elif not isinstance(error, OSError):
             super().handleError(record)
-        elif self._outage.line_lost(time.monotonic()):
+        elif self._lost.add(time.monotonic()):
             text = f"{self.stream.name} is not writable: {error.strerror}"
             write_line(self.format(own_record(ERROR, text)), sys.stderr)
 
