@@ -87,7 +87,7 @@ def _end_process(status: int) -> NoReturn:
 
 
 def _end_now(leftovers: ExitStack, grpc_address: str) -> NoReturn:
-    """Exit with requests in flight; of model processes, files and sockets nothing is left."""
+    """Exit with requests in flight; model processes, temporary files and sockets are removed."""
     if grpc_address.startswith("unix:"):
         with suppress(OSError):
             os.unlink(grpc_address.removeprefix("unix:"))

@@ -19,7 +19,7 @@ def failed_start(
 ) -> StartError:
     """The error that ends the start, whose text is what the server prints last.
 
-    A single model that `--load-model` names is told as Triton does, with the code of its error.
+    The failure of a single model that `--load-model` names is Triton's line, with its error's code.
     Otherwise Triton's line precedes one for each model.
     """
     if len(failures) == 1 and not settings.loads_everything:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 from penstock.models.config.gpus import visible_gpus
 from penstock.settings import DeviceSettings, MetricsSettings
-from penstock.system.nvml import Nvml, NvmlError
+from penstock.system.nvml import LIBRARY, Nvml, NvmlError
 from penstock.telemetry.gpus import GpuUsage
 
 logger = logging.getLogger(__name__)
 
 
 def usable_gpus(
-    settings: DeviceSettings, visible: Sequence[int] | None = None, library: str | None = None
+    settings: DeviceSettings, visible: Sequence[int] | None = None, library: str = LIBRARY
 ) -> list[int]:
     """The CUDA ordinals of the GPUs that instances may have.
 
     None with `TRITON_SERVER_CPU_ONLY` (EV-01), else those visible without the ones below
-    `--min-supported-compute-capability` (CL-43); where the driver cannot tell, it is not asked.
+    `--min-supported-compute-capability` (CL-43); all visible ones where it cannot be read.
     """
     if settings.cpu_only:
         return []
@@ -27,7 +27,7 @@ def usable_gpus(
     if not found:
         return []
     try:
-        nvml = _open(library)
+        nvml = Nvml(library)
         supported = {gpu: nvml.gpu(gpu).compute_capability() for gpu in found}
     except NvmlError as error:
         logger.warning("the compute capability of GPUs is not known: %s", error)
@@ -41,7 +41,7 @@ def usable_gpus(
 
 
 def gpu_usage(
-    settings: MetricsSettings, gpus: Sequence[int], library: str | None = None
+    settings: MetricsSettings, gpus: Sequence[int], library: str = LIBRARY
 ) -> GpuUsage | None:
     """The usage of GPUs for the metrics page, from now on; `None` where it is switched off.
 
@@ -51,7 +51,7 @@ def gpu_usage(
         return None
     readable = []
     try:
-        nvml = _open(library)
+        nvml = Nvml(library)
     except NvmlError as error:
         logger.warning("there are no metrics of GPUs: %s", error)
         return None
@@ -65,7 +65,3 @@ def gpu_usage(
     usage = GpuUsage(readable, settings.interval_ms / 1000)
     usage.start()
     return usage
-
-
-def _open(library: str | None) -> Nvml:
-    return Nvml() if library is None else Nvml(library)

@@ -1,4 +1,4 @@
-"""`ExitSignals`: what the signals of the operating system make the server do."""
+"""Signal handlers of the server: `ExitSignals` for SIGINT and SIGTERM, `on_hangup` for SIGHUP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.telemetry.console import write_line
 class ExitSignals:
     """SIGINT and SIGTERM: the first begins the graceful exit (W-05), a second ends at once.
 
-    A second one is for who does not want to wait for `--exit-timeout-secs`; Triton ignores it.
+    The second one cuts `--exit-timeout-secs` short; Triton ignores it.
     """
 
     def __init__(self, end_now: Callable[[], object]) -> None:

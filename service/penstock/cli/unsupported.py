@@ -2,7 +2,7 @@
 
 Setting one is an error at start-up rather than ignored. The change that builds a feature removes
 its row. Options that only tune Triton's own machinery, such as its thread counts, are accepted, and
-told in the log (`settings.without_effect`).
+logged as such (`settings.without_effect`).
 """
 
 from dataclasses import dataclass

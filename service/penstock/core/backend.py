@@ -112,8 +112,8 @@ class Backend(ABC):
     hints: ClassVar[frozenset[str]] = frozenset()
     """Fields of the configuration by path, such as `optimization.graph`, that the backend reads.
 
-    For fields that not all backends make use of; given to one that does not, they are told in the
-    log as without effect. Besides these there are `optimization.execution_accelerators`,
+    For fields that not all backends make use of; given to one that does not, they are logged as
+    without effect. Besides these there are `optimization.execution_accelerators`,
     `model_operations` and `instance_group.secondary_devices`."""
 
     eager: ClassVar[bool] = False

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 class ExitDeadline:
     """A budget of `seconds`, shared by everything that closes one after the other (W-06).
 
-    It runs from `start`, or else from the first call of `left`. Who closes says here what it waits
-    for, and how much of that it had to cut off at the end (`cut`).
+    It runs from `start`, or else from the first call of `left`. Each part that closes registers
+    what it waits for (`waits_for`), and counts what it had to cut off at the end (`cut`).
     """
 
     def __init__(self, seconds: float) -> None:
@@ -36,15 +36,15 @@ class ExitDeadline:
         return max(self._end - time.monotonic(), 0.0)
 
     def waits_for(self, what: str, count: Callable[[], int]) -> None:
-        """The exit now waits for these, such as `gRPC calls`; `count` tells how many are left."""
+        """Register what the exit waits for, such as `gRPC calls`; `count` returns how many."""
         self._waiting[what] = count
 
     def waiting(self) -> Iterator[str]:
-        """What the exit waits for, each with its number; nothing that is done."""
+        """The parts that the exit still waits for, each with its number."""
         for what, count in self._waiting.items():
             if number := count():
                 yield f"{what}: {number}"
 
     def cut(self, number: int) -> None:
-        """So many requests, calls or connections were cut off at the deadline."""
+        """Count requests, calls or connections that were cut off at the deadline."""
         self.cut_off += number

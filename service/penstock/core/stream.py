@@ -18,9 +18,9 @@ class ResponseStream:
 
     Unary is a stream of one. Both sides live on one event loop. The reader cancels the request by
     closing the stream, wherever the request is; the producer is notified by `on_close`. A reader
-    that wants no more but the end calls `stop` instead, and reads on. `on_end`
-    is called once: with `None` after the last response was sent, with the error after a failure,
-    with `RequestCancelledError` when the reader closed early.
+    that wants no more responses and reads to the end calls `stop` instead. `on_end` is called once:
+    with `None` after the last response was sent, with the error after a failure, with
+    `RequestCancelledError` when the reader closed early.
     `model_version` names the version that answers; `transform`, if set, is applied to every
     response that is sent; `begun` says whether one was. `window` is the flow control window:
     a producer that can wait stops when it is full.
@@ -206,10 +206,10 @@ class ResponseStream:
         self.abort(RequestCancelledError())
 
     def stop(self) -> None:
-        """Ask for no more, and read on: what the producer still sends, its error included.
+        """Notify the producer to stop; what it still sends, its error included, can be read.
 
-        The request is cancelled where no producer has it yet, or one that cannot be asked: then
-        `RequestCancelledError` follows what was sent.
+        The request is cancelled where no producer has it yet, or one without a callback for this:
+        then `RequestCancelledError` follows what was sent.
         """
         if self._ended:
             return

@@ -206,7 +206,7 @@ def encode_elements(elements: Iterable[bytes]) -> bytes:
 def count_elements(buffer: Buffer, where: str = "", most: int | None = None) -> int:
     """Number of elements in a BYTES buffer; raises as `decode_elements` does.
 
-    Counting ends with the length of the first element beyond `most`, which nothing else can mend.
+    Counting ends with the length of the first element beyond `most`: the count is wrong by then.
     """
     at, count, end = 0, 0, len(memoryview(buffer))
     last = end if most is None else most

@@ -249,7 +249,7 @@ class InferenceServer:
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
         """Refuse new work before the stop, except requests that continue a sequence.
 
-        From now on, until the stop, the log tells what the exit waits for.
+        From now on, until the stop, the log shows what the exit waits for.
         """
         self._exiting = True
         self._log_exit(deadline)

@@ -33,7 +33,7 @@ class ShutdownLog:
         self._timer = self._loop.call_later(1, self._tick)
 
     def frontends_closed(self) -> None:
-        """From now on only models are waited for."""
+        """Report models only from now on: no frontend has requests any more."""
         self._frontends_open = False
         self._begin_unloading()
 

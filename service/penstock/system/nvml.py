@@ -1,16 +1,16 @@
-"""`Nvml`: what NVIDIA's driver tells about GPUs, by its library NVML."""
+"""`Nvml`: readings of GPUs from NVIDIA's driver, through its library NVML."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 
-_LIBRARY = "libnvidia-ml.so.1"
+LIBRARY = "libnvidia-ml.so.1"
 _UUID_BYTES = 96
 
 
 class NvmlError(Exception):
-    """The driver is not there, or cannot tell."""
+    """There is no driver, or it does not report the value."""
 
 
 class _Memory(ctypes.Structure):
@@ -28,7 +28,7 @@ class _Utilization(ctypes.Structure):
 class Nvml:
     """The library, opened until `close`. Calls may block while the driver is busy."""
 
-    def __init__(self, library: str = _LIBRARY) -> None:
+    def __init__(self, library: str = LIBRARY) -> None:
         try:
             self._library = ctypes.CDLL(library)
         except OSError as error:
@@ -43,18 +43,18 @@ class Nvml:
         handle = ctypes.c_void_p()
         name = physical_name(device, os.environ.get("CUDA_VISIBLE_DEVICES"))
         if name.isdecimal():
-            self.ask("nvmlDeviceGetHandleByIndex_v2", int(name), ctypes.byref(handle))
+            self.call("nvmlDeviceGetHandleByIndex_v2", int(name), ctypes.byref(handle))
         else:
-            self.ask("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(handle))
+            self.call("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(handle))
         return Gpu(self, handle)
 
-    def ask(self, function: str, *arguments: object) -> None:
+    def call(self, function: str, *arguments: object) -> None:
         """Call a function of the library that returns an error code."""
         try:
-            call = getattr(self._library, function)
+            found = getattr(self._library, function)
         except AttributeError as error:
             raise NvmlError(f"the driver has no {function}") from error
-        self._check(call(*arguments))
+        self._check(found(*arguments))
 
     @staticmethod
     def _check(status: int) -> None:
@@ -63,7 +63,7 @@ class Nvml:
 
 
 class Gpu:
-    """One GPU. Each method raises `NvmlError` for what this GPU does not tell."""
+    """One GPU. Each method raises `NvmlError` for a value that this GPU does not report."""
 
     def __init__(self, nvml: Nvml, handle: ctypes.c_void_p) -> None:
         self._nvml = nvml
@@ -71,19 +71,19 @@ class Gpu:
 
     def uuid(self) -> str:
         text = ctypes.create_string_buffer(_UUID_BYTES)
-        self._nvml.ask("nvmlDeviceGetUUID", self._handle, text, _UUID_BYTES)
+        self._nvml.call("nvmlDeviceGetUUID", self._handle, text, _UUID_BYTES)
         return text.value.decode()
 
     def memory(self) -> tuple[int, int]:
         """Memory in use and in total, in bytes."""
         memory = _Memory()
-        self._nvml.ask("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
+        self._nvml.call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
         return memory.used, memory.total
 
     def utilization(self) -> float:
         """The fraction of time in which it computed, 0.0 to 1.0, over the driver's last sample."""
         rates = _Utilization()
-        self._nvml.ask("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(rates))
+        self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(rates))
         return float(rates.gpu / 100)
 
     def power_usage(self) -> float:
@@ -102,11 +102,11 @@ class Gpu:
         """Major and minor version, as in 8.9."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         parts = ctypes.byref(major), ctypes.byref(minor)
-        self._nvml.ask("nvmlDeviceGetCudaComputeCapability", self._handle, *parts)
+        self._nvml.call("nvmlDeviceGetCudaComputeCapability", self._handle, *parts)
         return (major.value * 10 + minor.value) / 10
 
     def _number(self, function: str, value: ctypes.c_uint | ctypes.c_ulonglong) -> int:
-        self._nvml.ask(function, self._handle, ctypes.byref(value))
+        self._nvml.call(function, self._handle, ctypes.byref(value))
         return value.value
 
 

@@ -23,7 +23,7 @@ def private_tmp(reaper: Reaper) -> Path | None:
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="", dir=reaper.folder()))
-    except OSError as error:  # nothing may need to be written
+    except OSError as error:  # the process may not need one
         logger.warning("a model process has no temporary folder of its own: %s", error)
         return None
     if len(os.fsencode(folder)) > _LONGEST:

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Gpu(Protocol):
-    """What is asked of a GPU; each raises `NvmlError` where it does not tell."""
+    """Readings of one GPU; each raises `NvmlError` for a value that is not reported."""
 
     def uuid(self) -> str: ...
     def memory(self) -> tuple[int, int]: ...
@@ -25,7 +25,7 @@ class Gpu(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """Values of one GPU by the name of their metric; those that it does not tell are missing."""
+    """Values of one GPU by the name of their metric, without those that it does not report."""
 
     uuid: str
     values: Mapping[str, float]
@@ -34,7 +34,7 @@ class GpuReading:
 class GpuUsage:
     """Readings of GPUs, at most about `interval` seconds old.
 
-    The driver may take long to answer, so that only the thread behind `start` asks it.
+    The driver may take long to answer, so only the thread that `start` makes calls it.
     """
 
     def __init__(self, gpus: Iterable[Gpu], interval: float) -> None:
@@ -43,12 +43,12 @@ class GpuUsage:
         self.readings: Sequence[GpuReading] = ()
 
     def start(self) -> None:
-        """Read now, and from time to time until the process ends."""
+        """Read now, and at the interval until the process ends."""
         if self._gpus:
             threading.Thread(target=self._run, name="gpu-metrics", daemon=True).start()
 
     def read(self) -> None:
-        """Ask the driver; may block."""
+        """Read from the driver; may block."""
         self.readings = tuple(gpu.reading() for gpu in self._gpus)
 
     def _run(self) -> None:
@@ -83,8 +83,8 @@ class _Gpu:
         return GpuReading(self.uuid, {n: v for n, v in values.items() if v is not None})
 
 
-def _known(ask: Callable[[], Value]) -> Value | None:
+def _known(read: Callable[[], Value]) -> Value | None:
     try:
-        return ask()
+        return read()
     except NvmlError:
         return None

@@ -18,7 +18,7 @@ from penstock.models.config.unsupported import (
     is_given,
     refuse_batch_tensors,
     refuse_unsupported,
-    tell_without_effect,
+    warn_without_effect,
 )
 from penstock_backends.identity import IdentityBackend
 from penstock_backends.onnxruntime.backend import OnnxRuntimeBackend
@@ -133,15 +133,15 @@ HINTED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("path", {*WITHOUT_EFFECT, *HINTS} | HINTED.keys())
 def test_hints_without_effect_are_told_by_name(path: str, caplog: pytest.LogCaptureFixture) -> None:
     config = config_from_json({"name": "m", "backend": "identity", **HINTED[path]})
-    tell_without_effect(config, IdentityBackend)
+    warn_without_effect(config, IdentityBackend)
     assert caplog.messages == [f"model 'm': without effect with backend 'identity': {path}"]
 
 
 @pytest.mark.contract("C-34")
 def test_hints_that_the_backend_reads_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     for path in OnnxRuntimeBackend.hints:
-        tell_without_effect(config_from_json({"name": "m", **HINTED[path]}), OnnxRuntimeBackend)
-    tell_without_effect(with_defaults(ModelConfig(name="m")), IdentityBackend)
+        warn_without_effect(config_from_json({"name": "m", **HINTED[path]}), OnnxRuntimeBackend)
+    warn_without_effect(with_defaults(ModelConfig(name="m")), IdentityBackend)
     assert not caplog.messages
     assert OnnxRuntimeBackend.hints <= {*HINTS}
 

@@ -119,7 +119,7 @@ class Field:
 
 
 _LONGEST_VALUE = 60
-"""Characters of a value in an error; of a longer one the type is told."""
+"""Characters of a value in an error; of a longer one the error names the type."""
 
 
 def _shown(value: Any) -> str:

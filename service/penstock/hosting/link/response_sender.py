@@ -70,7 +70,7 @@ class ResponseSenders:
             sender.cancel()
 
     def stop(self, number: int) -> None:
-        """The reader wants no more, and reads on."""
+        """The reader wants no more responses, and reads to the end."""
         if sender := self._open.get(number):
             sender.stop()
 
@@ -127,7 +127,7 @@ class ResponseSender:
             self._stream.close()
 
     def stop(self) -> None:
-        """The reader wants no more: send what still comes, or that the request was cancelled."""
+        """Stop the stream, whose remaining responses are sent; without one, end with CANCELLED."""
         if self._stream is not None:
             self._stream.stop()
         else:

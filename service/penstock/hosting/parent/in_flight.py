@@ -84,7 +84,7 @@ class InFlight:
         return bool(self._batches)
 
     def is_waiting(self) -> bool:
-        """Whether anything is to come from the process."""
+        """Whether the process still has requests to answer or batches to execute."""
         return bool(self._requests or self._batches)
 
     @property
@@ -169,7 +169,7 @@ class InFlight:
                 self._link.send(Kind.CANCEL, number)
 
     def _stop(self, stream: ResponseStream) -> None:
-        """The reader wants no more, and reads on: the model is told, unless it has not begun."""
+        """Forward a stop to the process; a request that it has not begun is cancelled here."""
         found = (n for n, inference in self._requests.items() if inference.stream is stream)
         number = next(found, None)
         link = self._link

@@ -103,8 +103,8 @@ class ProcessInstance:
     def metrics(self) -> Mapping[str, float]:
         """The metrics that the backend sent last, and those of its process.
 
-        They are the blocks of shared memory that it holds, whether it is hung, and how often a
-        process of the instance has been.
+        The latter are the blocks of shared memory that it holds, whether it is hung, and the number
+        of hangs of the instance's processes.
         """
         process = self._process
         if process is None:
@@ -192,7 +192,7 @@ class ProcessInstance:
         return None
 
     def _on_hung(self, hung: bool) -> None:
-        """The process gives no sign, and gets no more batches; or it has given one again."""
+        """Take the instance out of service while its process is hung, then back into it."""
         process = self._process
         if process is None:  # it has just ended
             return

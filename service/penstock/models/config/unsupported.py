@@ -1,7 +1,7 @@
-"""Fields of a configuration that do nothing here: refused by name, or told in the log.
+"""Fields of a configuration that do nothing here: refused by name, or logged as without effect.
 
-Refused is what would change answers, and told what Triton's TensorRT backend alone makes use of, or
-another backend than the model's: such hints stand in many configurations, which must go on loading.
+A field that would change answers is refused. A hint that only Triton's TensorRT backend makes use
+of, or another backend than the model's, is logged: many configurations have them, and must load.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def refuse_batch_tensors(config: ModelConfig, backend: type[Backend]) -> None:
             )
 
 
-def tell_without_effect(config: ModelConfig, backend: type[Backend]) -> None:
+def warn_without_effect(config: ModelConfig, backend: type[Backend]) -> None:
     """Log a warning that names the given fields that have no effect on this model, if any."""
     if fields := list(_without_effect(config, backend)):
         logger.warning(

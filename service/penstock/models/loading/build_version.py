@@ -21,7 +21,7 @@ from penstock.models.config.defaults import normalized
 from penstock.models.config.unsupported import (
     refuse_batch_tensors,
     refuse_unsupported,
-    tell_without_effect,
+    warn_without_effect,
 )
 from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
@@ -232,7 +232,7 @@ class VersionBuilder:
         validate(config, self._gpus)
         refuse_unsupported(config)
         refuse_batch_tensors(config, backend)
-        tell_without_effect(config, backend)
+        warn_without_effect(config, backend)
         BatcherSettings.from_config(config)  # raises for parameters that are not usable
         backend.check_config(config)
         return config

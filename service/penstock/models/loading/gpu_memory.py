@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.core.config import InstanceKind, ModelConfig
 from penstock.core.errors import ModelLoadError, UnavailableError
-from penstock.system.nvml import Nvml, NvmlError
+from penstock.system.nvml import LIBRARY, Nvml, NvmlError
 
 UsedMemory = Callable[[int], float]
 """The fraction of a GPU's memory in use, by CUDA ordinal."""
@@ -26,7 +26,7 @@ def check_gpu_memory(
             )
 
 
-def used_memory(device: int, library: str = "libnvidia-ml.so.1") -> float:
+def used_memory(device: int, library: str = LIBRARY) -> float:
     """The fraction of a GPU's memory in use, from NVML."""
     try:
         nvml = Nvml(library)

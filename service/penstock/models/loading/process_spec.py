@@ -53,7 +53,7 @@ def process_spec(
 
 
 def refuse_process_parameters(config: ModelConfig) -> None:
-    """Raise `ConfigError` for parameters that mean nothing to instances on threads."""
+    """Raise `ConfigError` for parameters that have no effect on instances on threads."""
     for name in _OF_PROCESSES:
         if config.parameter(name) is not None:
             raise ConfigError(
@@ -90,7 +90,7 @@ def _window(backend: type[Backend], config: ModelConfig) -> Window:
 
 
 def _hang_seconds(config: ModelConfig) -> float:
-    """The silence in which a process is hung, 0 for none."""
+    """Seconds of silence after which a process is hung; 0 for no hang detection."""
     text = config.parameter(_HANG)
     if text is None:
         return _HANG_SECONDS
@@ -140,7 +140,7 @@ def _seconds(config: ModelConfig, name: str) -> float | None:
 
 
 def _number(text: str) -> float:
-    """Not a number, where it is none."""
+    """The number, or NaN for other text."""
     try:
         return float(text)
     except ValueError:

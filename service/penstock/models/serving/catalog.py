@@ -141,7 +141,7 @@ class ModelCatalog:
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
 
     def forget_failure(self, name: str) -> None:
-        """Forget why the last load of a model failed, in case it has."""
+        """Remove the reason of the last load of a model, if it failed."""
         self.failures.pop(name, None)
         for status in self.versions(name).statuses.values():
             if status.model is not None:

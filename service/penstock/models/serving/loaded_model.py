@@ -137,7 +137,7 @@ class LoadedModel:
             return False
         instances = self.instances
         healthy = await asyncio.gather(*(instance.healthy() for instance in instances))
-        self._readiness_log.seen(instances, healthy)
+        self._readiness_log.update(instances, healthy)
         return all(healthy)
 
     def gauges(self) -> Iterable[Gauge]:

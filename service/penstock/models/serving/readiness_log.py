@@ -1,4 +1,4 @@
-"""`ReadinessLog`: why a version of a model is not ready, for the log."""
+"""`ReadinessLog`: log lines with the reason why a model version is not ready."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ logger = logging.getLogger(__name__)
 
 
 class ReadinessLog:
-    """Logs a reason once, however often it is the answer, and when the version is ready again."""
+    """Logs each reason once, however often readiness is asked for, and the return of readiness."""
 
     def __init__(self, model: str, version: int) -> None:
         self._model = model
         self._version = version
-        self._told = ""
+        self._logged = ""
 
-    def seen(self, instances: Sequence[ModelInstance], healthy: Sequence[bool]) -> None:
-        """Take the present answers of the instances."""
+    def update(self, instances: Sequence[ModelInstance], healthy: Sequence[bool]) -> None:
+        """Log a change, if the health of the instances now differs from the last call."""
         reason = "; ".join(
             f"instance '{instance.name}': {_reason(instance)}"
-            for instance, fit in zip(instances, healthy, strict=True)
-            if not fit
+            for instance, is_healthy in zip(instances, healthy, strict=True)
+            if not is_healthy
         )
-        if reason == self._told:
+        if reason == self._logged:
             return
-        self._told = reason
+        self._logged = reason
         text = f"model '{self._model}' version {self._version}"
         extra = {"model": self._model}
         if reason:
