@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
 class RequestBody:
-    """The body of one request, read as far as somebody wants it.
+    """The body of one request, read on demand.
 
     Memory grows with what arrives, whatever length the client has declared: `declared`, in bytes,
     `None` for a body in chunks.
@@ -157,7 +157,7 @@ def _body_of(request: Request) -> RequestBody:
 
 
 def _complete_body(data: bytes) -> RequestBody:
-    """A body that is there."""
+    """A body that is in memory already."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": data}

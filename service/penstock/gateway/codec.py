@@ -72,7 +72,7 @@ async def read_request(
         return decode_request(model, version, json, rest, bodies.limit, regions)
     sizes: BinarySizes = []
     if not body.ends_at(json_length):
-        # What follows is read before the tensors are made: meanwhile no other text waits.
+        # The rest is read before the tensors are made: the thread is not held while it arrives.
         sizes = await bodies.thread.run(decoded, header, binary_sizes)
     rest = await _binary_tensors(model, sizes, body, json_length)
     elsewhere = RegionsOnLoop(regions)
@@ -88,8 +88,8 @@ async def _binary_tensors(
 ) -> memoryview:
     """The binary data behind the JSON, for inputs of these sizes.
 
-    It is received only if its size is the one that the inputs ask for, as far as is known before:
-    nobody fills the memory with bytes that no tensor claims.
+    It is received only if its size is the one that the inputs declare, as far as is known before,
+    so that a client cannot fill the memory with bytes of no tensor.
     """
     if sizes is None:  # the request will be refused, whatever follows
         return memoryview(await body.read_until(json_length)).toreadonly()[json_length:]
@@ -98,7 +98,7 @@ async def _binary_tensors(
     end = json_length + sum(size for _, size in sizes)
     if end > LARGEST:
         raise larger_than_any(end)
-    # One byte more tells whether a body in chunks ends there.
+    # One byte more shows whether a body in chunks ends there.
     data = await body.read_until(end if body.declared is not None else end + 1)
     return memoryview(data).toreadonly()[json_length:]
 

@@ -19,7 +19,7 @@ from penstock.system.fd_reserve import DescriptorReserve
 
 _FIELD_MARKS = len(b":\r\n")
 _LINGER_SECONDS = 1.0
-"""Seconds for a client to read why it is refused; what it sends meanwhile is thrown away."""
+"""Seconds for a client to read why it is refused; what it sends meanwhile is discarded."""
 
 
 class _HeadTooLargeError(Exception):
@@ -28,7 +28,7 @@ class _HeadTooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """What holds for the connections of all HTTP ports."""
+    """The limits and the descriptor reserve that the connections of all HTTP ports share."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
@@ -37,8 +37,8 @@ class ConnectionRules:
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with limits on heads (RFC 6585, section 5) and on the client's time.
 
-    It also keeps the case of header names, gives its descriptor up while it is idle and others need
-    one, and calls `lost` on disconnect.
+    It also keeps the case of header names, may be closed for its descriptor while it is idle, and
+    calls `lost` on disconnect.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, but of a head no more than it may be long."""
+        """Parse the data, but of a head no more than its limit."""
         self._clock.bytes_received(self.loop.time())
         rest = memoryview(data)
         while rest and not (self._refused or self.transport.is_closing()):
@@ -134,7 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
     # -- refusals -----------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        """Answer to what the parser or its callbacks refuse."""
+        """Refuse a request that the parser or its callbacks have rejected."""
         del msg
         large = self._too_large
         self._refuse(
@@ -146,7 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Answer with an error, and take nothing more from this connection."""
+        """Answer with an error, and read no further request from this connection."""
         self._refused = True
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
@@ -158,9 +158,9 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # ends the handler, which waits for the body
             cycle.message_event.set()
-        self._say(status)
+        self._send_error(status)
 
-    def _say(self, status: HTTPStatus) -> None:
+    def _send_error(self, status: HTTPStatus) -> None:
         """Send an error as the last bytes, and leave the client a moment to read them."""
         text = status.phrase.encode()
         self.transport.write(
@@ -177,7 +177,7 @@ class HttpProtocol(HttpToolsProtocol):
     # -- time ---------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """See to it that the clock is looked at when it is due."""
+        """Arm the timer for when the clock is due."""
         due = self._clock.due
         if due == inf or self._refused or self.transport.is_closing():
             return

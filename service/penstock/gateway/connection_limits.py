@@ -9,11 +9,11 @@ from math import inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Sizes are in bytes, times in seconds.
+    """Limits of HTTP connections; sizes are in bytes, times in seconds.
 
     A head is the request line and its header fields. It has `opening` from the connection, or from
     its first byte on one that has served before. Of a body, `body_part` bytes or its end must come
-    in each `body_period`. `idle` is what a connection may wait for its next request.
+    in each `body_period`. `idle` is how long a connection may wait for its next request.
     """
 
     max_head_size: int = 64 << 10
@@ -25,7 +25,7 @@ class HttpLimits:
 
 
 class _Phase(Enum):
-    """What the client sends next."""
+    """The part of a request that the client sends next."""
 
     FIRST_HEAD = 0
     HEAD = 1
@@ -34,7 +34,7 @@ class _Phase(Enum):
 
 
 class ReceiveClock:
-    """Decides when a client has been too slow, from events that its connection reports."""
+    """Timeouts of a client that sends too slowly, from events that its connection reports."""
 
     def __init__(self, limits: HttpLimits, now: float) -> None:
         self._limits = limits
@@ -55,7 +55,7 @@ class ReceiveClock:
     def bytes_received(self, now: float) -> None:
         """Report bytes of the connection, before they are parsed."""
         if self._phase is _Phase.FIRST_HEAD:
-            self._phase = _Phase.HEAD  # of which the time runs already
+            self._phase = _Phase.HEAD  # its time runs since the connection was made
         elif self._phase is _Phase.NOTHING:
             self._phase, self._since = _Phase.HEAD, now
 
@@ -87,7 +87,7 @@ class ReceiveClock:
         return self._since + (limits.body_period if self.in_body else limits.opening)
 
     def expired(self, now: float, *, reading: bool) -> bool:
-        """Whether the client's time is up. Without `reading`, it is not the client that waits."""
+        """Whether the client's time is up; not while the server is not `reading` from it."""
         if now < self.due:
             return False
         enough = self.in_body and self._received >= self._limits.body_part
@@ -98,7 +98,7 @@ class ReceiveClock:
 
 
 class HeadSize:
-    """Counts bytes that are parsed without becoming a body: of heads, trailers, and chunk marks."""
+    """Counter of the bytes around bodies: heads, trailers, sizes and extensions of chunks."""
 
     def __init__(self, limits: HttpLimits) -> None:
         self._limits = limits
@@ -116,7 +116,7 @@ class HeadSize:
         self._fed = 0
 
     def body_received(self) -> None:
-        """Part of a body has come: what was fed last was not only trailers and marks."""
+        """Part of a body was parsed: the bytes fed last were not only around it."""
         if not self._in_head:
             self._fed = 0
 

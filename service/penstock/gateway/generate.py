@@ -97,7 +97,7 @@ class _AnswerReader:
         return None if response is None else await self._encode(response)
 
     async def ready(self) -> list[_EncodedAnswer]:
-        """The responses available without waiting for the model."""
+        """Responses that are available without waiting for the model."""
         return [await self._encode(response) for response in self.stream.take_ready()]
 
     async def _encode(self, response: InferenceResponse) -> _EncodedAnswer:

@@ -93,7 +93,7 @@ class InferEndpoint:
 def _raw(
     request: Request, target: Target, body: Buffer, config: ModelConfig
 ) -> tuple[InferenceRequest, OutputEncoding]:
-    """A request without JSON: the body is its only input (HI-14)."""
+    """Decode a request without JSON: the body is its only input (HI-14)."""
     view = memoryview(body).toreadonly()
     inference = decode_raw_request(target.model, target.version, view, config)
     if not body and is_compressed(request):

@@ -27,7 +27,7 @@ _SOURCES = ("binary_data_size", "shared_memory_region")
 
 
 BinarySizes = list[tuple[str, int]] | None
-"""Names of the binary inputs, and their sizes in bytes; `None` where a size is no size."""
+"""Names of the binary inputs, and their sizes in bytes; `None` where one is invalid."""
 
 
 class InputReader:
@@ -96,7 +96,7 @@ class InputReader:
 def binary_sizes(request: Any) -> BinarySizes:
     """Names of the inputs of a request in JSON that are binary, and their sizes in bytes.
 
-    `None` if one is not described as it should be: `InputReader` tells what is wrong with it.
+    `None` if a description is invalid: `InputReader` then raises the error.
     """
     given = member(request, "inputs")
     sizes = []

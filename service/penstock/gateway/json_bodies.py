@@ -26,9 +26,9 @@ class JsonBodies:
     async def read(
         self, request: Request, decode: Callable[[Any], T], *, optional: bool = False
     ) -> T:
-        """What `decode` makes of the JSON of a request; of `ABSENT` for an `optional` empty body.
+        """Read a body and return `decode` of its JSON; of `ABSENT` if an `optional` one is empty.
 
-        What it returns must not hold lists or objects of the JSON.
+        The result must not hold lists or objects of the JSON, which are emptied afterwards.
         """
         body = await read_body(request, self.limit)
         if optional and not body:
@@ -36,14 +36,14 @@ class JsonBodies:
         return await self.decode(body, decode)
 
     async def decode(self, text: Text, decode: Callable[[Any], T]) -> T:
-        """What `decode` makes of the JSON in `text`."""
+        """Parse `text` and return `decode` of the JSON."""
         if len(text) < LARGE:
             return decode(parse(text))
         return await self.thread.run(decoded, text, decode)
 
 
 def decoded(text: Text, decode: Callable[[Any], T]) -> T:
-    """What `decode` makes of large JSON, of which nothing is left to be freed at once."""
+    """Parse large JSON and return `decode` of it; the JSON is freed in slices."""
     json = parse(text)
     try:
         return decode(json)

@@ -16,7 +16,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connection import ConnectionRules, HttpProtocol
 
 _NEVER = 1 << 30
-"""Seconds until uvicorn closes an idle connection: our protocol does, by its limits."""
+"""Seconds until uvicorn would close an idle connection; `HttpProtocol` does so by its limits."""
 
 _ABORT_SECONDS = 1.0
 """Seconds that handlers may take to end after their connection was aborted."""

@@ -26,7 +26,7 @@ _LOOP_SECONDS = 60.0
 
 
 class RegionSlices(Protocol):
-    """Finds parts of regions: `Regions`, also from another thread."""
+    """Look-up of slices of regions: `Regions`, or `RegionsOnLoop` for other threads."""
 
     def slice(self, name: str, offset: int, size: int) -> RegionSlice:
         """As `Regions.slice`."""
@@ -99,9 +99,9 @@ def _number(parameters: Any, key: str) -> int:
 
 
 class RegionsOnLoop:
-    """The registry of regions, as another thread than the event loop's asks it.
+    """Proxy of the registry of regions for threads other than the event loop's.
 
-    It belongs to the loop's thread, which looks up and counts the users of a region.
+    The registry belongs to the loop's thread, which looks up and counts the users of a region.
     """
 
     def __init__(self, regions: RegionSlices) -> None:

@@ -31,7 +31,7 @@ _REASONS = (
 def explain(text: str, error: json.JSONDecodeError, shift: int = 0) -> InferenceError:
     """The error for a `JSONDecodeError` of the standard library.
 
-    `shift` is how many bytes further on all is that `text` holds.
+    `shift` is the offset of `text` in the whole document, in bytes.
     """
     return _error(text, *_reason(text, error.msg, error.pos), shift)
 

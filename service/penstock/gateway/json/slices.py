@@ -84,10 +84,10 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
 
 
 class Slicer:
-    """Decodes a large text: lists and objects that are longer than a slice, part by part.
+    """Incremental decoder of a large text: long lists and objects are decoded slice by slice.
 
-    `at` is the offset up to which all was well: the beginning of an element or a member, or the end
-    of one, `behind` which a comma or bracket should be.
+    `at` is the offset up to which the text is valid: the beginning of an element or a member or, if
+    `behind`, the end of one, where a comma or bracket should follow.
     """
 
     def __init__(self, text: Text, as_object: Callable[[Pairs], Any]) -> None:
@@ -109,11 +109,11 @@ class Slicer:
 
     @property
     def ended(self) -> bool:
-        """Whether the value of the whole text is behind."""
+        """Whether the value of the whole text is decoded."""
         return self.behind and not self._open
 
     def opening(self) -> bytes:
-        """Valid text that leads to the same state as the text up to `at`, and is short."""
+        """A short valid text that leads to the same state as the text up to `at`."""
         outer = b"".join(b'{"":' if isinstance(one, dict) else b"[" for one in self._open[:-1])
         if not self._open:
             return b""
@@ -124,7 +124,7 @@ class Slicer:
         return outer + begun + (before + b"," if inner else b"")
 
     def drop(self) -> None:
-        """Free what has been decoded."""
+        """Free the values decoded so far."""
         for one in self._open:
             discard(one)
 

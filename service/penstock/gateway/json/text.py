@@ -40,9 +40,9 @@ _SLICED = 1 << 10
 _BLOCK = 1 << 20
 _PAIR = len(r"\ud83d\ude00")
 _WINDOW = 1 << 19
-"""Bytes in which an error is looked for, from where the text was last in order."""
+"""Bytes in which an error is searched, from the end of the valid text."""
 _MARGIN = 64
-"""Bytes at the end of such a part, of which an error may come from the cut."""
+"""Bytes at the end of this window in which an error may come from the cut."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
@@ -100,7 +100,7 @@ def parse(data: Text) -> Any:
 
 
 def _sliced(data: Text) -> Any:
-    """Decode a large text in slices; `None` if that cannot be."""
+    """Decode a large text in slices; `None` if it has to be decoded in one piece."""
     slicer = Slicer(data, _first_wins)
     try:
         return slicer.decode()
@@ -118,9 +118,9 @@ def _sliced(data: Text) -> Any:
 
 
 def _explained(data: Text, slicer: Slicer) -> InferenceError | None:
-    """The error in a text that could not be decoded, from the part where it is.
+    """The error in a text that could not be decoded, found in the window where it is.
 
-    `None` if that part does not tell: the text is valid in an unusual form, or goes on.
+    `None` if the window does not show it: the text is valid in an unusual form, or goes on.
     """
     if slicer.ended:
         before = slicer.at - 1

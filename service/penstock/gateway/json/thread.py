@@ -13,30 +13,30 @@ T = TypeVar("T")
 
 
 class JsonThread:
-    """Runs what takes Python's interpreter lock in slices.
+    """An executor of one thread, for work that holds Python's interpreter lock in slices.
 
-    One thread for all: each more would wait for the lock too, and the event loop behind them all.
+    Each further thread would wait for the lock as well, and the event loop behind them all.
     """
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "json")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function when its turn comes; a caller that is cancelled before has none."""
+        """Queue a call and await its result; one that is cancelled before it begins is dropped."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._executor, lambda: _without_collections(function, *args, **kwargs)
         )
 
     def close(self) -> None:
-        """Begin nothing more; the callers have been cancelled before."""
+        """Drop queued calls, whose callers have been cancelled before."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _without_collections(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that makes millions of objects and no cycles of them.
 
-    The garbage collector would look at all of them, again and again, without giving up the lock.
+    The garbage collector would traverse all of them, again and again, without releasing the lock.
     """
     if not gc.isenabled():
         return function(*args, **kwargs)
