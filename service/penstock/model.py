@@ -288,9 +288,10 @@ class Model:
     async def ready(self) -> bool:
         """Whether the model can serve now.
 
-        Awaited on the model's event loop for each readiness request of a client, which gets "not
-        ready" after 5 seconds without an answer, and for anything but a bool: so look at what is
-        known, and compute nothing.
+        Called for readiness requests of clients, one call at a time: on the model's event loop or,
+        if it is plain, on a thread of its own beside all `infer`. Clients get "not ready" after 5
+        seconds without an answer, and for anything but a bool: so look at what is known, and
+        compute nothing.
         """
         return True
 
