@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import grpc
 import numpy as np
 
+from loadtest.soak.answers import FORMULAS
 from loadtest.soak.ledger import CallError
-from loadtest.soak.traffic import FORMULAS, Traffic
+from loadtest.soak.traffic import Traffic
 from loadtest.soak.wire import GrpcClient, message, output
 
 _RESET = struct.pack("ii", 1, 0)

@@ -16,26 +16,17 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+from loadtest.soak.answers import (
+    DECOUPLED,
+    FORMULAS,
+    StreamRequest,
+    check_block,
+    compare,
+    compare_texts,
+)
 from loadtest.soak.ledger import CallError, Ledger, WrongAnswerError
 from loadtest.soak.wire import PATIENCE, Array, GrpcClient, HttpClient, message, output
 from penstock.protocol import grpc_service_pb2 as pb
-
-_F = np.float32
-FORMULAS: Mapping[str, Callable[[Array], Array]] = {
-    "echo": lambda x: x,
-    "plain": lambda x: x * _F(2) + _F(1),
-    "victim": lambda x: x + _F(7),
-    "frozen": lambda x: x + _F(5),
-    "coming": lambda x: x + _F(2),
-    "cached": lambda x: x * _F(3),
-    "batched": lambda x: x - _F(3),
-    "coro": lambda x: x - _F(1),
-    "caller": lambda x: x * _F(3) + _F(1),
-    "asker": lambda x: (x * _F(2) + _F(1)) + (x + _F(7)),
-    "chain": lambda x: (x * _F(2) + _F(1)) + _F(7),
-    "steps": lambda x: (x - _F(3)) - _F(3),
-}
-"""What the models answer to their input `IN`, by name."""
 
 _BATCHING = "batched", "steps"
 _IN_STREAMS = "plain", "victim", "coro", "echo", "count", "repeat", "asker", "chain"
@@ -118,7 +109,7 @@ class Traffic:
         """`ModelInfer`."""
         x = self.tensor(model)
         response = await self.grpc.call("ModelInfer", message(model, {"IN": x}))
-        _compare(output(response, "OUT"), FORMULAS[model](x))
+        compare(output(response, "OUT"), FORMULAS[model](x))
 
     async def ask_uncached(self) -> None:
         """A request to `cached` that no other has made."""
@@ -132,7 +123,7 @@ class Traffic:
         factor = output(response, "FACTOR")[0]
         if not self.factors.may_be(float(factor), begun):
             raise WrongAnswerError(f"factor {factor}, not one of {self.factors.valid[-3:]}")
-        _compare(output(response, "OUT"), x * factor)
+        compare(output(response, "OUT"), x * factor)
 
     async def http_json(self) -> None:
         model = self.chance.choice(list(FORMULAS))
@@ -147,7 +138,7 @@ class Traffic:
     ) -> None:
         x = self.tensor(model)[..., :4096]
         found = await infer(model, {"IN": x})
-        _compare(found["OUT"], FORMULAS[model](x))
+        compare(found["OUT"], FORMULAS[model](x))
 
     async def large(self) -> None:
         """16 MiB there and back, on a thread of the server and in a model process."""
@@ -157,7 +148,7 @@ class Traffic:
 
     async def _ask_with(self, model: str, x: Array) -> None:
         response = await self.grpc.call("ModelInfer", message(model, {"IN": x}))
-        _compare(output(response, "OUT"), FORMULAS[model](x))
+        compare(output(response, "OUT"), FORMULAS[model](x))
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -168,7 +159,7 @@ class Traffic:
         text = self._text()
         body = json.dumps({"TEXT": text})
         _, reply = await self.http.post("/v2/models/shout/generate", body)
-        _compare_texts(json.loads(reply)["OUT"], text.upper())
+        compare_texts(json.loads(reply)["OUT"], text.upper())
 
     async def generate_stream(self) -> None:
         await self.checked("HTTP generate_stream", "spell", self.ask_spell())
@@ -180,7 +171,7 @@ class Traffic:
             if "error" in event:
                 raise CallError("event", event["error"])
             found += event["OUT"]
-        _compare_texts(found, text)
+        compare_texts(found, text)
 
     def _text(self) -> str:
         return "".join(self.chance.choices("abcdefghijklmnop", k=self.chance.randrange(3, 30)))
@@ -189,7 +180,7 @@ class Traffic:
 
     async def stream(self) -> None:
         """A `ModelStreamInfer` call with eight requests to several models."""
-        asked = {f"s{n}": _Asked(self.chance.choice(_IN_STREAMS), self) for n in range(8)}
+        asked = {f"s{n}": self._stream_request(self.chance.choice(_IN_STREAMS)) for n in range(8)}
         begun, kind = time.monotonic(), "gRPC stream"
         ended: Exception = CallError("end", "the stream ended without an answer")
         try:
@@ -210,7 +201,12 @@ class Traffic:
             else:
                 self.ledger.lost(kind, f"{one.model} {id}")
 
-    async def _converse(self, asked: dict[str, _Asked]) -> None:
+    def _stream_request(self, model: str) -> StreamRequest:
+        count = self.chance.randrange(20)
+        x = np.zeros(0) if model in DECOUPLED else self.tensor(model)
+        return StreamRequest(model, count, x)
+
+    async def _converse(self, asked: dict[str, StreamRequest]) -> None:
         once = [id for id, one in asked.items() if not one.decoupled]
         requests = [one.request(id) for id, one in asked.items()]
         async for response in self.grpc.responses(requests):
@@ -221,7 +217,7 @@ class Traffic:
 
     async def ask_count(self) -> None:
         """One request for numbers, in a stream of its own."""
-        asked = _Asked("count", self)
+        asked = self._stream_request("count")
         await self._converse({"p": asked})
         if asked.error or not asked.done:
             raise CallError("in stream", asked.error or "no final response")
@@ -243,7 +239,7 @@ class Traffic:
         try:
             for number in range(start, start + count):
                 await asyncio.sleep(pause)
-                _check_block(await call.read(), number)
+                check_block(await call.read(), number)
         except grpc.aio.AioRpcError as error:
             raise CallError(error.code().name, error.details() or "") from None
         finally:
@@ -273,14 +269,14 @@ class Traffic:
         for name in ("sequence_start", "sequence_end"):
             request.parameters[name].bool_param = True
         response = await self.grpc.call("ModelInfer", request)
-        _compare(output(response, "Y"), np.array([[5]], np.int32))
+        compare(output(response, "Y"), np.array([[5]], np.int32))
 
     async def _ask_sums(self, request: pb.ModelInferRequest, total: int, begun: float) -> bool:
         """Errors count from the beginning of the sequence: its instance may have died since."""
         kind = "gRPC sequence"
         try:
             response = await self.grpc.call("ModelInfer", request)
-            _compare(output(response, "Y"), np.array([[total]], np.int32))
+            compare(output(response, "Y"), np.array([[total]], np.int32))
         except CallError as error:
             self.ledger.failed(kind, "sums", begun, error)
         except WrongAnswerError as error:
@@ -331,7 +327,7 @@ class Traffic:
             tensor.parameters["shared_memory_byte_size"].int64_param = elements * 4
             tensor.parameters["shared_memory_offset"].int64_param = offset
         await self.grpc.call("ModelInfer", request)
-        _compare(memory[size // 4 : size // 4 + elements], FORMULAS[model](x))
+        compare(memory[size // 4 : size // 4 + elements], FORMULAS[model](x))
 
     # -- looking on ----------------------------------------------------------------------------
 
@@ -359,67 +355,3 @@ class Traffic:
         request = pb.LogSettingsRequest()
         request.settings["log_verbose_level"].uint32_param = self.chance.choice((0, 0, 1))
         await self.grpc.call("LogSettings", request)
-
-
-class _Asked:
-    """One request of a stream, and its messages so far."""
-
-    def __init__(self, model: str, traffic: Traffic) -> None:
-        self.model = model
-        self.decoupled = model in ("count", "repeat")
-        self.done = False
-        self.wrong = self.error = ""
-        self._numbers = list(range(traffic.chance.randrange(20)))
-        self._left = list(self._numbers)
-        self._x = np.zeros(0) if self.decoupled else traffic.tensor(model)
-
-    def request(self, id: str) -> pb.ModelInferRequest:
-        if not self.decoupled:
-            return message(self.model, {"IN": self._x}, id)
-        numbers = np.array(self._numbers, np.int32)
-        delays = np.full(len(numbers), 2, np.uint32)
-        wait = np.zeros(1, np.uint32)
-        request = message(self.model, {"IN": numbers, "DELAY": delays, "WAIT": wait}, id)
-        request.parameters["triton_enable_empty_final_response"].bool_param = True
-        return request
-
-    def take(self, response: pb.ModelStreamInferResponse) -> None:
-        """Compare a message with what must come next."""
-        reply = response.infer_response
-        if response.error_message:
-            self.error = response.error_message
-        elif self.done:
-            self.wrong = "a message behind the last one"
-        elif self.decoupled:
-            self._take_number(reply)
-        else:
-            self.done = True
-            _compare(output(reply, "OUT"), FORMULAS[self.model](self._x))
-
-    def _take_number(self, reply: pb.ModelInferResponse) -> None:
-        if reply.outputs:
-            found = output(reply, "OUT")[0]
-            if not self._left or self._left.pop(0) != found:
-                self.wrong = f"{found} out of its turn"
-        if reply.parameters["triton_final_response"].bool_param:
-            self.done = True
-            if self._left:
-                self.wrong = f"ended with {len(self._left)} responses missing"
-
-
-def _check_block(response: object, number: int) -> None:
-    if not isinstance(response, pb.ModelStreamInferResponse):
-        raise CallError("end", "the stream ended")
-    if response.error_message:
-        raise CallError("in stream", response.error_message)
-    _compare(output(response.infer_response, "OUT"), np.full(1024, number, np.int32))
-
-
-def _compare(found: Array, wanted: Array) -> None:
-    if not np.array_equal(found, wanted):
-        raise WrongAnswerError(f"{found.ravel()[:4]} {found.shape} for {wanted.ravel()[:4]}")
-
-
-def _compare_texts(found: str, wanted: str) -> None:
-    if found != wanted:
-        raise WrongAnswerError(f"{found!r} for {wanted!r}")
