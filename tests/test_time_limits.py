@@ -43,7 +43,7 @@ def test_waiting_for_ever_on_uvloop_stops_the_loop() -> None:
         uvloop.run(_stuck())
 
 
-def test_what_is_in_time_passes() -> None:
+def test_test_within_its_limit_is_not_interrupted() -> None:
     """Nor is it called late afterwards."""
     with time_limit(0.05):
         done = time.monotonic()

@@ -100,7 +100,7 @@ def test_every_option_sets_a_setting(field: str) -> None:
     assert field in FIELDS or is_dataclass(default_value(field))
 
 
-def test_the_tables_of_options_say_the_truth() -> None:
+def test_options_without_effect_have_no_reader() -> None:
     """What is said to have no effect has no reader, and nothing is in both tables."""
     for row in WITHOUT_EFFECT:
         assert FLAGS[row.flag].field == row.field

@@ -56,7 +56,7 @@ async def test_json_length_is_the_number_that_its_header_begins_with(
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_without_header_all_is_json(declared: bool) -> None:
+async def test_without_the_length_header_the_whole_body_is_json(declared: bool) -> None:
     assert await _json_length(b"body", declared) == 4
 
 

@@ -50,7 +50,7 @@ def test_idle_time_runs_from_the_answer() -> None:
     assert _after_an_answer(5.0).due == 95.0
 
 
-def test_answer_takes_as_long_as_it_takes() -> None:
+def test_clock_never_expires_while_the_server_answers() -> None:
     clock = _clock()
     clock.bytes_received(1.0)
     clock.head_completed(1.0)
@@ -120,7 +120,7 @@ def test_trailers_and_marks_of_chunks_count_until_there_is_more_body() -> None:
     assert head.feed(90) == 0
 
 
-def test_fields_are_counted() -> None:
+def test_number_and_size_of_fields_are_limited() -> None:
     head = HeadSize(HttpLimits(max_fields=2, max_head_size=100))
     assert head.add_field(10)
     assert head.add_field(10)

@@ -170,7 +170,7 @@ async def test_client_that_says_nothing_is_left(port_of: str) -> None:
 
 
 @_PORTS
-async def test_head_has_its_time(port_of: str) -> None:
+async def test_slow_head_is_refused_with_a_timeout(port_of: str) -> None:
     async with _connected(port_of, HttpLimits(opening=0.5)) as (reader, writer):
         trickle = asyncio.create_task(_trickle(writer, b"GET / HTTP/1.1\r\nhost: "))
         assert await _status(reader) == 408
@@ -178,7 +178,7 @@ async def test_head_has_its_time(port_of: str) -> None:
         await trickle
 
 
-async def test_body_has_its_time() -> None:
+async def test_slow_body_is_refused_with_a_timeout() -> None:
     head = f"POST {_INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n".encode()
     async with _connected(limits=HttpLimits(body_period=0.5)) as (reader, writer):
         trickle = asyncio.create_task(_trickle(writer, head))
@@ -222,7 +222,9 @@ async def test_idle_connection_is_closed(port_of: str) -> None:
         ("/v2/models/numbers/generate_stream", {"IN": 1.0}),
     ],
 )
-async def test_answer_is_waited_for(path: str, body: dict[str, object]) -> None:
+async def test_connection_that_waits_for_an_answer_is_not_idle(
+    path: str, body: dict[str, object]
+) -> None:
     """Neither a long inference nor a stream of events is idle."""
     server = SilentServer()
     async with (

@@ -63,7 +63,7 @@ def test_longest_idle_makes_room(limit: int) -> None:
     assert [one.closed, two.closed, three.closed] == [False, False, True]
 
 
-def test_nobody_makes_room_twice(limit: int) -> None:
+def test_idle_connection_makes_room_once(limit: int) -> None:
     reserve = DescriptorReserve()
     idle = Idle(reserve, 10)
     assert reserve.admits(Connection(960))

@@ -210,7 +210,7 @@ def test_model_that_takes_its_time_to_say_it_answers_meanwhile(
     assert order.result() is True
 
 
-def test_those_who_ask_meanwhile_share_the_answer(client: Client, model: Moody) -> None:
+def test_concurrent_readiness_requests_share_the_answer(client: Client, model: Moody) -> None:
     model.mood("wait")
     orders = [client.begin_ready(model.name) for _ in range(3)]
     wait_until(lambda: model.asked() == 1)
@@ -222,7 +222,7 @@ def test_those_who_ask_meanwhile_share_the_answer(client: Client, model: Moody) 
 
 @pytest.mark.contract("PY-06")
 @pytest.mark.parametrize(("mood", "ready"), [("good", True), ("bad", False)])
-def test_execution_does_not_decide_it(model: Moody, mood: str, ready: bool) -> None:
+def test_readiness_does_not_depend_on_an_execution(model: Moody, mood: str, ready: bool) -> None:
     execution = model.hold()
     model.mood(mood)
     assert model.ready() is ready

@@ -69,7 +69,7 @@ _MANY = settings(
 
 @given(_TEXTS)
 @_MANY
-def test_large_text_is_decoded_as_any(value: str) -> None:
+def test_slices_decode_to_the_value_of_the_whole_text(value: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         assert _outcome(value) == _whole(value, patch)
 
@@ -78,7 +78,7 @@ def test_large_text_is_decoded_as_any(value: str) -> None:
     _TEXTS, st.integers(0, 1 << 20), st.sampled_from(["", ",", "]", "}", "{", '"', "x", "1.", "\\"])
 )
 @_MANY
-def test_errors_are_told_as_of_any(value: str, place: int, piece: str) -> None:
+def test_errors_in_slices_are_those_of_the_whole_text(value: str, place: int, piece: str) -> None:
     at = place % len(value)
     broken = value[:at] + piece + value[at + 1 :]
     with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +106,7 @@ def test_first_of_equal_names_counts_across_slices() -> None:
     assert parse(f"{{{members}}}".encode())["a"] == 0
 
 
-def test_nothing_is_left_to_be_freed() -> None:
+def test_discard_empties_lists_and_objects_at_every_depth() -> None:
     rows = [{"x": list(range(1000))} for _ in range(3)]
     kept = [row["x"] for row in rows]
     value = {"rows": rows, "members": {str(n): n for n in range(1000)}}

@@ -9,7 +9,7 @@ import threading
 from penstock.gateway.json.thread import JsonThread
 
 
-async def test_works_run_one_at_a_time_beside_the_loop() -> None:
+async def test_calls_run_one_at_a_time_beside_the_loop() -> None:
     """More threads would each wait for the lock, and the loop behind them all."""
     thread, running, most = JsonThread(), 0, 0
 
@@ -30,7 +30,7 @@ async def test_works_run_one_at_a_time_beside_the_loop() -> None:
     assert gc.isenabled()
 
 
-async def test_who_leaves_before_its_turn_costs_nothing() -> None:
+async def test_cancelled_call_in_the_queue_is_not_run() -> None:
     thread, begun, hold = JsonThread(), threading.Event(), threading.Event()
     calls = list[int]()
 

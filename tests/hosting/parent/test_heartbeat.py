@@ -66,7 +66,7 @@ async def test_hung_process_is_not_hung_any_more_with_its_next_sign() -> None:
     assert not watched.heartbeat.hung
 
 
-async def test_sign_that_nobody_asked_for_will_do() -> None:
+async def test_unsolicited_sign_ends_the_hang() -> None:
     watched = Watched(0.05)
     watched.heartbeat.watch()
     assert await watched.change() is True

@@ -18,7 +18,7 @@ from penstock.models.config.pbtxt import parse_override
 
 
 @pytest.mark.contract("C-40")
-def test_override_is_json() -> None:
+def test_override_is_parsed_from_json() -> None:
     config = parse_override('{"backend": "identity", "input": [{"name": "a", "dims": [-1]}]}')
     assert config == ModelConfig(backend="identity", input=(ModelInput("a", dims=(-1,)),))
 

@@ -38,7 +38,7 @@ def test_a_name_like_no_other_is_refused_alone() -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_package_that_reads_it_names_it(name: str) -> None:
+def test_each_parameter_is_named_in_the_package_that_reads_it(name: str) -> None:
     found = find_spec(READERS[name])
     assert found is not None
     assert found.submodule_search_locations is not None

@@ -56,7 +56,7 @@ async def test_a_wrong_configuration_is_refused_in_the_recorded_words(
 
 @pytest.mark.contract("M-14", "C-42")
 @pytest.mark.parametrize("name", [n for n, row in _ROWS.items() if _NO_VERSION not in row["told"]])
-async def test_it_is_told_also_where_there_is_no_version_to_load(
+async def test_wrong_configuration_is_reported_also_without_a_version_to_load(
     tmp_path: Path, install_backend: InstallBackend, name: str
 ) -> None:
     told = await _told(tmp_path / "m", install_backend, name, ())

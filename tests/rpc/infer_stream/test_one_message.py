@@ -51,7 +51,7 @@ async def test_response_that_follows_an_error_is_logged(
 
 
 @pytest.mark.parametrize("empty_final", [False, True])
-async def test_end_behind_the_response_is_no_message(
+async def test_end_after_the_one_response_sends_no_message(
     talk: Talk, empty_final: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     await talk.say(ask("once", "a", empty_final=empty_final))

@@ -69,7 +69,7 @@ def test_an_id_is_cut_to_the_size_of_its_datatype(name: str, id: int) -> None:
 
 
 @pytest.mark.contract("S-12")
-def test_an_id_as_text() -> None:
+def test_a_text_id_is_a_tensor_of_bytes() -> None:
     made = controls(ID, data_type=DataType.BYTES)
     assert told(made, correlation_id="Zoë").elements() == ["Zoë".encode()]
     assert made.not_ready()["C"].elements() == [b""]

@@ -78,7 +78,7 @@ def test_model_of_sequences_gets_stopped_requests(linked: Linked) -> None:
     assert linked.sent() == []
 
 
-def test_word_about_a_request_that_is_over_is_forgotten(linked: Linked) -> None:
+def test_stop_of_a_finished_request_is_ignored(linked: Linked) -> None:
     (reply,) = accept(linked)
     reply.send(InferenceResponse([]), final=True)
     linked.receive(Kind.STOP, 1)
