@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
@@ -61,17 +61,20 @@ class Frontends:
         rules = ConnectionRules(HttpLimits(idle=http.idle_timeout_secs), descriptors)
         if grpc.enabled:
             listening = open_grpc(server, grpc, deadline, descriptors)
-            self._add("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
+            self._endpoints.append(
+                _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
+            )
         if http.enabled:
             listening = open_gateway(server, http, deadline, rules)
-            self._add("HTTP", "HTTPService", http.address, http.reuse_port, listening)
+            self._endpoints.append(
+                _Endpoint("HTTP", "HTTPService", http.address, http.reuse_port, listening)
+            )
         if metrics.enabled:
             page = _metrics_page(server, settings, custom, cache, gpus)
             listening = open_metrics(page, metrics, rules)
-            self._add("Metrics", "Metrics Service", metrics.address, False, listening)
-
-    def _add(self, *fields: Any) -> None:
-        self._endpoints.append(_Endpoint(*fields))
+            self._endpoints.append(
+                _Endpoint("Metrics", "Metrics Service", metrics.address, False, listening)
+            )
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Listen, except on ports that are shared; raises `StartError`."""

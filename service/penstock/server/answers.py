@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from penstock.models.serving.catalog import VersionState, VersionStatus
+from penstock.models.serving.catalog import VersionState, VersionStatus, failed_reload
 
 _TWICE = "model appears in two or more repositories"
 _UNAVAILABLE = VersionState.UNAVAILABLE.value
@@ -85,5 +85,5 @@ def _entry(name: str, version: int, status: VersionStatus, failure: str) -> Mode
         return ModelIndexEntry(name, str(version), _UNAVAILABLE, loss)
     reason = status.reason
     if status.state is VersionState.READY and failure and not reason:
-        reason = f"reload failed: {failure}"
+        reason = failed_reload(failure)
     return ModelIndexEntry(name, str(version), status.state.value, reason)

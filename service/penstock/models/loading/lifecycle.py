@@ -176,7 +176,7 @@ class ModelLifecycle:
                 await self._folders.keep(name, files.folder)
                 continue
             self.catalog.forget_failure(name)
-            self.catalog.failures[name] = files.message
+            self.catalog.record_failure(name, files.message)
             if name in names:
                 unread[name] = files
             else:

@@ -73,7 +73,7 @@ class ModelLoad:
             if status.model is None:
                 status.move(VersionState.UNAVAILABLE, reason)
             else:
-                status.reason = f"reload failed: {reason}"
+                status.reload_failed(reason)
             if not isinstance(error, Exception):
                 raise
 
@@ -182,7 +182,7 @@ class GraphLoad:
 
     def _fail(self, name: str, failure: Failure) -> None:
         self.failures[name] = failure
-        self._catalog.failures[name] = failure.reason
+        self._catalog.record_failure(name, failure.reason)
 
     async def _load_model(self, name: str) -> str:
         """Load one model; returns the reason if it failed."""

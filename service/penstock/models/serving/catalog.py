@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -59,6 +59,15 @@ class VersionStatus:
         self.state, self.reason, self.model = to, reason, model
         self.changed()
 
+    def reload_failed(self, reason: str) -> None:
+        """Record why a reload failed, after which the version serves on."""
+        self.reason = failed_reload(reason)
+
+
+def failed_reload(reason: str) -> str:
+    """The reason of a version that serves on after a reload failed."""
+    return f"reload failed: {reason}"
+
 
 @dataclass(slots=True)
 class Versions:
@@ -91,14 +100,18 @@ class Versions:
 class ModelCatalog:
     """Looks up models by name and version; loads and unloads change their `Versions`.
 
-    `changes` notifies of every change of state. `failures` are the reasons of the last loads that
-    failed, by model.
+    `changes` notifies of every change of state.
     """
 
     def __init__(self) -> None:
         self._models: dict[str, Versions] = {}
-        self.failures: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
         self.changes = ChangeNotifier()
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """The reasons of the last loads that failed, by model."""
+        return self._failures
 
     def find(self, name: str, version: int) -> LoadedModel:
         """The model that serves a version; the highest ready one for `ANY_VERSION` (R-06)."""
@@ -140,9 +153,13 @@ class ModelCatalog:
         """The versions of a model, which is added to the catalog."""
         return self._models.setdefault(name, Versions(changed=self.changes.notify))
 
+    def record_failure(self, name: str, reason: str) -> None:
+        """Record why the last load of a model failed."""
+        self._failures[name] = reason
+
     def forget_failure(self, name: str) -> None:
         """Remove the reason of the last load of a model, if it failed."""
-        self.failures.pop(name, None)
+        self._failures.pop(name, None)
         for status in self.versions(name).statuses.values():
             if status.model is not None:
                 status.reason = ""
