@@ -14,7 +14,7 @@ from penstock.settings.fields import default_value, value_of
 
 @dataclass(frozen=True, slots=True)
 class OptionWithoutEffect:
-    """An option whose `field` nobody reads, and why."""
+    """An option whose `field` has no reader, and why."""
 
     field: str
     flag: str

@@ -71,7 +71,7 @@ def test_a_process_is_hung_after_half_a_minute_or_as_said() -> None:
 
 
 def test_what_is_never_hung_cannot_be_restarted_for_it() -> None:
-    with pytest.raises(ConfigError, match=r"'penstock\.restart_hung' is in vain where"):
+    with pytest.raises(ConfigError, match=r"'penstock\.restart_hung' has no effect where"):
         spec(hang_seconds="0", restart_hung="true")
 
 

@@ -105,7 +105,7 @@ def _hang_seconds(config: ModelConfig) -> float:
 def _restart_hung(config: ModelConfig) -> bool:
     wanted = _flag(config, _RESTART_HUNG) or False
     if wanted and not _hang_seconds(config):
-        raise ConfigError(f"parameter '{_RESTART_HUNG}' is in vain where '{_HANG}' is 0")
+        raise ConfigError(f"parameter '{_RESTART_HUNG}' has no effect where '{_HANG}' is 0")
     return wanted
 
 

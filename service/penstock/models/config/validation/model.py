@@ -29,7 +29,7 @@ def backend_problems(config: ModelConfig) -> Iterator[str]:
 
 
 def parameter_problems(config: ModelConfig) -> Iterator[str]:
-    """Parameters of Penstock's own are ones that somebody reads."""
+    """Parameters that begin `penstock.` are known ones."""
     for name in config.parameters:
         if problem := unknown_parameter(name):
             yield f"model '{config.name}': {problem}"
