@@ -50,6 +50,16 @@ def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  --{name}" in text for name in FLAGS)
 
 
+def test_an_option_without_a_command_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--model-repository=r"]) == 1
+    assert "Did you mean 'penstock serve --model-repository=r'?" in capsys.readouterr().err
+
+
+def test_an_empty_command_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([""]) == 1
+    assert "unknown command ''" in capsys.readouterr().err
+
+
 def test_h_alone_is_help() -> None:
     assert cli.main(["serve", "-h"]) == 0
 

@@ -33,8 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(usage.COMMANDS, end="")
         return 0
     if command not in commands:
-        nearest = nearest_name(command, commands)
-        hint = f"\nDid you mean '{nearest}'?" if nearest else ""
+        # Who comes from `tritonserver` names no command.
+        meant = (
+            f"{usage.SERVE} {command}"
+            if command.startswith("-")
+            else nearest_name(command, commands)
+        )
+        hint = f"\nDid you mean '{meant}'?" if meant else ""
         _print_error(f"{usage.COMMANDS}\npenstock: unknown command '{command}'{hint}")
         return 1
     return commands[command](rest)
