@@ -196,6 +196,34 @@ async def test_signals_that_ask_to_end_do_not_end_the_reaper(group: int) -> None
     await eventually(lambda: not alive(group))
 
 
+async def test_a_stopped_reaper_does_its_work_when_it_is_closed(group: int) -> None:
+    reaper = Reaper()
+    folder = reaper.folder()
+    reaper.watch(group)
+    assert reaper.pid is not None
+    os.kill(reaper.pid, signal.SIGSTOP)
+    reaper.close()
+    await eventually(lambda: not alive(group))
+    assert not folder.exists()
+
+
+async def test_the_work_of_a_reaper_that_is_stuck_is_done_by_the_server(
+    group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = tmp_path / "stuck.py"
+    stuck.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(reap, "__file__", str(stuck))
+    reaper = Reaper()
+    folder = reaper.folder()
+    reaper.watch(group)
+    pid = reaper.pid
+    assert pid is not None
+    reaper.close()
+    await eventually(lambda: not alive(group))
+    assert not alive(pid)
+    assert not folder.exists()
+
+
 async def test_new_reaper_learns_of_all_groups(group: int) -> None:
     reaper = Reaper()
     reaper.watch(group)

@@ -132,7 +132,8 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _reap(lines: list[str]) -> None:
+def reap(lines: list[str]) -> None:
+    """Kill and remove what is left after these lines."""
     left: set[str] = set()
     marks: set[str] = set()
     changes = {"+": left.add, "-": left.discard, "=": marks.add}
@@ -153,4 +154,4 @@ def _reap(lines: list[str]) -> None:
 if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _reap([*sys.argv[1:], *sys.stdin.read().splitlines()])
+    reap([*sys.argv[1:], *sys.stdin.read().splitlines()])

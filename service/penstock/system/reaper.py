@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,9 @@ from pathlib import Path
 from penstock.system import reap
 
 logger = logging.getLogger(__name__)
+
+_END_SECONDS = 2.0
+"""Seconds that the helper has for its work, if it is not stuck."""
 
 
 class Reaper:
@@ -82,14 +86,25 @@ class Reaper:
         self._loop.remove_reader(process.stdout.fileno())
         process.stdin.close()
         process.stdout.close()
-        process.wait()
+        process.send_signal(signal.SIGCONT)  # one that was stopped would never end
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            logger.warning("the process that ends model processes is stuck, and was killed")
+            process.kill()
+            process.wait()
+            reap.reap(self._known())
 
-    def _start(self) -> None:
-        # What it must know from its first moment is on its command line.
+    def _known(self) -> list[str]:
+        """What is to be killed and removed, as the helper reads it."""
         known = [f"={self._mark}", *(f"+{group}" for group in self._groups)]
         if self._folder is not None:
             known.append(f"+{self._folder}")
-        command = [sys.executable, "-I", "-S", reap.__file__, *known]
+        return known
+
+    def _start(self) -> None:
+        # What it must know from its first moment is on its command line.
+        command = [sys.executable, "-I", "-S", reap.__file__, *self._known()]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
             command, bufsize=0, stdin=pipe, stdout=pipe, start_new_session=True
