@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,7 +14,7 @@ import grpc
 import pytest
 
 from app.python_models import write_python_model
-from harness.serving import Served, alive, serving, start, wait_until
+from harness.serving import Served, alive, serving, start, suspend, wait_until
 from penstock.protocol import grpc_service_pb2 as pb
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,34 @@ def test_a_grpc_call_that_is_cut_off_counts(
         assert call.code() is not grpc.StatusCode.OK
     if transport == "native":  # grpc does not tell how many there are
         assert re.search(r"In flight: .*gRPC calls: 1", server.log.read_text())
+
+
+@pytest.mark.contract("W-09")
+def test_a_model_that_does_not_end_does_not_prolong_the_exit(tmp_path: Path) -> None:
+    repository = _sleeper(tmp_path / "models", 600)
+    with (
+        serving(repository, tmp_path / "log", "--exit-timeout-secs=1") as server,
+        closing(_asking(server)),
+    ):
+        family = server.family()
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Exiting immediately" in server.log.read_text())
+        begun = time.monotonic()
+        assert server.process.wait(40) == 1
+        assert time.monotonic() - begun < 4
+    wait_until(lambda: not any(map(alive, family)))
+
+
+def test_a_stopped_reaper_does_not_hold_the_exit(tmp_path: Path) -> None:
+    repository = _sleeper(tmp_path / "models", 0)
+    with serving(repository, tmp_path / "log") as server:
+        family = server.family()
+        (reaper,) = (
+            pid for pid in family if b"reap.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+        suspend(reaper)
+        assert server.stop() == 0
+    wait_until(lambda: not any(map(alive, family)))
 
 
 def test_nothing_in_flight_is_status_zero(repository: Path, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from penstock.models.repository.repository import ModelFiles, ModelRepository
 from penstock.models.serving.catalog import ModelCatalog
 from penstock.models.serving.loaded_model import LoadedModel
 
-_ABORT_SECONDS = 5.0
+_ABORT_SECONDS = 0.5
+"""Seconds for models to finalize once the exit is cut off; then their processes are killed."""
 
 
 class ModelLifecycle:
@@ -138,7 +139,7 @@ class ModelLifecycle:
         await self._folders.release(self._folders.names())
 
     async def abort(self) -> None:
-        """Cancel requests and release every model, within a few seconds."""
+        """Cancel requests and release every model; kill the processes that do not end at once."""
         models = [*self._retirement.models(), *self.catalog.models()]
         self._retirement.cancel()
         with suppress(TimeoutError):
