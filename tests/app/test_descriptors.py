@@ -6,7 +6,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,13 @@ from penstock.protocol import grpc_service_pb2 as pb
 pytestmark = pytest.mark.slow
 
 FLOOD = 300
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+_GOAWAY = b"\0\0\10\7" + bytes(13)
+"""Without an error; no stream was begun (RFC 9113, section 6.8)."""
+_SERVING = b"\x08\1"
+"""`HealthCheckResponse` with the status SERVING."""
 
 
 class Client:
@@ -37,17 +44,25 @@ class Client:
         )
         return method(request, timeout=60)
 
+    def watch_health(self) -> Any:
+        """A call that stays open; an iterator of serialized `HealthCheckResponse`."""
+        return self.channel.unary_stream("/grpc.health.v1.Health/Watch", bytes, bytes)(b"")
+
     def live(self) -> bool:
         return bool(self.call("ServerLive", pb.ServerLiveRequest()).live)
 
 
 @contextmanager
-def flood(port: int) -> Iterator[list[socket.socket]]:
-    """Connections that say nothing."""
+def flood(port: int, greeting: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Connections that say nothing, or nothing more."""
     with ExitStack() as stack:
-        yield [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(FLOOD)
-        ]
+        connections = []
+        for _ in range(FLOOD):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            connections.append(connection)
+            with suppress(ConnectionError):  # it may have been refused already
+                connection.sendall(greeting)
+        yield connections
 
 
 def limit(server: Served, more: int) -> None:
@@ -97,22 +112,17 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield server
 
 
-@pytest.mark.parametrize(
-    ("port", "left", "line"),
-    [("grpc", -1, "Connections are refused"), ("http", 0, "Idle connections are closed")],
-)
-def test_connections_leave_descriptors_for_models(
-    server: Served, port: str, left: int, line: str
-) -> None:
-    """New gRPC connections are refused; idle HTTP connections make room, the oldest first."""
+@pytest.mark.parametrize("port", ["grpc", "http"])
+def test_connections_leave_descriptors_for_models(server: Served, port: str) -> None:
+    """Idle connections make room, the oldest first."""
     client = Client(server)
     assert client.live()
     limit(server, 150)
     with flood(server.ports[port]) as connections:
-        assert refused(connections[left])
+        assert refused(connections[0])
         client.call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="apart"))
         assert client.call("ModelReady", pb.ModelReadyRequest(name="apart")).ready
-        assert server.log.read_text().count(line) == 1
+        assert server.log.read_text().count("Idle connections are closed") == 1
     wait_until(lambda: Client(server).live())
 
 
@@ -127,6 +137,28 @@ def test_idle_connections_lock_nobody_out(server: Served) -> None:
             assert httpx.get(f"http://{server.http}/v2/health/live", timeout=60).status_code == 200
             assert httpx.get(server.metrics, timeout=60).status_code == 200
             assert Client(server).live()
+
+
+def test_idle_grpc_connections_lock_nobody_out(server: Served) -> None:
+    """They are told to come again later; one with a call keeps its place."""
+    pid = server.process.pid
+    busy, idle = Client(server), Client(server)
+    watch = busy.watch_health()
+    assert next(watch) == _SERVING
+    assert idle.live()
+    hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, hard))
+    with flood(server.ports["grpc"], _PREFACE + _SETTINGS) as connections:
+        connections[0].settimeout(60)
+        received = b"".join(iter(lambda: connections[0].recv(1 << 16), b""))
+        assert received.endswith(_GOAWAY)
+        for _ in range(3):
+            assert httpx.get(f"http://{server.http}/v2/health/live", timeout=60).status_code == 200
+            assert httpx.get(server.metrics, timeout=60).status_code == 200
+            assert Client(server).live()
+            assert idle.live()
+    assert watch.is_active()
+    watch.cancel()
 
 
 @pytest.mark.parametrize("port", ["grpc", "http"])

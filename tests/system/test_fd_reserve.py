@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,50 @@ def test_longest_idle_makes_room(limit: int) -> None:
     reserve.became_idle(two, two.transport)
     assert reserve.admits(Connection(960))
     assert [one.closed, two.closed, three.closed] == [False, False, True]
+
+
+class Asked:
+    """A connection that is asked since when it is idle."""
+
+    def __init__(self, reserve: DescriptorReserve, number: int, since: float | None) -> None:
+        self.transport = Connection(number)
+        self.idle_since = since
+        self.closed = not reserve.admits(self.transport, self)
+
+    def close_idle(self) -> None:
+        self.closed = True
+
+
+def test_longest_idle_of_those_asked_and_those_that_tell_makes_room(limit: int) -> None:
+    reserve = DescriptorReserve()
+    tells = Idle(reserve, 9)
+    now = time.monotonic()
+    times = (now - 10, None, now - 20, now + 20)
+    asked = [Asked(reserve, 10 + index, since) for index, since in enumerate(times)]
+    order: list[Asked | Idle] = [asked[2], asked[0], tells, asked[3]]
+    for index, connection in enumerate(order):
+        assert not connection.closed
+        assert reserve.admits(Connection(960 + index))
+        assert connection.closed
+    assert not reserve.admits(Connection(970))
+    assert not asked[1].closed
+
+
+def test_those_that_are_busy_do_not_hide_those_that_are_idle(limit: int) -> None:
+    """Only some are asked each time."""
+    reserve = DescriptorReserve()
+    for number in range(900):
+        Asked(reserve, number, None)
+    idle = Asked(reserve, 900, 0.0)
+    assert [reserve.admits(Connection(960)) for _ in range(2)] == [False, True]
+    assert idle.closed
+
+
+def test_a_connection_that_has_left_is_not_asked(limit: int) -> None:
+    reserve = DescriptorReserve()
+    gone = Asked(reserve, 10, 0.0)
+    reserve.released(gone.transport)
+    assert not reserve.admits(Connection(960))
 
 
 def test_idle_connection_makes_room_once(limit: int) -> None:

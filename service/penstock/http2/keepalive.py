@@ -84,6 +84,11 @@ class ConnectionLifetime:
         self._finished = False
         self._block_since = inf
 
+    @property
+    def heard(self) -> float:
+        """When bytes were last received; at first, when the connection began."""
+        return self._heard
+
     def bytes_received(
         self, now: float, *, opened: bool, in_block: bool, streams: int, anew: bool = False
     ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import time
+from itertools import islice
 from math import inf
 from typing import Protocol
 
@@ -15,12 +16,23 @@ logger = logging.getLogger(__name__)
 
 _RESERVE = 64
 
+_LOOKS = 512
+"""Connections that are asked whether they are idle when one must go."""
+
 
 class IdleConnection(Protocol):
     """A connection that may be closed while it waits for a request."""
 
     def close_idle(self) -> None:
         """Close it."""
+
+
+class AskedConnection(IdleConnection, Protocol):
+    """A connection that does not report whether it is idle, but is asked."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when, on the clock of `time.monotonic`; `None` while it has something to do."""
 
 
 class DescriptorReserve:
@@ -32,14 +44,20 @@ class DescriptorReserve:
     """
 
     def __init__(self) -> None:
-        self._idle: dict[IdleConnection, asyncio.BaseTransport] = {}  # the longest idle first
+        # The longest idle first, with their times.
+        self._idle: dict[IdleConnection, tuple[float, asyncio.BaseTransport]] = {}
+        self._asked: dict[asyncio.BaseTransport, AskedConnection] = {}
         self._open: set[asyncio.BaseTransport] = set()
         self._most = 0
         self._borrowing: set[asyncio.BaseTransport] = set()
         self._throttles = {"refused": LogThrottle(), "closed": LogThrottle()}
 
-    def admits(self, transport: asyncio.BaseTransport) -> bool:
+    def admits(
+        self, transport: asyncio.BaseTransport, connection: AskedConnection | None = None
+    ) -> bool:
         """Whether a new connection may stay; it is counted until it is `released`.
+
+        A `connection` is asked whether it is idle when another one needs its place.
 
         The system hands out the lowest free number. A connection with a number of the reserve stays
         where another one leaves. While there is such a connection, a low number is no proof of
@@ -56,17 +74,20 @@ class DescriptorReserve:
         if beyond:
             self._borrowing.add(transport)
         self._open.add(transport)
+        if connection is not None:
+            self._asked[transport] = connection
         return True
 
     def released(self, transport: asyncio.BaseTransport) -> None:
         """A connection is closed; one that was not admitted does not count."""
         self._borrowing.discard(transport)
         self._open.discard(transport)
+        self._asked.pop(transport, None)
 
     def became_idle(self, connection: IdleConnection, transport: asyncio.BaseTransport) -> None:
         """A connection waits for a request, from now on."""
         self._idle.pop(connection, None)
-        self._idle[connection] = transport
+        self._idle[connection] = time.monotonic(), transport
 
     def became_busy(self, connection: IdleConnection) -> None:
         """A connection has a request, or is closed."""
@@ -74,13 +95,33 @@ class DescriptorReserve:
 
     def _close_oldest(self) -> bool:
         """Close the connection that has been idle for longest; false if there is none."""
-        oldest = next(iter(self._idle), None)
-        if oldest is None:
+        oldest, since, transport = self._oldest_asked()
+        connection = next(iter(self._idle), None)
+        if connection is not None and self._idle[connection][0] < since:
+            oldest, transport = connection, self._idle[connection][1]
+        if oldest is None or transport is None:
             return False
-        self.released(self._idle.pop(oldest))
+        self._idle.pop(oldest, None)
+        self.released(transport)
         oldest.close_idle()
         self._log("closed", "Idle connections are closed")
         return True
+
+    def _oldest_asked(self) -> tuple[IdleConnection | None, float, asyncio.BaseTransport | None]:
+        """The longest idle of the first `_LOOKS` that are asked, and since when.
+
+        Those that are busy are asked last from then on, so that all get asked in turn.
+        """
+        oldest: IdleConnection | None = None
+        since, found = inf, None
+        for transport, connection in list(islice(self._asked.items(), _LOOKS)):
+            its = connection.idle_since
+            if its is None:
+                del self._asked[transport]
+                self._asked[transport] = connection
+            elif its < since:
+                oldest, since, found = connection, its, transport
+        return oldest, since, found
 
     def _log(self, kind: str, text: str) -> None:
         throttle = self._throttles[kind]

@@ -19,6 +19,7 @@ from penstock.rpc.native.server_state import ServerState
 
 _KEEPALIVE = b"penstock"
 _CLOSING = 5.0  # seconds for a client to read the last frames
+_CLOSING_IDLE = 0.2  # the same where another connection waits for the descriptor
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -130,6 +131,21 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def calls(self) -> int:
         """The calls in flight."""
         return len(self.connection.streams)
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it has last been heard; `None` while calls are in flight or it is being closed."""
+        transport = self._transport
+        if self.connection.streams or self.send_buffer:
+            return None
+        return None if transport is None or transport.is_closing() else self._lifetime.heard
+
+    def close_idle(self) -> None:
+        """Tell the client that no call was lost (GOAWAY, RFC 9113 section 6.8), and close."""
+        self.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(_CLOSING_IDLE, self.abort)
 
     def wake(self) -> None:
         """Flush the send buffer at the end of this turn of the event loop."""

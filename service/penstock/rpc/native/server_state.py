@@ -29,6 +29,13 @@ class OpenConnection(Protocol):
     def calls(self) -> int:
         """The calls in flight."""
 
+    @property
+    def idle_since(self) -> float | None:
+        """When it has last been heard; `None` while calls are in flight or it is being closed."""
+
+    def close_idle(self) -> None:
+        """Ask the client to come again later, and close."""
+
     def drain(self) -> None:
         """Ask the client to leave when its calls are done."""
 
@@ -82,7 +89,7 @@ class ServerState:
         """
         if self._closing or (self.encrypted and not connection.negotiated_http2):
             return False
-        if not self._descriptors.admits(transport):
+        if not self._descriptors.admits(transport, connection):
             return False
         self._connections[connection] = transport
         return True
