@@ -7,7 +7,8 @@ import re
 import signal
 import time
 from contextlib import closing
-from http.client import HTTPConnection
+from http import HTTPStatus
+from http.client import HTTPConnection, RemoteDisconnected
 from pathlib import Path
 
 import grpc
@@ -46,6 +47,13 @@ def _sleeper(repository: Path, seconds: int) -> Path:
     source = _SLEEPER.replace("SECONDS", str(seconds))
     write_python_model(repository, "sleeper", source)
     return repository
+
+
+def _live(connection: HTTPConnection) -> bool:
+    connection.request("GET", "/v2/health/live")
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status == HTTPStatus.OK
 
 
 def _asking(server: Served) -> HTTPConnection:
@@ -96,6 +104,30 @@ def test_a_model_that_does_not_end_does_not_prolong_the_exit(tmp_path: Path) -> 
         assert server.process.wait(40) == 1
         assert time.monotonic() - begun < 4
     wait_until(lambda: not any(map(alive, family)))
+
+
+def test_what_is_new_during_the_exit_is_refused(tmp_path: Path) -> None:
+    """As docs/operation.md says of an HTTP request in flight."""
+    repository = _sleeper(tmp_path / "models", 600)
+    with (
+        serving(repository, tmp_path / "log", "--exit-timeout-secs=600") as server,
+        closing(HTTPConnection(server.http)) as kept,
+        closing(HTTPConnection(server.http)) as new,
+        grpc.insecure_channel(server.grpc) as channel,
+        closing(_asking(server)),
+    ):
+        assert _live(kept)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "HTTP requests: 1" in server.log.read_text())
+        with pytest.raises((RemoteDisconnected, ConnectionError)):
+            _live(kept)
+        with pytest.raises(ConnectionRefusedError):
+            new.connect()
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive", bytes, bytes)
+        with pytest.raises(grpc.RpcError, match="Server exiting") as refused:
+            live(b"")
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert server.stop() == 1
 
 
 def test_a_stopped_reaper_does_not_hold_the_exit(tmp_path: Path) -> None:
