@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request_limits import MOST_DIMENSIONS, MOST_TENSORS
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.codec import OutputEncoding, decode_request, encode_response
 
@@ -222,3 +225,33 @@ async def test_outputs_not_requested_are_left_out() -> None:
     request = InferenceRequest("m", requested_outputs=("B",))
     encoded = await encode_response(request, "1", response, OutputEncoding())
     assert [output["name"] for output in json.loads(b"".join(encoded.header))["outputs"]] == ["B"]
+
+
+@pytest.mark.parametrize("item", [_input, partial(_binary, 8)])
+def test_dimensions_are_counted_before_they_are_converted(item: Callable[..., Any]) -> None:
+    shape = ["not a size"] * (MOST_DIMENSIONS + 1)
+    with pytest.raises(InvalidRequestError, match=r"^input 'IN' has 1025 dimensions, which"):
+        _decode({"inputs": [item(shape=shape)]})
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_tensors_are_counted_before_they_are_read(kind: str) -> None:
+    request = {"inputs": [_input()], kind: [None] * (MOST_TENSORS + 1)}
+    with pytest.raises(InvalidRequestError, match=rf"^request has 4097 {kind}, which"):
+        _decode(request)
+
+
+@pytest.mark.parametrize(
+    "request_json",
+    [
+        {"id": "i" * 9000, "inputs": [_input(), _input()]},
+        {"inputs": [_input(name="n" * 9000)] * 2},
+        {"inputs": [_binary(8, name="n" * 9000)]},
+        {"inputs": [_input(name="n" * 9000, shape=[1] * 2000)]},
+        {"inputs": [_input()], "parameters": {"k" * 9000: []}},
+    ],
+)
+def test_errors_do_not_repeat_a_long_text(request_json: Any) -> None:
+    with pytest.raises(InferenceError) as refused:
+        _decode(request_json)
+    assert len(refused.value.message) < 1300

@@ -14,6 +14,7 @@ from starlette.types import Message
 
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
+from penstock.core.request_limits import MOST_PARAMETERS
 from penstock.gateway import codec, json_bodies
 from penstock.gateway.body import RequestBody
 from penstock.gateway.codec import OutputEncoding, read_request
@@ -21,7 +22,6 @@ from penstock.gateway.json import text
 from penstock.gateway.json.text import LARGE
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
-from penstock.gateway.parameters import MAX_PARAMETERS
 from penstock.shared_memory.registry import Regions
 
 _COUNT = LARGE // 4
@@ -80,14 +80,14 @@ async def test_memory_that_a_large_request_names_is_looked_up(key: str) -> None:
 @pytest.mark.parametrize("path", ["infer", "generate"])
 async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> None:
     """They travel to the model in one piece."""
-    parameters = {f"key{n}": n for n in range(MAX_PARAMETERS + 1)}
+    parameters = {f"key{n}": n for n in range(MOST_PARAMETERS + 1)}
     item = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.0]}
     body = {"inputs": [item], "parameters": parameters} if path == "infer" else {"IN": 1.0}
     answer = await client.post(f"/v2/models/numbers/{path}", json=body | {"parameters": parameters})
     assert answer.status_code == 400
     assert answer.json() == {
-        "error": f"request has {MAX_PARAMETERS + 1} parameters, which exceeds the maximum allowed"
-        f" value of {MAX_PARAMETERS}"
+        "error": f"request has {MOST_PARAMETERS + 1} parameters, which exceeds the maximum allowed"
+        f" value of {MOST_PARAMETERS}"
     }
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request_limits import MOST_DIMENSIONS, MOST_PARAMETERS, MOST_TENSORS
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import decode_request, encode_response, mark_final
@@ -259,3 +260,40 @@ def test_final_flag_is_a_parameter(final: bool) -> None:
     reply = encoded(InferenceResponse())
     mark_final(reply, final)
     assert reply.parameters["triton_final_response"].bool_param is final
+
+
+def test_dimensions_have_a_bound() -> None:
+    most = decode_request(received(message(("x", "INT8", [1] * MOST_DIMENSIONS), raw=(b"a",))))
+    assert len(most.inputs["x"].shape) == MOST_DIMENSIONS
+    one_more = message(("x", "INT8", [1] * (MOST_DIMENSIONS + 1)), raw=(b"a",))
+    with pytest.raises(InvalidRequestError, match=r"^input 'x' has 1025 dimensions, which"):
+        decode_request(received(one_more))
+
+
+def test_parameters_are_counted_before_they_are_converted() -> None:
+    request = message(("x", "INT8", [1]), raw=(b"a",))
+    for number in range(MOST_PARAMETERS + 1):
+        request.parameters[f"triton_{number}"].bool_param = True  # each of them would be refused
+    with pytest.raises(InvalidRequestError, match=r"^request has 4097 parameters, which"):
+        decode_request(received(request))
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_tensors_are_counted_before_they_are_read(kind: str) -> None:
+    request = message(("x", "INT8", [1]), raw=(b"a",))
+    for _ in range(MOST_TENSORS + 1 - len(getattr(request, kind))):
+        getattr(request, kind).add(name="x")
+    with pytest.raises(InvalidRequestError, match=rf"^request has 4097 {kind}, which"):
+        decode_request(received(request))
+
+
+def test_errors_do_not_repeat_a_long_text() -> None:
+    twice = message(("x", "INT8", [1]), ("x", "INT8", [1]), raw=(b"a", b"b"))
+    twice.id = "i" * 9000
+    without = message(("n" * 9000, "INT8", [1]))
+    wrong = message(("x", "INT8", [1]), raw=(b"a",))
+    wrong.parameters["k" * 9000].SetInParent()
+    for request in (twice, without, wrong):
+        with pytest.raises(InvalidRequestError) as refused:
+            decode_request(received(request))
+        assert len(refused.value.message) < 1300

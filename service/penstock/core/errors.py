@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+_LONGEST_REPEATED = 1 << 10
+"""Characters of a client's text that an error text repeats."""
+
 
 class InferenceError(Exception):
     """Base of every error that a client may see."""
@@ -49,9 +52,21 @@ class RejectedError(UnavailableError):
     """A queue policy rejected the request: the queue is full, or its timeout has expired."""
 
 
+def shortened(text: str) -> str:
+    """What a client sent, as error texts repeat it: of a long text the beginning and the length."""
+    if len(text) <= _LONGEST_REPEATED:
+        return text
+    return f"{text[:_LONGEST_REPEATED]}... ({len(text)} characters)"
+
+
+def request_prefix(request_id: str) -> str:
+    """The prefix of error texts, with the request's id if it has one (contract V-01)."""
+    return f"[request id: {shortened(request_id) or '<id_unknown>'}] "
+
+
 def queue_full(request_id: str) -> str:
     """Error text for a request to a full queue (contract D-11)."""
-    return f"[request id: {request_id or '<id_unknown>'}] Exceeds maximum queue size"
+    return f"{request_prefix(request_id)}Exceeds maximum queue size"
 
 
 def call_refused(model: str, problem: str) -> str:

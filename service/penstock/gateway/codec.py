@@ -10,6 +10,7 @@ from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request_limits import check_outputs
 from penstock.core.tensor import Tensor
 from penstock.gateway.body import LARGEST, RequestBody, larger_than_any
 from penstock.gateway.inputs import BinarySizes, InputReader, binary_sizes, check_binary_sizes
@@ -183,7 +184,9 @@ def _requested_outputs(
     classes: dict[str, int] = {}
     places: dict[str, RegionSlice] = {}
     given = member(json, "outputs")
-    for item in [] if given is ABSENT else as_list(given, unable("outputs")):
+    items = [] if given is ABSENT else as_list(given, unable("outputs"))
+    check_outputs(items)
+    for item in items:
         name = as_string(required(item, "name"), unable("name"))
         parameters = member(item, "parameters")
         binary = member(parameters, "binary_data")

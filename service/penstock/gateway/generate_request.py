@@ -7,12 +7,12 @@ from typing import Any
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.request import InferenceRequest, ParameterValue
+from penstock.core.request_limits import check_parameters
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.codec import read_id
 from penstock.gateway.inputs import refuse_duplicate
 from penstock.gateway.json.fields import as_object, as_parameter, members_of
 from penstock.gateway.json.tensors import tensor_from_json
-from penstock.gateway.parameters import check_count
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _NESTED = "parameters"
@@ -24,7 +24,7 @@ def decode_generate(
     """Decode a parsed body (HG-01 to HG-05); `request_id` applies if the body has no id."""
     mapping = _SchemaMapping(metadata, read_id(json))
     mapping.convert(members_of(json))
-    check_count(mapping.parameters)
+    check_parameters(mapping.parameters)
     return InferenceRequest(
         model_name=metadata.name,
         model_version=version,

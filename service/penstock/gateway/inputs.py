@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, request_prefix, shortened
+from penstock.core.request_limits import check_dimensions, check_inputs
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.fields import (
     ABSENT,
@@ -49,6 +50,7 @@ class InputReader:
 
     def read(self, items: list[Any]) -> dict[str, Tensor]:
         """The tensors by name. Raises if binary data is left over."""
+        check_inputs(items)
         inputs: dict[str, Tensor] = {}
         for item in items:
             _check_sources(item)
@@ -87,7 +89,8 @@ class InputReader:
         self._taken += size
         if self._taken > self._limit:
             raise InvalidRequestError(
-                f"request size of {self._taken} bytes with input '{name}' of size {size} bytes"
+                f"request size of {self._taken} bytes with input '{shortened(name)}'"
+                f" of size {size} bytes"
                 f" exceeds the maximum allowed input size of {self._limit}."
                 " Use --http-max-input-size to increase the limit."
             )
@@ -122,7 +125,7 @@ def check_binary_sizes(sizes: Sequence[tuple[str, int]], available: int, model: 
 
 def _too_short(name: str, missing: int, model: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"unexpected size for input '{name}', expecting {missing} additional bytes"
+        f"unexpected size for input '{shortened(name)}', expecting {missing} additional bytes"
         f" for model '{model}'"
     )
 
@@ -131,16 +134,11 @@ def _left_over(model: str) -> InvalidRequestError:
     return InvalidRequestError(f"unexpected additional input data for model '{model}'")
 
 
-def request_prefix(request_id: str) -> str:
-    """The prefix of error texts, with the request's id if it has one (contract V-01)."""
-    return f"[request id: {request_id or '<id_unknown>'}] "
-
-
 def refuse_duplicate(inputs: Mapping[str, Tensor], name: str, request_id: str) -> None:
     """Raise if an input of this name exists."""
     if name in inputs:
         raise InvalidRequestError(
-            f"{request_prefix(request_id)}input '{name}' already exists in request"
+            f"{request_prefix(request_id)}input '{shortened(name)}' already exists in request"
         )
 
 
@@ -148,6 +146,7 @@ def _description(item: Any) -> tuple[str, DataType, list[int]]:
     name = as_string(required(item, "name"), unable("name"))
     datatype = as_string(required(item, "datatype"), unable("datatype"))
     shape = as_list(required(item, "shape"), unable("shape"))
+    check_dimensions(name, shape)
     sizes = [as_unsigned(size, unable("shape")) for size in shape]
     return name, _DATATYPES.get(datatype, DataType.INVALID), sizes
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import ParameterValue, text_correlation_id
+from penstock.core.request_limits import check_parameters
 from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
@@ -18,9 +19,6 @@ from penstock.gateway.json.fields import (
     members_of,
     unable,
 )
-
-MAX_PARAMETERS = 1 << 12
-"""The most parameters of a request; they travel to the model with it, in one piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def read_parameters(request: Any) -> RequestParameters:
     fields: dict[str, Any] = {}
     custom: dict[str, ParameterValue] = {}
     members = members_of(given, "failed to get request params.: ")
-    check_count(members)
+    check_parameters(members)
     for key, value in members.items():
         if read := _OWN.get(key):
             name, cast = read
@@ -54,15 +52,6 @@ def read_parameters(request: Any) -> RequestParameters:
             custom[key] = as_parameter(key, value)
     binary = fields.pop("binary_output", False)
     return RequestParameters(fields, custom, binary)
-
-
-def check_count(parameters: Collection[str]) -> None:
-    """Raise if a request has more parameters than a model can be given without delaying others."""
-    if len(parameters) > MAX_PARAMETERS:
-        raise InvalidRequestError(
-            f"request has {len(parameters)} parameters, which exceeds the maximum allowed value of"
-            f" {MAX_PARAMETERS}"
-        )
 
 
 def _correlation_id(value: Any, prefix: str) -> int | str:

@@ -6,10 +6,9 @@ from math import prod
 
 from penstock.core.buffer import Buffer
 from penstock.core.config import ModelConfig, ModelInput
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, request_prefix
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor, encode_elements
-from penstock.gateway.inputs import request_prefix
 
 
 def decode_raw_request(

@@ -8,9 +8,15 @@ from itertools import zip_longest
 import numpy as np
 
 from penstock.core.buffer import Buffer
-from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.errors import InternalError, InvalidRequestError, request_prefix, shortened
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request_limits import (
+    check_dimensions,
+    check_inputs,
+    check_outputs,
+    check_parameters,
+)
 from penstock.core.tensor import DataType, Tensor, encode_elements
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.infer_message import DATATYPES, InferMessage
@@ -58,6 +64,9 @@ def decode_request(
     message = received.head
     if received.template is not None and not forwarded:
         return received.template.request(received.raw, deadline, received.places)
+    check_parameters(message.parameters)
+    check_inputs(message.inputs)
+    check_outputs(message.outputs)
     fields, custom = split_parameters(message.parameters)
     if forwarded:
         custom |= forwarded
@@ -152,9 +161,10 @@ def _decode_inputs(received: InferMessage, regions: Regions) -> dict[str, Tensor
     for tensor in message.inputs:
         if tensor.name in tensors:
             raise InvalidRequestError(
-                f"[request id: {message.id or '<id_unknown>'}] input '{tensor.name}'"
+                f"{request_prefix(message.id)}input '{shortened(tensor.name)}'"
                 " already exists in request"
             )
+        check_dimensions(tensor.name, tensor.shape)
         tensors[tensor.name] = _decode_input(received, tensor, raw, regions)
     return tensors
 
@@ -166,7 +176,7 @@ def _decode_input(
     regions: Regions,
 ) -> Tensor:
     datatype = DATATYPES.get(tensor.datatype, DataType.INVALID)
-    where = f"'{tensor.name}' for model '{received.head.model_name}'"
+    where = f"'{shortened(tensor.name)}' for model '{shortened(received.head.model_name)}'"
     place = shared_slice(tensor.name, tensor.parameters, regions) if tensor.parameters else None
     if place is not None:
         _refuse_contents(tensor, where)

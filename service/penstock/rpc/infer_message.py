@@ -9,6 +9,7 @@ from typing import NamedTuple
 from penstock.core.buffer import Buffer
 from penstock.core.region import RegionSlice
 from penstock.core.request import InferenceRequest
+from penstock.core.request_limits import MOST_TENSORS
 from penstock.core.tensor import DataType, Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.shared_memory.message_memory import WORTH, MessageMemory
@@ -245,6 +246,8 @@ class RequestTemplate:
     def fits(head: pb.ModelInferRequest) -> bool:
         """Whether requests with this head differ in nothing but their tensors' contents."""
         if head.id or head.parameters or not head.inputs:
+            return False
+        if max(len(head.inputs), len(head.outputs)) > MOST_TENSORS:
             return False
         if len({tensor.name for tensor in head.inputs}) != len(head.inputs):
             return False

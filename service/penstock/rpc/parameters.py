@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, shortened
 from penstock.core.request import ParameterValue, text_correlation_id
 from penstock.header_forward import HeaderForward
 from penstock.protocol import grpc_service_pb2 as pb
@@ -130,7 +130,9 @@ def _custom(key: str, parameter: pb.InferParameter) -> ParameterValue:
 
 
 def _wrong_type(key: str, expected: str) -> InvalidRequestError:
-    return InvalidRequestError(f"invalid value type for '{key}' parameter, expected {expected}")
+    return InvalidRequestError(
+        f"invalid value type for '{shortened(key)}' parameter, expected {expected}"
+    )
 
 
 _OWN: dict[str, Callable[[str, pb.InferParameter], tuple[str, Any]]] = {

@@ -73,7 +73,8 @@ def truncate_message(message: str) -> str:
 
     Percent-encoding takes three bytes for each byte of a character beyond ASCII.
     """
-    data = message.encode(errors="replace")
-    if len(quote_from_bytes(data)) <= _LONGEST_TEXT:
+    short = len(message) <= _LONGEST_TEXT
+    data = message[:_LONGEST_TEXT].encode(errors="replace")
+    if short and len(quote_from_bytes(data)) <= _LONGEST_TEXT:
         return data.decode()
     return data[: _LONGEST_TEXT // 3].decode(errors="ignore") + " ... (cut; see the server's log)"

@@ -13,6 +13,7 @@ from penstock.core.errors import (
     InvalidRequestError,
     NotFoundError,
     UnsupportedError,
+    shortened,
 )
 from penstock.core.region import Region, RegionSlice
 from penstock.core.request import InferenceRequest
@@ -90,7 +91,7 @@ class Regions:
         """Part of a region, for a tensor; raises when there is no such part (X-09, X-10)."""
         entry = self._entries.get(name)
         if entry is None:
-            raise NotFoundError(f"Unable to find shared memory region: '{name}'")
+            raise NotFoundError(f"Unable to find shared memory region: '{shortened(name)}'")
         region = entry.region
         if not 0 <= offset < region.byte_size:
             raise InvalidRequestError(f"Invalid offset for shared memory region: '{name}'")

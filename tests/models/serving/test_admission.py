@@ -331,3 +331,14 @@ def test_strings_are_looked_at_whatever_the_form() -> None:
     assert admission.check(whole) == 1
     with pytest.raises(InvalidRequestError, match="incomplete string data"):
         admission.check(InferenceRequest("m", inputs={"IN": cut}, template=template))
+
+
+def test_refusals_do_not_repeat_a_long_text() -> None:
+    config = _config(_input("IN", 4))
+    long, right = "x" * 9000, _zeros(4)
+    shape = Tensor(DataType.INT32, [10**12] * 1024, b"")
+    assert len(_refusal(config, {"IN": shape})) < 1300
+    assert len(_refusal(config, {"IN": _zeros(5)}, id=long)) < 1300
+    assert len(_refusal(config, {long: right})) < 1300
+    assert len(_refusal(config, {f"{long}{n}": right for n in range(9)})) < 1300
+    assert len(_refusal(config, {"IN": right}, requested_outputs=(long,))) < 1300

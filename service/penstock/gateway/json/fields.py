@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
+from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.request import ParameterValue
 from penstock.gateway.json.errors import number_too_big
 
@@ -75,7 +75,8 @@ def as_parameter(key: str, value: Any) -> ParameterValue:
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 63 else as_float(value)
     raise InvalidRequestError(
-        f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+        f"parameter '{shortened(key)}' has invalid type. It should be either 'int', 'bool', or"
+        " 'string'."
     )
 
 

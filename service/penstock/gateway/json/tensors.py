@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
+from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
@@ -60,10 +60,10 @@ def tensor_from_json(
     if datatype in _BINARY_ONLY:
         raise InvalidRequestError(
             f"receiving {datatype} data via JSON is not supported."
-            f" Please use the binary data format for input {name}"
+            f" Please use the binary data format for input {shortened(name)}"
         )
     if datatype is DataType.INVALID:
-        raise InvalidRequestError(f"invalid datatype for input {name}")
+        raise InvalidRequestError(f"invalid datatype for input {shortened(name)}")
     flat = _flatten(data)
     if datatype is DataType.BYTES:
         parts = [encode_elements(_encoded(part)) for part in slices(flat)]

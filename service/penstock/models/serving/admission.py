@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from math import prod
 
 from penstock.core.config import ModelConfig, ModelInput
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import InvalidRequestError, request_prefix, shortened
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import CutLengthError, DataType, Tensor, count_elements
 
@@ -56,7 +56,7 @@ class Admission:
         for name in request.requested_outputs:
             if name not in self._outputs:
                 raise InvalidRequestError(
-                    f"unexpected inference output '{name}' for model '{self._model}'"
+                    f"unexpected inference output '{shortened(name)}' for model '{self._model}'"
                 )
         self._check_count(request)
         rows = self._check_batch(request) if self._max_batch_size else 1
@@ -78,7 +78,7 @@ class Admission:
         names = (name for name, _ in _last_first(request))
         raise _refused(
             request,
-            f"{counts} for model '{self._model}'. Got input(s) [{_quoted(names)}],"
+            f"{counts} for model '{self._model}'. Got input(s) [{shortened(_quoted(names))}],"
             f" but missing required input(s) {'[' if missing else ''}{_quoted(missing)}]."
             " Please provide all required input(s).",
         )
@@ -90,13 +90,14 @@ class Admission:
             if not tensor.shape:
                 raise _refused(
                     request,
-                    f"input '{name}' has no shape but model requires batch dimension"
+                    f"input '{shortened(name)}' has no shape but model requires batch dimension"
                     f" for '{self._model}'",
                 )
             if rows is not None and tensor.shape[0] != rows:
                 raise _refused(
                     request,
-                    f"input '{name}' batch size does not match other inputs for '{self._model}'",
+                    f"input '{shortened(name)}' batch size does not match other inputs"
+                    f" for '{self._model}'",
                 )
             rows = tensor.shape[0]
         rows = rows or 1
@@ -112,7 +113,7 @@ class Admission:
         known = self._inputs.get(name)
         if known is None:
             raise InvalidRequestError(
-                f"unexpected inference input '{name}' for model '{self._model}'"
+                f"unexpected inference input '{shortened(name)}' for model '{self._model}'"
             )
         expected = known.data_type or DataType.INVALID
         if tensor.datatype is not expected:
@@ -200,7 +201,7 @@ def _last_first(request: InferenceRequest) -> Iterator[tuple[str, Tensor]]:
 
 def _refused(request: InferenceRequest, text: str) -> InvalidRequestError:
     """The error, prefixed with the request id (V-01)."""
-    return InvalidRequestError(f"[request id: {request.id or '<id_unknown>'}] {text}")
+    return InvalidRequestError(f"{request_prefix(request.id)}{text}")
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -208,7 +209,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def _dims(shape: Sequence[int]) -> str:
-    return f"[{','.join(map(str, shape))}]"
+    return f"[{shortened(','.join(map(str, shape)))}]"
 
 
 def _as_int64(number: int) -> int:

@@ -10,6 +10,7 @@ from penstock.core.errors import (
     InvalidRequestError,
     RejectedError,
     UnavailableError,
+    request_prefix,
 )
 from penstock.core.request import InferenceResponse
 from penstock.inflight.inference import ComputeTimes, Inference
@@ -41,9 +42,9 @@ class EnsembleAnswer:
             self._count_success()
             self.sink.end()
             return
-        id = self._inference.request.id or "<id_unknown>"
+        prefix = request_prefix(self._inference.request.id)
         text = "unexpected deadlock, at least one output is not set while no more ensemble steps"
-        self.fail(InvalidRequestError(f"[request id: {id}] {text} can be made"))
+        self.fail(InvalidRequestError(f"{prefix}{text} can be made"))
 
     def fail(self, error: InferenceError) -> None:
         """Answer with the error of a step (contract E-07)."""

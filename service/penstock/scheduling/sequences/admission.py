@@ -6,7 +6,7 @@ import logging
 from collections.abc import Hashable
 from dataclasses import replace
 
-from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.errors import InvalidRequestError, UnavailableError, request_prefix
 from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls, IdControl
@@ -86,7 +86,7 @@ class SequenceAdmission:
         if control is None or (given := control.mismatch(request.correlation_id)) is None:
             return
         raise InvalidRequestError(
-            f"[request id: {request.id or '<id_unknown>'}] sequence batching control"
+            f"{request_prefix(request.id)}sequence batching control"
             f" '{control.name}' data-type is '{given}', but model '{self._model}' expects"
             f" '{control.datatype}'"
         )
