@@ -10,16 +10,25 @@ from math import inf
 from typing import Any, cast
 
 from uvicorn import Config
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from penstock.gateway.connection_limits import HeadSize, HttpLimits, ReceiveClock
 from penstock.gateway.request_scope import HEADER_NAMES
+from penstock.gateway.unparsed import Unparsed
 from penstock.system.fd_reserve import DescriptorReserve
 
 _FIELD_MARKS = len(b":\r\n")
 _LINGER_SECONDS = 1.0
 """Seconds for a client to read why it is refused; what it sends meanwhile is discarded."""
+
+_MAX_WAITING = 16
+"""Requests of a connection that are parsed while an earlier one is being answered."""
+
+_SLICES_PER_TURN = 512
+"""Slices and parts of bodies that are parsed before others have their turn: about 1 ms."""
 
 
 class _HeadTooLargeError(Exception):
@@ -34,12 +43,49 @@ class ConnectionRules:
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
 
 
+class _ReadFlow(FlowControl):
+    """uvicorn's flow control, whose reading the connection may hold whatever a handler wants."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self._held = False
+        self._reading = True
+
+    @property
+    def reading(self) -> bool:
+        """Whether bytes are read from the client."""
+        return self._reading
+
+    def hold(self, held: bool) -> None:
+        """Hold all reading, or let it go on once nothing else has paused it."""
+        self._held = held
+        self._apply()
+
+    def pause_reading(self) -> None:
+        self.read_paused = True
+        self._apply()
+
+    def resume_reading(self) -> None:
+        self.read_paused = False
+        self._apply()
+
+    def _apply(self) -> None:
+        reading = not (self.read_paused or self._held)
+        if reading is not self._reading:
+            self._reading = reading
+            (self._transport.resume_reading if reading else self._transport.pause_reading)()
+
+
 class HttpProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with limits on heads (RFC 6585, section 5) and on the client's time.
 
-    It also keeps the case of header names, may be closed for its descriptor while it is idle, and
-    calls `lost` on disconnect.
+    It parses a few pipelined requests ahead, in slices between which other connections have their
+    turns, and answers them all where the client has ended its side (RFC 9112, section 9.6). It also
+    keeps the case of header names, may be closed for its descriptor while it is idle, and calls
+    `lost` on disconnect.
     """
+
+    flow: _ReadFlow
 
     def __init__(
         self,
@@ -56,11 +102,18 @@ class HttpProtocol(HttpToolsProtocol):
         self._clock = ReceiveClock(rules.limits, self.loop.time())
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
+        self._unparsed = Unparsed()
+        self._turn: asyncio.Handle | None = None  # parses what waits
+        self._slices = 0  # parsed in this turn
+        self._answered: RequestResponseCycle | None = None  # begun last; `cycle` was parsed last
+        self._pipelined = False  # since the connection was idle
+        self._ended = False  # by the client, which still reads
 
     # -- asyncio.Protocol ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _ReadFlow(transport)
         if not self._descriptors.admits(transport):
             transport.abort()
             return
@@ -68,24 +121,89 @@ class HttpProtocol(HttpToolsProtocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the data, but of a head no more than its limit."""
         self._clock.bytes_received(self.loop.time())
-        rest = memoryview(data)
-        while rest and not (self._refused or self.transport.is_closing()):
-            if not (size := self._head.feed(len(rest))):
-                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-                return
-            super().data_received(bytes(rest[:size]) if size < len(data) else data)
-            rest = rest[size:]
-        self._watch()
+        self._unparsed.add(data)
+        if self._turn is None:
+            self._parse()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection for the answers to pipelined requests.
+
+        A client with one request that ends its side is taken for gone, and its request cancelled.
+        """
+        if not (self._pipelined or self._unparsed):
+            return False
+        self._ended = True
+        self.flow.hold(True)
+        self._parse_soon()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._descriptors.became_busy(self)
         self._descriptors.released(self.transport)
         if self._timer is not None:
             self._timer.cancel()
+        if self._turn is not None:
+            self._turn.cancel()
+        self._unparsed.clear()
+        self.pipeline.clear()
         super().connection_lost(exc)
+        if (answered := self._answered) is not None and not answered.response_complete:
+            answered.disconnected = True
+            answered.message_event.set()
         self._close_on_loss()
+
+    # -- parsing ------------------------------------------------------------------------------
+
+    def _parse(self) -> None:
+        """Parse what one turn of the loop may, of a head no more than its limit."""
+        self._turn = None
+        self._slices = 0
+        while self._unparsed and self._may_parse:
+            if not (size := self._head.feed(self._next_size())):
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                break
+            self._slices += 1
+            super().data_received(self._unparsed.take(size))
+        if self._refused or self.transport.is_closing():
+            self._unparsed.clear()
+            self.flow.hold(self._ended)  # what comes is discarded
+            return
+        if self._unparsed and not self._enough_wait:
+            self._parse_soon()
+        self.flow.hold(bool(self._unparsed) or self._enough_wait or self._ended)
+        self._close_if_ended()
+        self._watch()
+
+    def _parse_soon(self) -> None:
+        if self._turn is None:
+            self._turn = self.loop.call_soon(self._parse)
+
+    def _next_size(self) -> int:
+        return self._unparsed.next_size(in_body=self._clock.in_body)
+
+    @property
+    def _may_parse(self) -> bool:
+        return not (
+            self._slices >= _SLICES_PER_TURN
+            or self._enough_wait
+            or self._refused
+            or self.transport.is_closing()
+        )
+
+    @property
+    def _enough_wait(self) -> bool:
+        """Whether no more is parsed before a request that waits is begun."""
+        waiting = len(self.pipeline)
+        return waiting >= _MAX_WAITING or (waiting > 0 and len(self.cycle.body) > HIGH_WATER_LIMIT)
+
+    def _close_if_ended(self) -> None:
+        """Close a connection whose client has ended, once its complete requests are answered."""
+        if not self._ended or self._unparsed or self.pipeline or self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
+        if cycle is None or cycle.response_complete or self._clock.in_body:
+            self.transport.close()
 
     # -- callbacks of the parser --------------------------------------------------------------
 
@@ -107,11 +225,15 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._head.complete()
         self._clock.head_completed(self.loop.time())
+        self._unparsed.body_begins(_content_length(self.headers))
+        self._pipelined = self._pipelined or bool(self.pipeline)
         self._descriptors.became_busy(self)
 
     def on_body(self, body: bytes) -> None:
         self._head.body_received()
         self._clock.body_received(len(body))
+        self._unparsed.body_received(len(body))
+        self._slices += 1
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -121,10 +243,19 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.response_complete and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._unparsed or self._pipelined or self._ended:
+            self._parse_soon()
+        if self.cycle.response_complete:
+            self._pipelined = False
             self._clock.answered(self.loop.time())
             self._descriptors.became_idle(self, self.transport)
             self._watch()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _check_head(self, fits: bool) -> None:
         if not fits:
@@ -150,6 +281,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._refused = True
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
+            if self._clock.in_body and self.pipeline:  # its answer would overtake others
+                self.pipeline.popleft()
+                last = self.pipeline[0][0] if self.pipeline else self._answered
+                self.cycle = cast(RequestResponseCycle, last)
+                self.cycle.keep_alive = False
+                return
             if not self._clock.in_body:  # what is being answered was complete
                 cycle.keep_alive = False
                 return
@@ -162,6 +299,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _send_error(self, status: HTTPStatus) -> None:
         """Send an error as the last bytes, and leave the client a moment to read them."""
+        self._pipelined = False
         text = status.phrase.encode()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -190,9 +328,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer = None
         if self._refused or self.transport.is_closing():
             return
-        if not self._clock.expired(self.loop.time(), reading=not self.flow.read_paused):
+        if not self._clock.expired(self.loop.time(), reading=self.flow.reading):
             self._watch()
         elif self._clock.in_request:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
         else:
             self.transport.close()
+
+
+def _content_length(headers: list[tuple[bytes, bytes]]) -> int | None:
+    """The length of a body that is not in chunks, which the parser has checked."""
+    return next((int(value) for name, value in headers if name == b"content-length"), None)
