@@ -86,6 +86,20 @@ async def test_abandoned_requests_fail_with_the_reason(model: ModelConfig) -> No
     assert {str(error) for error in errors} == {"the model is gone"}
 
 
+@BOTH
+@in_virtual_time
+async def test_a_drained_model_has_no_sequences_whose_client_never_ended_them(
+    model: ModelConfig,
+) -> None:
+    """Nobody waits for the rest of what an unloaded version has begun."""
+    scene = Scene(model)
+    await outcome(scene.send(1, "a", start=True))
+    assert scene.batcher.has_sequences
+    await scene.batcher.drain()
+    assert not scene.batcher.has_sequences
+    await asyncio.wait_for(scene.batcher.finished(), 1)
+
+
 @pytest.mark.contract("ME-07")
 @BOTH
 @in_virtual_time
