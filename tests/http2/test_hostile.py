@@ -37,6 +37,24 @@ def count_calls(owner: Any, name: str) -> list[tuple[Any, ...]]:
 EMPTY = frames.frame(FrameType.DATA, 0, 1)
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        frames.frame(FrameType.PING, 0, 0, bytes(8)),
+        frames.frame(FrameType.SETTINGS, frames.ACK, 0),
+        frames.frame(FrameType.WINDOW_UPDATE, 0, 0, (1).to_bytes(4, "big")),
+        request(1),
+    ],
+    ids=["PING", "an acknowledgement", "WINDOW_UPDATE", "HEADERS"],
+)
+def test_settings_come_first(first: bytes) -> None:
+    """RFC 9113, section 3.4."""
+    server = Server()
+    server.receive(frames.PREFACE + first)
+    assert error_of(server) is ErrorCode.PROTOCOL_ERROR
+    assert not server.opened
+
+
 def test_rapid_reset_is_stopped() -> None:
     """CVE-2023-44487: streams opened and reset at once."""
     server = opened()

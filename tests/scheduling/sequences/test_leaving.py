@@ -94,9 +94,9 @@ async def test_a_drained_model_has_no_sequences_whose_client_never_ended_them(
     """Nobody waits for the rest of what an unloaded version has begun."""
     scene = Scene(model)
     await outcome(scene.send(1, "a", start=True))
-    assert scene.batcher.has_sequences
+    before = scene.batcher.has_sequences
     await scene.batcher.drain()
-    assert not scene.batcher.has_sequences
+    assert (before, scene.batcher.has_sequences) == (True, False)
     await asyncio.wait_for(scene.batcher.finished(), 1)
 
 
