@@ -25,7 +25,7 @@ FORMULAS: Mapping[str, Callable[[Array], Array]] = {
     "chain": lambda x: (x * _F(2) + _F(1)) + _F(7),
     "steps": lambda x: (x - _F(3)) - _F(3),
 }
-"""What the models answer to their input `IN`, by name."""
+"""Answers of the models to their input `IN`, by name."""
 
 DECOUPLED = "count", "repeat"
 """Models that answer a request of a stream with numbers."""

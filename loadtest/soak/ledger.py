@@ -1,4 +1,4 @@
-"""What became of every call, and what the trouble of the moment allows."""
+"""Outcomes of all calls, and the errors that the trouble of the moment allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server holds over time, and what it leaves behind, as the system shows it."""
+"""Memory, descriptors and processes of the server over time, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def memory(pid: int) -> float:
 
 
 def _shared_objects(pid: int) -> set[str]:
-    """What a process maps of `/dev/shm`; what the soak's own clients made is not the server's."""
+    """Files of `/dev/shm` that a process maps, apart from those of the soak's own clients."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -53,7 +53,7 @@ class RejectedError(UnavailableError):
 
 
 def shortened(text: str) -> str:
-    """What a client sent, as error texts repeat it: of a long text the beginning and the length."""
+    """A client's text, as error texts repeat it: of a long one the beginning and the length."""
     if len(text) <= _LONGEST_REPEATED:
         return text
     return f"{text[:_LONGEST_REPEATED]}... ({len(text)} characters)"

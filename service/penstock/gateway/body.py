@@ -53,7 +53,7 @@ class RequestBody:
         return data
 
     async def read_until(self, size: int) -> bytearray:
-        """What has arrived when it is `size` bytes or more, or all if the body ends before."""
+        """The bytes so far, once there are `size` or more; all of them if the body ends before."""
         while len(self._data) < size and not self._complete:
             message = await self._receive()
             if message["type"] == "http.disconnect":

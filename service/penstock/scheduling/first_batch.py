@@ -25,7 +25,7 @@ class FirstBatch:
 
     @classmethod
     def from_environment(cls) -> FirstBatch | None:
-        """What the environment says, `None` for no delay; a backlog alone delays nothing."""
+        """The delay that the environment sets, `None` for none; a backlog alone delays nothing."""
         queued = _number(_QUEUED)
         return cls(queued, _number(_BACKLOG)) if queued else None
 

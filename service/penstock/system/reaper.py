@@ -96,7 +96,7 @@ class Reaper:
             reap.reap(self._known())
 
     def _known(self) -> list[str]:
-        """What is to be killed and removed, as the helper reads it."""
+        """The groups to kill and the folder to remove, in lines as the helper reads them."""
         known = [f"={self._mark}", *(f"+{group}" for group in self._groups)]
         if self._folder is not None:
             known.append(f"+{self._folder}")

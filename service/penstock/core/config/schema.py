@@ -87,7 +87,7 @@ class Field:
         return self._fits(value)
 
     def mismatch(self, value: Any) -> str:
-        """What is wrong with a value that is not accepted: the field or one of its elements."""
+        """The problem of a value that is not accepted: of the field or of one of its elements."""
         if self.label is Label.REPEATED and isinstance(value, tuple):
             number = next(number for number, one in enumerate(value) if not self._fits(one))
             return f"{self.name}[{number}] must be {self._one}, not {_shown(value[number])}"
