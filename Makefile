@@ -50,7 +50,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo quick test lint check vllm tools wheel test-compiled clean
+.PHONY: help install serve demo observe quick test lint check vllm tools wheel test-compiled clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -58,6 +58,7 @@ help:  ## list the targets
 	@echo
 	@echo "serve takes HTTP_PORT= GRPC_PORT= METRICS_PORT= ($(HTTP_PORT) $(GRPC_PORT) $(METRICS_PORT)),"
 	@echo "LLM=openvino_genai or LLM=vllm, and ARGS='further options of penstock serve'."
+	@echo "observe takes PROMETHEUS_PORT= JAEGER_HTTP= and the ports of serve, else free ones are found."
 	@echo "quick takes ROOM=, a folder of tests: make quick ROOM=http2, make quick ROOM=models/loading."
 
 install: .venv/.serve  ## install the server and its demo models' engines in .venv
@@ -75,6 +76,11 @@ demo: install  ## write the demo models into examples/demo
 
 vllm: .venv-vllm/.installed  ## install vLLM for CPUs in .venv-vllm (6 GB)
 
+observe: install  ## serve the demo under a load, with Prometheus and Jaeger beside it
+	@echo "==> Prometheus and Jaeger; the first time Jaeger is built, a few minutes"
+	@$(BIN)/python tests/programs/install.py prometheus jaeger
+	@$(BIN)/python -m deploy.observability.observe $(ARGS)
+
 quick: lint  ## lint, and run the quick tests: no engines, no slow tests, nothing compiled
 	@echo "==> pytest, without tests that are slow or need engines, servers or programs"
 	@$(BIN)/pytest -q -n 2 --hypothesis-profile=quick -m "$(QUICK)" tests/$(ROOM)
@@ -83,14 +89,15 @@ test: .venv/.test vllm tools check  ## run every check and every test
 	@$(if $(COMPILES),$(MAKE) --no-print-directory test-compiled,echo "==> the compiled build is not tested: no C compiler here, or no headers of Python")
 	@echo "==> pytest"
 	@mkdir -p build && rm -f $(RECORD)
-	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run -m pytest -q -rs
+	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/pytest -q -rs -n 2 --dist loadfile -m conformance
+	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run -m pytest -q -rs -m "not conformance"
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
 	@echo "==> branch coverage by room"
 	@$(BIN)/coverage json -q
 	@$(BIN)/python tests/coverage_floors.py
 
-tools: .venv/.uv  ## install h2spec, gRPC's client in Go and perf_analyzer in .tools, for tests
+tools: .venv/.uv  ## install h2spec, gRPC's Go client, perf_analyzer and Prometheus in .tools
 	@echo "==> programs that tests run"
 	@$(BIN)/python tests/programs/install.py
 

@@ -25,6 +25,7 @@ _REQUIREMENTS = ["mypy>=2.4", "numpy", "setuptools"]
 _OPTIONS = [
     "--allow-subclassing-any",
     "--allow-untyped-decorators",
+    "--ignore-missing-imports",
     "--no-warn-redundant-casts",
     "--no-warn-return-any",
     "--no-warn-unused-ignores",

@@ -59,7 +59,7 @@ def peer(command: Sequence[str], repository: Path, timeout: float = 120.0) -> It
     options += [f"--http-port={http_port}", f"--metrics-port={metrics_port}", "--log-info=false"]
     with _running([*command, *options]) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
-        yield Server(process.pid, grpc_port, http_port)
+        yield Server(process.pid, grpc_port, http_port, metrics_port)
 
 
 @contextmanager
@@ -69,6 +69,15 @@ def bare_echo() -> Iterator[Server]:
     with _running([sys.executable, "-m", "loadtest.bare_echo", str(port)]) as process:
         _wait_until_open(port)
         yield Server(process.pid, port, 0)
+
+
+@contextmanager
+def collector() -> Iterator[int]:
+    """The port of an OTLP/HTTP collector that keeps nothing."""
+    (port,) = free_ports(1)
+    with _running([sys.executable, "-m", "loadtest.null_collector", str(port)]):
+        _wait_until_open(port)
+        yield port
 
 
 def free_ports(count: int) -> list[int]:

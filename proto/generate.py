@@ -51,7 +51,13 @@ def generate() -> dict[str, str]:
     """File name -> text of every generated module."""
     with tempfile.TemporaryDirectory() as folder:
         _protoc(Path(folder))
-        return {path.name: rewrite(path.read_text()) for path in _generated(Path(folder))}
+        texts = {path.name: rewrite(path.read_text()) for path in _generated(Path(folder))}
+    return {name: text for name, text in texts.items() if not _is_empty(name, text)}
+
+
+def _is_empty(name: str, text: str) -> bool:
+    """Whether it is the stub of a file without services."""
+    return name.endswith("_pb2_grpc.py") and "\nclass " not in text
 
 
 def rewrite(text: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.timeline import Trace, TraceContext
 from penstock.model import (
     Context,
     DataType,
@@ -114,6 +115,25 @@ def test_fields_of_a_request_are_at_hand() -> None:
 
 
 # -- what stands for a tensor --------------------------------------------------------------------
+
+
+def test_request_that_is_not_traced_has_no_context() -> None:
+    request = Request.of({})
+    request.mark("X_START")
+    assert request.trace_context == {}
+
+
+def test_context_of_a_trace_is_for_requests_to_other_services() -> None:
+    """Not that of a request whose client wants an explanation, and which no collector gets."""
+    caller = TraceContext(0xAB, 0xCD, state="a=b")
+    timeline = Trace(1, caller=caller, propagated=True).root
+    request = Request.of({}, timeline=timeline)
+    request.mark("X_START")
+    assert [name for name, _ in timeline.marks] == ["X_START"]
+    traceparent = f"00-{0xAB:032x}-{timeline.span_id:016x}-01"
+    assert request.trace_context == {"traceparent": traceparent, "tracestate": "a=b"}
+    explained = Request.of({}, timeline=Trace(1, caller=caller).root)
+    assert explained.trace_context == {}
 
 
 def test_array_is_taken_as_it_is() -> None:

@@ -9,6 +9,8 @@ may not have what the server needs.
 """
 
 from penstock.core.backend import (
+    OTLP_ENDPOINT,
+    OTLP_PROTOCOL,
     SHARED_TMPDIR,
     Backend,
     Host,
@@ -68,10 +70,18 @@ from penstock.core.request import (
 )
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Array, DataType, Tensor, decode_elements, encode_elements
+from penstock.core.timeline import Fact, Timeline, TraceContext
+from penstock.metrics.histogram import Histogram
+from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS
+from penstock.metrics.registry import metrics_registry
 from penstock.system.cpu_share import share_of_cores, sharers
 
 __all__ = [
+    "LANGUAGE_MODEL_METRICS",
+    "OTLP_ENDPOINT",
+    "OTLP_PROTOCOL",
     "SHARED_TMPDIR",
+    "TRITON_VLLM_METRICS",
     "Accelerator",
     "AlreadyExistsError",
     "Array",
@@ -90,6 +100,8 @@ __all__ = [
     "DeviceTensor",
     "DynamicBatching",
     "ExecutionAccelerators",
+    "Fact",
+    "Histogram",
     "Host",
     "InferenceError",
     "InferenceRequest",
@@ -118,6 +130,8 @@ __all__ = [
     "Tensor",
     "TensorFormat",
     "TensorReshape",
+    "Timeline",
+    "TraceContext",
     "TransactionPolicy",
     "UnavailableError",
     "UnsupportedError",
@@ -126,6 +140,7 @@ __all__ = [
     "decode_elements",
     "deliver",
     "encode_elements",
+    "metrics_registry",
     "rows_of",
     "share_of_cores",
     "sharers",

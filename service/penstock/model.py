@@ -155,6 +155,25 @@ class Request(_Tensors):
         """The client's parameters: booleans, integers, floats and strings by name."""
         return self.core.parameters
 
+    @property
+    def trace_context(self) -> Mapping[str, str]:
+        """The W3C headers that make a call of another service part of this request's trace.
+
+        `traceparent`, and `tracestate` and `baggage` where the client sent them. Empty unless the
+        request is traced in the mode `opentelemetry`.
+        """
+        timeline = self.core.timeline
+        if timeline is None or not timeline.trace.propagated:
+            return {}
+        return timeline.context.headers
+
+    def mark(self, activity: str) -> None:
+        """Note in the request's trace that something happens now; nothing where it is not traced.
+
+        Names that end in `_START` and `_END` are the two ends of a span, others are events.
+        """
+        self.core.mark(activity)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Response(_Tensors):

@@ -172,3 +172,36 @@ def test_why_a_load_failed_is_an_error_once(tmp_path: Path) -> None:
         assert re.search(rf"^E.*{re.escape(reason)}", text, re.MULTILINE)
     assert re.search("^W.*model 'silent' declares no inputs and outputs", text, re.MULTILINE)
     assert "successfully loaded 'silent'" in out.read_text()
+
+
+def change(server: Served, **settings: object) -> None:
+    """Change settings of the log."""
+    body = json.dumps(settings).encode()
+    with urllib.request.urlopen(f"http://{server.http}/v2/logging", body, timeout=60) as reply:
+        assert reply.status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.contract("L-06", "L-09")
+def test_every_line_of_a_server_is_json_until_that_is_changed(models: Path, tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    flags = (f"--log-file={file}", "--log-format=json", "--log-verbose=1")
+    with serving(models, tmp_path / "console", *flags) as server:
+        crash(server)
+        wait_until(lambda: "is back, pid" in file.read_text())
+        change(server, log_format="ISO8601")
+        status(server, "/v2/health/live")
+        text = file.read_text()
+        change(server, log_format="json")
+        status(server, "/v2/health/ready")
+        last = file.read_text().splitlines()[-1]
+    lines = text.splitlines()
+    (at,) = [number for number, line in enumerate(lines) if line.endswith('/health/live"')]
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I ", lines[at])
+    records = [json.loads(line) for line in lines[:at]]
+    assert {"time", "level", "file", "line", "pid", "logger", "message"} <= set(records[0])
+    logged = [one for one in records if one["message"] == "logged error"]
+    assert [(one["level"], one["file"], one["model"], one["instance"]) for one in logged] == [
+        ("ERROR", "model.py", "talk", "talk_0")
+    ] * 2  # the process was started again
+    assert json.loads(last)["message"] == "HTTP request: GET /v2/health/ready"

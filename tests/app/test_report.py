@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.app.report import show_backends
-from penstock.settings import RepositorySettings, Settings
+from penstock.app.report import show_backends, show_options
+from penstock.server.answers import ServerMetadata
+from penstock.settings import CacheSettings, ModelControlMode, RepositorySettings, Settings
 
 SETTINGS = Settings(repository=RepositorySettings(paths=("models",)))
 
@@ -24,3 +25,39 @@ def test_the_table_of_repository_agents_comes_first_and_is_empty(
         "+------------------+------+",
     ]
     assert "| python  | backend.py |" in backends
+
+
+@pytest.mark.contract("L-07")
+def test_the_table_of_options_has_no_secret(caplog: pytest.LogCaptureFixture) -> None:
+    repository = RepositorySettings(
+        paths=("models", "more"),
+        control_mode=ModelControlMode.EXPLICIT,
+        startup_models=("b", "a"),
+        auto_complete_config=False,
+    )
+    cache = CacheSettings(config={"redis": {"password": "sesame"}})
+    with caplog.at_level("INFO"):
+        show_options(
+            Settings(repository=repository, cache=cache), ServerMetadata("triton", "1", ("x", "y"))
+        )
+    (text,) = caplog.messages
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert [row for row in rows if row] == [
+        ["Option", "Value"],
+        ["server_id", "triton"],
+        ["server_version", "1"],
+        ["server_extensions", "x y"],
+        ["model_repository_path[0]", "models"],
+        ["model_repository_path[1]", "more"],
+        ["model_control_mode", "MODE_EXPLICIT"],
+        ["startup_models_0", "a"],
+        ["startup_models_1", "b"],
+        ["strict_model_config", "1"],
+        ["model_config_name", ""],
+        ["rate_limit", "OFF"],
+        ["min_supported_compute_capability", "6.0"],
+        ["strict_readiness", "1"],
+        ["exit_timeout", "30"],
+        ["cache_enabled", "1"],
+    ]
+    assert "sesame" not in text

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from penstock.core.request import InferenceResponse
+from penstock.core.timeline import Timeline
 from penstock.testing import RunningInstance
 
 PROMPT = "The with statement is used to"
@@ -15,16 +16,21 @@ GREEDY = {"temperature": 0, "ignore_eos": True}
 
 
 def start(
-    instance: RunningInstance, prompt: str = PROMPT, *, inputs: Any = None, **sampling: Any
+    instance: RunningInstance,
+    prompt: str = PROMPT,
+    *,
+    inputs: Any = None,
+    traced_by: Timeline | None = None,
+    **sampling: Any,
 ) -> AsyncGenerator[InferenceResponse, None]:
-    """A streamed request, unless `inputs` say otherwise."""
+    """A streamed request, unless `inputs` say otherwise; `traced_by` is its timeline."""
     tensors = {
         "text_input": prompt,
         "stream": True,
         "sampling_parameters": json.dumps(GREEDY | sampling),
         **(inputs or {}),
     }
-    return instance.infer(tensors)
+    return instance.infer(tensors, timeline=traced_by)
 
 
 def plain(response: InferenceResponse) -> dict[str, Any]:

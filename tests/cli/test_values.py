@@ -107,34 +107,6 @@ def test_both_ways_to_leave_configurations_as_they_are() -> None:
     assert settings_of("--strict-model-config=false").repository.auto_complete_config
 
 
-@pytest.mark.contract("CL-37")
-def test_trace_config_wins_over_its_deprecated_forms() -> None:
-    warnings: list[str] = []
-    arguments = ["--model-store=r", "--trace-config=rate=6", "--trace-rate=5", "--trace-count=2"]
-    trace = parse_arguments(arguments, {}, warnings.append).trace
-    assert (trace.rate, trace.count) == (6, 2)
-    assert warnings[-1] == (
-        "Warning: Overriding deprecated '--trace-rate' in favor of provided rate value in "
-        "--trace-config!"
-    )
-
-
-def test_trace_levels_add_up_and_off_clears_them() -> None:
-    levels = ["--trace-config=level=TIMESTAMPS", "--trace-config=level=tensors"]
-    assert settings_of(*levels).trace.levels == {"TIMESTAMPS", "TENSORS"}
-    assert settings_of(*levels, "--trace-config=level=off").trace.levels == frozenset()
-
-
-def test_settings_of_opentelemetry_keep_their_order() -> None:
-    trace = settings_of(
-        "--trace-config=mode=opentelemetry",
-        "--trace-config=opentelemetry,resource=a=b",
-        "--trace-config=opentelemetry,resource=c=d",
-    ).trace
-    assert trace.mode == "opentelemetry"
-    assert trace.opentelemetry == (("resource", "a=b"), ("resource", "c=d"))
-
-
 @pytest.mark.contract("CL-33")
 def test_vertex_ai_speaks_through_the_environment() -> None:
     environment = {"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "81", "AIP_STORAGE_URI": "s"}

@@ -104,7 +104,7 @@ _ELSEWHERE = {
 def cases(file: str, peer: Peer) -> list[Case]:
     """What is to be asked of a server about one file."""
     text = json.dumps(answers(f"{file}.json")).replace("$BAD_REPO", str(peer.repository))
-    text = text.replace("$WORK/gr/trace.json", f"{peer.repository.parent}/trace.json")
+    text = text.replace("$WORK/gr", str(peer.repository.parent))
     found = [Case(file, name, case) for name, case in json.loads(text).items()]
     return [case for case in found if case.name not in _ELSEWHERE and not _hung(case)]
 

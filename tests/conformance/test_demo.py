@@ -74,6 +74,20 @@ def test_tokens_stream_one_after_the_other(server: Served) -> None:
     assert len(seen["text"].split()) >= 4
 
 
+def test_the_times_of_language_models_are_on_the_page(server: Served) -> None:
+    from harness.serving import wait_until
+
+    chat(server, request(0))
+    names = ("queue", "time_to_first_token", "inter_token", "request")
+    series = [f'penstock_llm_{name}_seconds_count{{model="tiny_llm"' for name in names]
+
+    def shown() -> bool:
+        page = urllib.request.urlopen(server.metrics, timeout=60).read().decode()
+        return all(one in page for one in series)
+
+    wait_until(shown)
+
+
 def test_cancelling_half_of_64_streams_leaves_the_others_as_they_were(server: Served) -> None:
     whole = chat(server, *(request(n) for n in range(64)))
     half = chat(server, *(request(n, **({"cancel_after": 2} if n % 2 else {})) for n in range(64)))
@@ -121,7 +135,7 @@ def test_generate_stream_sends_events(server: Served) -> None:
     url = f"http://{server.http}/v2/models/tiny_llm/generate_stream"
     with urllib.request.urlopen(url, data=body.encode(), timeout=60) as reply:
         events = [json.loads(line[6:]) for line in reply.read().decode().split("\n\n") if line]
-    assert len(events) >= 8
+    assert len(events) > 1  # however many tokens came together
     assert "".join(event["text_output"] for event in events)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
 
 from fakes.values import answer, model_config
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig
+from penstock.hosting.parent.process_state import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.models.serving.loaded_model import LoadedModel
@@ -40,11 +42,13 @@ class FakeInstance:
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.caller: CallingInstance | None = None
+        self.process: ProcessState | None = None
         self.lost = False
         self.asked = 0
         self.why_unavailable = "it is away"
         self.health: bool | Exception = True
         self.numbers: Mapping[str, float] = {}
+        self.states: Mapping[str, list[Any]] = {}
         self.stop_error: Exception | None = None
         self.stopped = 0
         self.batches: list[list[str]] = []
@@ -121,6 +125,9 @@ class FakeInstance:
 
     def metrics(self) -> Mapping[str, float]:
         return self.numbers
+
+    def histograms(self) -> Mapping[str, list[Any]]:
+        return self.states
 
     async def answered(self) -> None:
         if self._tasks:

@@ -15,13 +15,14 @@ from starlette.types import Message
 from penstock.core.errors import InternalError, NotFoundError
 from penstock.core.request import InferenceRequest
 from penstock.core.request_limits import MOST_PARAMETERS
-from penstock.gateway import codec, json_bodies
+from penstock.gateway import codec
 from penstock.gateway.body import RequestBody
 from penstock.gateway.codec import OutputEncoding, read_request
+from penstock.gateway.json import bodies as json_bodies
 from penstock.gateway.json import text
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.text import LARGE
 from penstock.gateway.json.thread import JsonThread
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.shared_memory.registry import Regions
 
 _COUNT = LARGE // 4

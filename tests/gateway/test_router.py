@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp
 
 from gateway.serving import FakeServer, connected
 from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
+from penstock.core.verbosity import VERBOSITY
 from penstock.gateway.replies import PLAIN, http_status, reply
 from penstock.gateway.router import Route, Router, Target
 from penstock.settings import Feature, HttpSettings, Restriction
@@ -67,6 +69,21 @@ async def test_unexpected_error_tells_the_log_and_not_the_client(
         {"error": "unexpected error, see the server's log"},
     )
     assert "ValueError: secret" in caplog.text
+
+
+@pytest.mark.contract("L-08")
+async def test_an_inference_that_fails_is_told_when_verbose(
+    server: FakeServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG, "penstock.gateway")
+    body = {"id": "h-1", "inputs": [], "outputs": [{"name": "IN", "parameters": 1}]}
+    async with connected(server) as client:
+        await client.post("/v2/models/numbers/infer", json=body)
+        assert "Infer failed" not in caplog.text
+        monkeypatch.setattr(VERBOSITY, "level", 1)
+        answer = await client.post("/v2/models/numbers/infer", json=body)
+    assert answer.status_code >= 400
+    assert f"Infer failed: {answer.json()['error']}" in caplog.text
 
 
 @pytest.mark.contract("H-28")

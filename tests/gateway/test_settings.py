@@ -10,8 +10,8 @@ import pytest
 
 from fakes import KeptLog
 from gateway.serving import connected, serving
-from penstock.server.trace_settings import TraceControl
 from penstock.settings import TraceSettings
+from penstock.tracing.settings import TraceControl
 from rpc.serving import write_models
 
 _TRACE = (
@@ -61,6 +61,9 @@ async def test_a_setting_of_a_model_is_cleared_with_null(client: httpx.AsyncClie
 async def test_log_settings_are_changed(client: httpx.AsyncClient) -> None:
     await client.post("/v2/logging", json={"log_info": False, "log_error": None, "other": 1})
     assert (await client.get("/v2/logging")).json()["log_info"] is False
+    for name in ("json", "ISO8601", "default"):
+        answer = await client.post("/v2/logging", json={"log_format": name})
+        assert answer.json()["log_format"] == name
 
 
 @pytest.mark.contract("X-14", "X-15")
@@ -88,6 +91,12 @@ async def test_log_settings_are_changed(client: httpx.AsyncClient) -> None:
             '{"log_verbose_level":-1}',
             500,
             "attempt to access JSON non-unsigned-integer as unsigned-integer",
+        ),
+        (
+            "logging",
+            '{"log_format":"nope"}',
+            503,
+            "invalid argument for --log_format, got: nope",
         ),
         (
             "logging",

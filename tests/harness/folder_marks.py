@@ -13,6 +13,8 @@ _FOLDERS = {
     "backends/openvino_genai": "engine",
     "backends/vllm": "engine",
     "conformance": "conformance",
+    "top/live": "conformance",
+    "tracing/served": "conformance",
     "demo": "engine",
 }
 

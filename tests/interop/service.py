@@ -121,7 +121,7 @@ def _echo_metadata(context: RpcContext) -> None:
         if key == _INITIAL:
             context.set_initial_metadata([(key, value)])
         elif key == _TRAILING:
-            context.set_trailing_metadata([(key, value)])
+            context.add_trailing_metadata([(key, value)])
 
 
 def _check_compressed(request: Any, context: RpcContext) -> None:

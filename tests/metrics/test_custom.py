@@ -79,7 +79,8 @@ def test_histogram_counts_up_to_each_bound(metrics: CustomMetrics, model: Owner)
 
 def test_histogram_has_the_infinite_bound_once(metrics: CustomMetrics, model: Owner) -> None:
     model.make(HISTOGRAM, buckets=[1.0, math.inf])
-    assert metrics.snapshot()[0].series[0].buckets == ((1.0, 0), (math.inf, 0))
+    (series,) = metrics.snapshot()[0].series
+    assert series.buckets == ((1.0, 0), (math.inf, 0))
 
 
 @pytest.mark.parametrize("bounds", [[3.0, 1.0], [1.0, 1.0], [math.nan], [1.0, math.nan]])
@@ -109,6 +110,7 @@ def test_other_labels_are_another_number(metrics: CustomMetrics, model: Owner) -
     assert values(metrics) == {"n": [1.0, 2.0]}
 
 
+@pytest.mark.contract("ME-31")
 def test_a_name_has_one_kind(model: Owner) -> None:
     model.make(GAUGE)
     with pytest.raises(InvalidRequestError, match="Family name already exists with different type"):

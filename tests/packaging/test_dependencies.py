@@ -15,6 +15,11 @@ MODULES = {
     "grpcio": "grpc",
     "protobuf": "google.protobuf",
     "httptools": "uvicorn.protocols.http.httptools_impl",  # which imports it in our stead
+    "nvidia-ml-py": "pynvml",
+    "opentelemetry-api": "opentelemetry.trace",
+    "opentelemetry-sdk": "opentelemetry.sdk",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+    "opentelemetry-exporter-otlp-proto-grpc": "opentelemetry.exporter.otlp.proto.grpc",
 }
 """The module that stands for a distribution, where it is not of the same name."""
 

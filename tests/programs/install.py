@@ -1,9 +1,12 @@
-"""Installer of the programs that some tests run: h2spec, gRPC's Go client and perf_analyzer.
+"""Installer of the programs that some tests and `make observe` run.
 
-    python tests/programs/install.py        install into .tools what is not there yet
+    python tests/programs/install.py                    install into .tools what is not there yet,
+                                                        but for Jaeger, which takes minutes
+    python tests/programs/install.py prometheus jaeger  only these
 
 What cannot be installed is left out with a line that says why; the tests that need it are skipped.
 Versions are pinned: those of the Go programs in `go.mod` and `go.sum`, those of the wheels here.
+Prometheus is of the version that this release of Debian has.
 """
 
 from __future__ import annotations
@@ -16,13 +19,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TOOLS = HERE.parents[1] / ".tools"
 TIMEOUT = 240.0  # seconds for each command
+BUILD_TIMEOUT = 1200.0  # seconds for a program in Go: Jaeger takes four minutes on two cores
 
 
 class NotInstalledError(Exception):
@@ -36,6 +40,7 @@ class Program:
     name: str
     version: str
     install: Callable[[Path], None]
+    on_request: bool = False  # it takes minutes, so it is installed by name only
 
     def refresh(self, folder: Path) -> str:
         """Install it unless this version is there already, and say in a line what was done."""
@@ -53,18 +58,20 @@ class Program:
         return f"{self.name}: installed now"
 
 
-def _run(*command: str | Path, **variables: str) -> None:
+def _run(
+    *command: str | Path, folder: Path = HERE, timeout: float = TIMEOUT, **variables: str
+) -> None:
     """Run a command; what it printed last is the reason if it fails."""
     try:
         done = subprocess.run(
             command,
-            cwd=HERE,
+            cwd=folder,
             env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=TIMEOUT,
+            timeout=timeout,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -77,12 +84,16 @@ def _run(*command: str | Path, **variables: str) -> None:
 # -- programs in Go -------------------------------------------------------------------------------
 
 
-def _go(package: str) -> Callable[[Path], None]:
+def go(package: str, *flags: str, folder: Path = HERE) -> Callable[[Path], None]:
+    """Build a program of a module that the `go.mod` in `folder` names."""
+
     def install(program: Path) -> None:
         if shutil.which("go") is None:
             raise NotInstalledError("there is no Go here")
         # Modules that are writable can be removed again by `make clean`.
-        _run("go", "build", "-modcacherw", "-o", program, package, **_go_folders())
+        options = ("-modcacherw", *flags, "-o", str(program))
+        variables = _go_folders()
+        _run("go", "build", *options, package, folder=folder, timeout=BUILD_TIMEOUT, **variables)
 
     return install
 
@@ -94,9 +105,47 @@ def _go_folders() -> Mapping[str, str]:
     return {"GOPATH": str(TOOLS / "go"), "GOCACHE": str(TOOLS / "go-cache")}
 
 
-def _go_version() -> str:
-    files = (HERE / "go.mod", HERE / "go.sum")
+def _go_version(folder: Path = HERE) -> str:
+    files = (folder / "go.mod", folder / "go.sum")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+# Jaeger's own `go.mod` holds hundreds of modules, of versions that must fit each other.
+_JAEGER = "github.com/jaegertracing/jaeger"
+_JAEGER_FOLDER = HERE / "jaeger"
+# Symbols are left out, which halves the program. Its build otherwise knows no version of its own.
+_JAEGER_FLAGS = f"-ldflags=-s -w -X {_JAEGER}/internal/version.latestVersion=v1.76.0"
+
+
+# -- Debian's packages ----------------------------------------------------------------------------
+
+
+def debian(package: str, member: str) -> Callable[[Path], None]:
+    """Take a program out of a package, which is downloaded and not installed."""
+
+    def install(program: Path) -> None:
+        missing = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
+        if missing:
+            raise NotInstalledError(f"there is no {missing[0]} here")
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            folder.chmod(0o755)  # apt's own user looks into it
+            _download(package, folder)
+            (archive,) = folder.glob("*.deb")
+            _run("dpkg-deb", "--extract", archive, folder / "files")
+            shutil.copyfile(folder / "files" / member, program)
+        program.chmod(0o755)
+
+    return install
+
+
+def _download(package: str, folder: Path) -> None:
+    """Download a package; on a new machine apt has no list of packages yet."""
+    try:
+        _run("apt-get", "download", package, folder=folder)
+    except NotInstalledError:
+        _run("apt-get", "update", "-qq")
+        _run("apt-get", "download", package, folder=folder)
 
 
 # -- perf_analyzer --------------------------------------------------------------------------------
@@ -139,16 +188,31 @@ def _extract(wheel: zipfile.ZipFile, start: str, target: Path) -> None:
         shutil.copyfileobj(source, copy)
 
 
-def main() -> None:
+_PROGRAMS = (
+    Program("h2spec", _go_version(), go("github.com/summerwind/h2spec/cmd/h2spec")),
+    Program("interop-client-go", _go_version(), go("google.golang.org/grpc/interop/client")),
+    Program("compose-spec", _go_version(), go("github.com/compose-spec/compose-go/v2/cmd")),
+    Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
+    Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
+    Program("promtool", "Debian's", debian("prometheus", "usr/bin/promtool")),
+    Program(
+        "jaeger",
+        _go_version(_JAEGER_FOLDER),
+        go(f"{_JAEGER}/cmd/jaeger", "-p=2", _JAEGER_FLAGS, folder=_JAEGER_FOLDER),
+        on_request=True,
+    ),
+)
+
+
+def main(names: Sequence[str]) -> None:
+    """Install the programs of these names, or all that are not for a few tests alone."""
+    if unknown := set(names) - {program.name for program in _PROGRAMS}:
+        sys.exit(f"there is no program {', '.join(sorted(unknown))} to install")
     TOOLS.mkdir(exist_ok=True)
-    programs = (
-        Program("h2spec", _go_version(), _go("github.com/summerwind/h2spec/cmd/h2spec")),
-        Program("interop-client-go", _go_version(), _go("google.golang.org/grpc/interop/client")),
-        Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
-    )
-    for program in programs:
-        print(f"    {program.refresh(TOOLS)}", flush=True)
+    for program in _PROGRAMS:
+        if program.name in names or not (names or program.on_request):
+            print(f"    {program.refresh(TOOLS)}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

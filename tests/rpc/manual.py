@@ -77,6 +77,8 @@ class Call:
         self.metadata_fields: Metadata = ()
         self.deadline: float | None = None
         self.writes_at_once = False
+        self.opened = 0
+        self.trace_id = 0
         self.peer = "ipv4:127.0.0.1:1"
         self.request_compressed = False
         self.responses: list[pb.ModelStreamInferResponse] = []
@@ -113,7 +115,7 @@ class Call:
     def set_initial_metadata(self, metadata: Metadata) -> None:
         """Not looked at."""
 
-    def set_trailing_metadata(self, metadata: Metadata) -> None:
+    def add_trailing_metadata(self, metadata: Metadata) -> None:
         """Not looked at."""
 
     def compress_responses(self, wanted: bool) -> None:

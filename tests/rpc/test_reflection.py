@@ -20,6 +20,7 @@ SERVICES = [
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
     SERVICE,
+    "xds.service.orca.v3.OpenRcaService",
 ]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from fakes import KeptLog
 from penstock.protocol import grpc_service_pb2 as pb
-from penstock.server.trace_settings import TraceControl
 from penstock.settings import GrpcSettings, TraceSettings
+from penstock.tracing.settings import TraceControl
 from rpc.serving import Client, connected, open_models, write_models
 
 
@@ -71,6 +71,20 @@ async def test_trace_settings_of_an_unknown_model_are_refused(client: Client) ->
     assert refused.value.details() == "Request for unknown model : nope"
 
 
+@pytest.mark.contract("T-19")
+async def test_trace_settings_of_a_model_outlive_its_unload(client: Client) -> None:
+    """As in the real server; while it is not loaded it is unknown."""
+    await client.call("TraceSetting", traced("identity", trace_rate=["7"]))
+    await client.call(
+        "RepositoryModelUnload", pb.RepositoryModelUnloadRequest(model_name="identity")
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match="Request for unknown model : identity"):
+        await client.call("TraceSetting", traced("identity"))
+    await client.call("RepositoryModelLoad", pb.RepositoryModelLoadRequest(model_name="identity"))
+    answer = await client.call("TraceSetting", traced("identity"))
+    assert values(answer)["trace_rate"] == ["7"]
+
+
 @pytest.mark.contract("G-21", "X-15")
 async def test_log_settings_are_kept(client: Client) -> None:
     changes = logged(log_info=False, log_verbose_level=2, log_format="ISO8601", unknown=True)
@@ -87,6 +101,13 @@ async def test_log_settings_are_kept(client: Client) -> None:
         "log_verbose_level": 2,
         "log_format": "ISO8601",
     }
+
+
+@pytest.mark.contract("L-06")
+@pytest.mark.parametrize("name", ["json", "ISO8601", "default"])
+async def test_each_format_of_the_log_can_be_chosen(client: Client, name: str) -> None:
+    answer = await client.call("LogSettings", logged(log_format=name))
+    assert answer.settings["log_format"].string_param == name
 
 
 @pytest.mark.contract("X-15")

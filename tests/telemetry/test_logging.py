@@ -1,5 +1,6 @@
 """The log has the line format, the switches and the escaping of `tritonserver`."""
 
+import json
 import logging
 import os
 import re
@@ -11,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import log_throttle
+from penstock.core.log_throttle import RepeatThrottle
 from penstock.settings import LogSettings
-from penstock.telemetry.logging import LineFormatter, ServerLog, configure, log_table
+from penstock.telemetry.log_lines import LineFormatter
+from penstock.telemetry.logging import ServerLog, configure, log_table
 
 Capture = pytest.CaptureFixture[str]
 logger = logging.getLogger("penstock.test")
@@ -216,6 +220,9 @@ def test_settings_act_when_they_are_changed(capsys: Capture) -> None:
     log.change({"log_info": True, "log_verbose_level": 1, "log_format": "ISO8601"})
     logger.debug("detail")
     assert re.fullmatch(r'\d{4}-\S+Z I \S+ \S+ "detail"\n', capsys.readouterr().out)
+    log.change({"log_format": "json"})
+    logger.info("an object")
+    assert json.loads(capsys.readouterr().out)["message"] == "an object"
     log.change({"log_info": False})
     logger.info("hidden")
     assert capsys.readouterr().out == ""
@@ -231,3 +238,19 @@ def test_output_without_room_is_told_once(monkeypatch: pytest.MonkeyPatch, capsy
             logger.info("line %s of a log that finds no room", number)
         [line] = capsys.readouterr().err.splitlines()
     assert line.endswith('] "/dev/full is not writable: No space left on device"')
+
+
+def test_errors_of_libraries_that_repeat_themselves_are_throttled(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(log_throttle, "_REPEATS", RepeatThrottle(burst=3))
+    configure(LogSettings())
+    library = logging.getLogger("library")
+    for number in range(100):
+        library.error("broken %d", number)
+    for _ in range(5):
+        library.error("of a model", extra={"instance": "m_0"})
+        logger.error("our own")
+    told = messages(capsys.readouterr().err)
+    assert told[:3] == [f'"broken {number}"' for number in range(3)]
+    assert sorted(told[3:]) == ['"of a model" instance=m_0'] * 5 + ['"our own"'] * 5

@@ -5,6 +5,8 @@ from penstock_backends.language_model.backend import LanguageModelBackend
 from penstock_backends.language_model.declared_tensors import check_decoupled, complete_tensors
 from penstock_backends.language_model.delivery import Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
+from penstock_backends.language_model.generation_record import GenerationRecord, record_of
+from penstock_backends.language_model.generation_times import GenerationTimes, exemplar_id
 from penstock_backends.language_model.parameters import (
     ParameterReader,
     read_parameters,
@@ -24,7 +26,9 @@ __all__ = [
     "Delivery",
     "Detokenizer",
     "EngineStatistics",
+    "GenerationRecord",
     "GenerationRequest",
+    "GenerationTimes",
     "LanguageModelBackend",
     "Logprobs",
     "ParameterReader",
@@ -33,7 +37,9 @@ __all__ = [
     "WantedOutputs",
     "check_decoupled",
     "complete_tensors",
+    "exemplar_id",
     "read_parameters",
     "read_request",
+    "record_of",
     "refuse",
 ]

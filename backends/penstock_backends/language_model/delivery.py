@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from penstock.backend import InferenceError, ResponseStream, Window
 from penstock_backends.language_model.answer import Answer
+from penstock_backends.language_model.generation_record import GenerationRecord
+from penstock_backends.language_model.generation_times import GenerationTimes
 
 WINDOW = Window(responses=2)
 """Flow control: responses of one request in flight. One is being read while the next is made; a
@@ -15,15 +17,29 @@ third would mean that the reader has fallen behind, so tokens are merged into on
 class Delivery:
     """Pushes one answer into `stream`; `on_close` is called when the reader closes it.
 
+    `record` is that of a traced request; it is complete before the last response is sent. `times`
+    observes the request for the engine's histograms.
+
     Until the reader takes the previous response, new tokens stay buffered in the answer, and are
     merged into one response that is sent then. Without `merge` every token gets a response of its
     own, so the backlog is limited only by the number of tokens.
     """
 
-    def __init__(self, answer: Answer, on_close: Callable[[], None], *, merge: bool = True) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        on_close: Callable[[], None],
+        *,
+        merge: bool = True,
+        record: GenerationRecord | None = None,
+        times: GenerationTimes | None = None,
+    ) -> None:
         self.answer = answer
+        self.times = times
+        self.record = record
         self.stream = ResponseStream()
-        self.stream.connect(on_close, self._taken)
+        self.stream.connect(self._closed, self._taken)
+        self._on_close = on_close
         self._merge = merge
         self._held = False
 
@@ -34,11 +50,21 @@ class Delivery:
             return
         self._held = self._merge and self.stream.backlog > 0 and not answer.finished
         if not self._held:
+            if self.record is not None and answer.finished:
+                latest = 0 if self.times is None else self.times.latest
+                self.record.ended(answer.candidates, latest)
             self.stream.send(answer.take_response())
 
     def fail(self, error: InferenceError) -> None:
         """End with an error."""
+        if self.record is not None:
+            self.record.ended(self.answer.candidates)
         self.stream.fail(error)
+
+    def _closed(self) -> None:
+        self._on_close()
+        if self.record is not None:
+            self.record.ended(self.answer.candidates)
 
     def _taken(self, _: int) -> None:
         if self._held:

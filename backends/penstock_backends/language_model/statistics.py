@@ -1,14 +1,26 @@
-"""Metrics of a text-generation engine, under the same names for every engine."""
+"""Metrics of a text-generation engine, under the names that `LANGUAGE_MODEL_METRICS` declares."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from penstock.backend import LANGUAGE_MODEL_METRICS, Histogram
+
+_PREFIX = "penstock_llm_"
+
+
+def _histograms() -> dict[str, Histogram]:
+    declared = LANGUAGE_MODEL_METRICS.values()
+    return {metric.name: Histogram(metric.bounds) for metric in declared if metric.bounds}
 
 
 @dataclass(slots=True)
 class EngineStatistics:
-    """Gauges of an engine's load, and counters since its start; `cache_usage` is 0 to 1."""
+    """Gauges of an engine's load, and counters and histograms since its start.
+
+    `cache_usage` is 0 to 1.
+    """
 
     running: int = 0
     waiting: int = 0
@@ -18,6 +30,15 @@ class EngineStatistics:
     failed: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
+    histograms: dict[str, Histogram] = field(default_factory=_histograms)
+
+    def observe(self, name: str, number: float, trace_id: str = "") -> None:
+        """Count an observation in the histogram of this name, which is without its prefix."""
+        self.histograms[_PREFIX + name].observe(number, trace_id)
+
+    def forget_observations(self) -> None:
+        """Begin the histograms anew, after a warm-up."""
+        self.histograms = _histograms()
 
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name."""

@@ -21,6 +21,7 @@ from penstock.backend import (
 from penstock_backends.onnxruntime.batch import answer_each, by_rows, responses, wanted
 from penstock_backends.onnxruntime.buckets import buckets
 from penstock_backends.onnxruntime.check import check_outputs
+from penstock_backends.onnxruntime.encoder_facts import note_tokens
 from penstock_backends.onnxruntime.graph import OnnxGraph
 from penstock_backends.onnxruntime.padding import PADDING
 from penstock_backends.onnxruntime.shapes import as_element, scalar_outputs
@@ -72,8 +73,11 @@ class TextModel:
     ) -> list[InferenceResponse]:
         tokens = self._tokenizer.encode([*chain.from_iterable(texts)])
         names = wanted(requests, self._outputs)
-        arrays = self._encode(tokens, names)
         rows = [*map(len, texts)]
+        lengths = np.array([len(one.ids) for one in tokens], np.int64)
+        places = [np.arange(len(tokens))] if self._one_run else buckets(lengths, self._run_cost)
+        arrays = self._encode(tokens, places, names)
+        note_tokens(requests, rows, lengths, places)
         outputs = {
             name: (self._graph.outputs[name].datatype, self._split(name, array, rows))
             for name, array in zip(names, arrays, strict=True)
@@ -83,9 +87,7 @@ class TextModel:
     def _split(self, name: str, array: Array, rows: list[int]) -> list[Array]:
         return by_rows(name, as_element(array) if name in self._scalar_outputs else array, rows)
 
-    def _encode(self, tokens: list[Tokens], names: list[str]) -> list[Array]:
-        lengths = np.array([len(one.ids) for one in tokens], np.int64)
-        places = [np.arange(len(tokens))] if self._one_run else buckets(lengths, self._run_cost)
+    def _encode(self, tokens: list[Tokens], places: list[Array], names: list[str]) -> list[Array]:
         runs = [self._run([tokens[at] for at in part], names) for part in places]
         if len(runs) == 1:
             return runs[0]

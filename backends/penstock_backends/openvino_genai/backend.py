@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from penstock.backend import (
     BackendNotInstalledError,
+    Histogram,
     InferenceRequest,
     InstanceContext,
     InstanceGroup,
@@ -23,16 +24,19 @@ from penstock_backends.language_model import (
     Delivery,
     Detokenizer,
     GenerationRequest,
+    GenerationTimes,
     LanguageModelBackend,
     check_decoupled,
     complete_tensors,
+    exemplar_id,
     read_request,
+    record_of,
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
 from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
-from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
+from penstock_backends.openvino_genai.sampling import BACKEND, Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
 from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
@@ -78,6 +82,9 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
     def metrics(self) -> Mapping[str, float]:
         return self._engine.metrics()
 
+    def histograms(self) -> Mapping[str, Histogram]:
+        return self._engine.statistics.histograms
+
     async def finalize(self) -> None:
         if hasattr(self, "_engine"):  # loading may have failed
             self._engine.close()
@@ -92,12 +99,17 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         )
         check_prompt_size(len(generation.prompt), self._longest_token, self._settings)
         prompt: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
+        if (record := record_of(request, BACKEND)) is not None:
+            record.asked(generation, sampling)
+            record.prompt(len(prompt))
         length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
         sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
         sequences: list[TokenSequence] = []
         answer = Answer(generation, len(prompt), sampling.n)
         on_close = partial(self._engine.cancel, sequences)
-        delivery = Delivery(answer, on_close, merge=generation.merge)
+        statistics, trace_id = self._engine.statistics, exemplar_id(request)
+        times = GenerationTimes(statistics, len(prompt), trace_id, record=record)
+        delivery = Delivery(answer, on_close, merge=generation.merge, record=record, times=times)
         sequences.extend(
             self._sequence(delivery, generation, prompt, sampling, index)
             for index in range(sampling.n)

@@ -49,6 +49,8 @@ class GenAiEngine:
             raise RejectedError(f"the engine's queue is full: {len(self._waiting)} are waiting")
         self._waiting.update(dict.fromkeys(sequences))
         self.statistics.requests += 1
+        if (times := sequences[0].delivery.times) is not None:
+            times.queued()
         self._schedule()
 
     def cancel(self, sequences: Iterable[TokenSequence]) -> None:
@@ -116,33 +118,40 @@ class GenAiEngine:
                 continue
             self._running[sequence] = None
             self.statistics.prompt_tokens += len(sequence.prompt)
+            if (times := sequence.delivery.times) is not None:
+                times.scheduled()
 
     def _collect(self) -> None:
         """Deliver the step's outputs: one response per request for all its candidates."""
-        touched: dict[Delivery, None] = {}
+        touched: dict[Delivery, int] = {}
         for sequence in tuple(self._running):
             output = sequence.handle.read() if sequence.handle is not None else None
             if output is not None and sequence in self._running:
-                self._accept_output(sequence, output)
-                touched[sequence.delivery] = None
-        for delivery in touched:
+                tokens = self._accept_output(sequence, output)
+                touched[sequence.delivery] = touched.get(sequence.delivery, 0) + tokens
+        for delivery, tokens in touched.items():
+            if delivery.times is not None:
+                delivery.times.output(tokens, finished=delivery.answer.finished)
             delivery.push()
 
-    def _accept_output(self, sequence: TokenSequence, output: StepOutput) -> None:
+    def _accept_output(self, sequence: TokenSequence, output: StepOutput) -> int:
+        """Take a step's output of one sequence; returns its tokens, 0 if the request failed."""
         if output.lost:
             self._fail(sequence.delivery, UnavailableError("the engine ran out of KV cache"))
-            return
+            return 0
         try:
-            self.statistics.generation_tokens += sequence.accept(output)
+            tokens = sequence.accept(output)
         except Exception as error:  # a tokenizer that cannot decode the model's tokens
             logger.exception("cannot decode the engine's tokens")
             self._fail(sequence.delivery, InternalError(reason(error)))
-            return
+            return 0
+        self.statistics.generation_tokens += tokens
         if sequence.finished:
             del self._running[sequence]
             if output.finish_reason is None and sequence.handle is not None:
                 sequence.handle.cancel()  # ended by a stop string, which the engine does not see
             sequence.handle = None
+        return tokens
 
     # -- cancellation and failure -----------------------------------------------------------
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.backend import (
+    Histogram,
     InferenceError,
     InferenceRequest,
     InferenceResponse,
@@ -29,13 +30,16 @@ from penstock_backends.language_model import (
     check_decoupled,
     complete_tensors,
     read_request,
+    record_of,
 )
 from penstock_backends.language_model.declared_tensors import IMAGE
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import Adapters, read_adapters
-from penstock_backends.vllm.sampling import read_sampling
+from penstock_backends.vllm.request_record import RequestRecord
+from penstock_backends.vllm.sampling import BACKEND, read_sampling
+from penstock_backends.vllm.triton_metrics import asks
 
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)
 """No flow control: a request has at most one response per token, whose number is limited."""
@@ -61,6 +65,7 @@ class VllmBackend(LanguageModelBackend):
         arguments = read_arguments(context.version_path)
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
+        self._model = arguments.model
         lora = arguments.enable_lora
         self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
         self._engine: VllmEngine = await context.run(VllmEngine, arguments)
@@ -69,12 +74,17 @@ class VllmBackend(LanguageModelBackend):
         except InferenceError as error:
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but cannot generate: {error}") from error
+        if asks(context.config):
+            self._engine.statistics.report_as_triton()
 
     async def healthy(self) -> bool:
         return not self._engine.failed
 
     def metrics(self) -> Mapping[str, float]:
         return self._engine.statistics.metrics()
+
+    def histograms(self) -> Mapping[str, Histogram]:
+        return self._engine.statistics.distributions()
 
     async def finalize(self) -> None:
         if hasattr(self, "_engine"):  # loading may have failed
@@ -86,26 +96,55 @@ class VllmBackend(LanguageModelBackend):
             raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
         sampling, adapter = read_sampling(
             _sampling_parameters(generation),
-            stream=generation.stream,
+            # Of a traced request, the tokens so far are wanted also where it is cancelled.
+            stream=generation.stream or request.timeline is not None,
             logprobs=self._engine.logprobs,
         )
         prompt: dict[str, Any] = {"prompt": generation.prompt}
         images = read_images(request)
         if images:
             prompt["multi_modal_data"] = {"image": images}
+        lora = self._adapters.find(adapter)
+        record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
-        responses = self._generate(answer, prompt, sampling, self._adapters.find(adapter))
+        responses = self._generate(answer, prompt, sampling, lora, record)
         return responses if generation.merge else self._unmerged(responses)
 
+    def _record(
+        self, request: InferenceRequest, generation: GenerationRequest, sampling: Any, model: str
+    ) -> RequestRecord | None:
+        """The record of a traced request."""
+        noted = record_of(request, BACKEND, model)
+        if noted is None or request.timeline is None:
+            return None
+        noted.asked(generation, sampling)
+        record = RequestRecord(request.timeline, noted)
+        record.prepare(sampling, stream=generation.stream)
+        return record
+
     async def _generate(
-        self, answer: Answer, prompt: Any, sampling: Any, adapter: Any
+        self,
+        answer: Answer,
+        prompt: Any,
+        sampling: Any,
+        adapter: Any,
+        record: RequestRecord | None = None,
     ) -> AsyncGenerator[InferenceResponse, None]:
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
-        async with aclosing(self._engine.generate(prompt, sampling, adapter)) as outputs:
-            async for output in outputs:
-                _add_output(answer, output)
-                if answer.due:
-                    yield answer.take_response()
+        outputs = self._engine.generate(prompt, sampling, adapter, record)
+        try:
+            async with aclosing(outputs):
+                async for output in outputs:
+                    _add_output(answer, output)
+                    if record is not None:
+                        record.add(output)
+                        if answer.finished:
+                            record.ended(answer.candidates, finished=True)
+                    if answer.due:
+                        yield answer.take_response()
+        finally:
+            if record is not None:
+                record.ended(answer.candidates, finished=False)
 
     def _unmerged(self, responses: AsyncGenerator[InferenceResponse, None]) -> ResponseStream:
         """Read every output from vLLM at once, for a client that wants one response per token."""

@@ -21,6 +21,8 @@ from penstock.backend import (
 )
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
+from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
+from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
 logger = logging.getLogger(__name__)
@@ -36,6 +38,7 @@ class VllmEngine:
         """Start the engine, which takes seconds to minutes. Blocks; raises `ModelLoadError`."""
         self.statistics = VllmStatistics()
         self._numbers = itertools.count(1)
+        self._makes_spans = add_endpoint(arguments)
         before = descendants(os.getpid())
         try:
             self._llm = _start(arguments, self.statistics)
@@ -58,14 +61,20 @@ class VllmEngine:
         async for _ in self.generate({"prompt": "warm"}, sampling, None):
             pass
         self.statistics.requests -= 1
+        self.statistics.forget_observations()
 
     @property
     def failed(self) -> bool:
         """Whether the engine has died; it does not recover."""
         return self._llm is None or bool(self._llm.errored)
 
-    async def generate(self, prompt: Any, sampling: Any, adapter: Any) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs; closing the generator aborts the request in the engine."""
+    async def generate(
+        self, prompt: Any, sampling: Any, adapter: Any, record: RequestRecord | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs; closing the generator aborts the request in the engine.
+
+        `record` is that of a traced request.
+        """
         if self.failed:
             raise UnavailableError(UNHEALTHY)
         self.statistics.requests += 1
@@ -73,7 +82,13 @@ class VllmEngine:
         try:
             number = str(next(self._numbers))
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
-            outputs = self._llm.generate(rendered, sampling, number, lora_request=adapter)
+            headers = None
+            if record is not None:
+                headers = trace_headers(record.timeline) if self._makes_spans else None
+                record.submitted()
+            outputs = self._llm.generate(
+                rendered, sampling, number, lora_request=adapter, trace_headers=headers
+            )
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished

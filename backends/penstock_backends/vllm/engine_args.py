@@ -39,6 +39,16 @@ class EngineArguments:
         return Path(str(self.values.get("model", ""))).exists()
 
     @property
+    def model(self) -> str:
+        """The name of what the engine serves; of a model on this machine, its last part."""
+        served = self.values.get("served_model_name")
+        names = served if isinstance(served, list) else [served]
+        if names and names[0]:
+            return str(names[0])
+        name = str(self.values.get("model", ""))
+        return Path(name).name if self.local else name
+
+    @property
     def enable_lora(self) -> bool:
         """Whether LoRA is enabled; both `true` and `"true"` are common."""
         return str(self.values.get("enable_lora", "")).lower() == "true"

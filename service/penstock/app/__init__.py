@@ -17,19 +17,21 @@ import uvloop
 from penstock.app.core import ExitTimeoutError, open_repository, open_response_cache, open_server
 from penstock.app.endpoints import Frontends
 from penstock.app.failed_start import failed_start
-from penstock.app.gpus import gpu_usage, usable_gpus
+from penstock.app.gpus import open_gpus
 from penstock.app.model_files import with_model_files
-from penstock.app.preflight import StartError, check_repository, open_log
-from penstock.app.report import show_backends, show_models
+from penstock.app.preflight import StartError, check_repository, open_access_log, open_log
+from penstock.app.report import show_backends, show_models, show_options
 from penstock.app.signals import ExitSignals, on_hangup
+from penstock.app.tracing import open_export
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.server.poller import RepositoryPoller
 from penstock.server.server import InferenceServer
-from penstock.settings import ModelControlMode, RepositorySettings, Settings
+from penstock.settings import LogSettings, ModelControlMode, RepositorySettings, Settings
 from penstock.settings.without_effect import without_effect
 from penstock.system.allocator import tune_allocator
 from penstock.system.reaper import Reaper
+from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.console import join_streams, open_missing, write_line
 from penstock.telemetry.logging import ServerLog
 from penstock.telemetry.metrics import OwnNames
@@ -105,17 +107,21 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
     leftovers.callback(reaper.close)
     signals = ExitSignals(partial(_end_now, leftovers, settings.grpc.address))
     signals.listen()
-    if settings.logging.file:
-        on_hangup(log.reopen)
+    access = open_access_log(settings.logging.access, lambda: log.is_json)
+    if access is not None:
+        leftovers.callback(access.close)
+    _reopen_on_hangup(settings.logging, log, access)
     deadline = ExitDeadline(settings.exit_timeout_seconds)
     async with AsyncExitStack() as stack:
         custom = CustomMetrics(OwnNames())
         cache = await open_response_cache(settings.cache, stack)
-        gpus = usable_gpus(settings.devices)
-        core = open_server(settings, custom, deadline, reaper, log, gpus, cache)
+        gpus = stack.enter_context(open_gpus(settings.devices, settings.metrics))
+        export = await stack.enter_async_context(open_export(settings, deadline))
+        sinks = [] if export is None else [export]
+        core = open_server(settings, custom, deadline, reaper, log, gpus, cache, sinks)
         server = await stack.enter_async_context(core)
-        usage = gpu_usage(settings.metrics, gpus)
-        frontends = Frontends(server, settings, custom, deadline, cache, usage)
+        counts = None if export is None else export.counts
+        frontends = Frontends(server, settings, custom, deadline, cache, gpus.usage, access, counts)
         await frontends.open(stack)
         poller = await _poller(server, settings.repository)
         await _load(server, settings, signals.stop)
@@ -129,6 +135,15 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
         server.refuse_new_work(deadline)
         await server.finish_sequences(deadline)
     return CUT_OFF if deadline.cut_off else 0
+
+
+def _reopen_on_hangup(settings: LogSettings, log: ServerLog, access: AccessLog | None) -> None:
+    """Open log files anew at SIGHUP, if there are any."""
+    reopened = [log.reopen] if settings.file else []
+    if access is not None and settings.access != "-":
+        reopened.append(access.reopen)
+    if reopened:
+        on_hangup(lambda: [reopen() for reopen in reopened])
 
 
 async def _poller(server: InferenceServer, settings: RepositorySettings) -> RepositoryPoller | None:
@@ -159,6 +174,7 @@ async def _load(server: InferenceServer, settings: Settings, stop: asyncio.Event
     failures = loading.result()
     show_backends(server.backends(), settings)
     show_models([e for e in await server.index() if e.state], server.model_names())
+    show_options(settings, await server.metadata())
     if failures and settings.repository.exit_on_error:
         raise failed_start(failures, settings.repository)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from penstock import __version__
+from penstock.app.gpus import ServerGpus
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.caching.registry import open_cache
@@ -20,7 +23,6 @@ from penstock.scheduling.rate_limiter import Limit, RateLimiter
 from penstock.server.answers import ServerMetadata
 from penstock.server.model_services import LocalServices
 from penstock.server.server import InferenceServer
-from penstock.server.trace_settings import TraceControl
 from penstock.settings import (
     CacheSettings,
     DeviceSettings,
@@ -31,6 +33,14 @@ from penstock.settings import (
 from penstock.shared_memory.registry import Regions
 from penstock.system.reaper import Reaper
 from penstock.telemetry.logging import ServerLog
+from penstock.telemetry.machine import MachineUsage
+from penstock.tracing.model_environment import model_environment
+from penstock.tracing.settings import TraceControl
+from penstock.tracing.trace_writer import TraceWriter
+from penstock.tracing.tracer import Tracer, TraceSink
+
+_LOAD_SECONDS = 1.0
+"""Seconds after which the machine is read again for load reports."""
 
 
 class ExitTimeoutError(Exception):
@@ -48,24 +58,23 @@ async def open_server(
     deadline: ExitDeadline,
     reaper: Reaper,
     log: ServerLog,
-    gpus: Sequence[int],
+    gpus: ServerGpus,
     cache: ResponseCache | None = None,
+    sinks: Sequence[TraceSink] = (),
 ) -> AsyncIterator[InferenceServer]:
-    """The core: repository, models and facade. On closing, everything is unloaded.
-
-    `gpus` are the CUDA ordinals that instances may have.
-    """
+    """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = open_repository(settings.repository)
     builder = VersionBuilder(
         settings.backends.options_for,
         reaper,
         auto_complete=settings.repository.auto_complete_config,
-        gpus=gpus,
+        gpus=gpus.usable,
         cache=cache,
         max_pending=settings.max_pending_requests,
         limiter=_rate_limiter(settings.rate_limit),
         placements=_placements(settings.devices),
         gpu_limits=settings.devices.load_limits,
+        used_memory=gpus.used_memory,
         max_responses=settings.grpc.max_response_pool_size,
         measurement=settings.metrics.latencies if settings.metrics.enabled else None,
     )
@@ -76,21 +85,29 @@ async def open_server(
         load_retries=settings.repository.load_retry_count,
         scratch=reaper.folder,
     )
+    trace = TraceControl(settings.trace)
+    writer = TraceWriter(trace) if settings.trace.mode == "triton" else None
+    sinks = sinks if writer is None else (*sinks, writer)
     server = InferenceServer(
         ServerMetadata(settings.id, __version__),
         repository,
         lifecycle,
         explicit_control=settings.repository.explicit,
         strict_readiness=settings.repository.strict_readiness,
-        trace=TraceControl(settings.trace),
+        trace=trace,
         log=log,
         regions=Regions(allowed=settings.client_shared_memory),
+        tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
     )
+    server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     builder.factory.services = LocalServices(server, lifecycle, custom)
+    builder.factory.environment = model_environment(settings.trace, os.environ)
     try:
         yield server
     finally:
         in_time = await server.stop(deadline)
+        if writer is not None:
+            await asyncio.to_thread(writer.close)
         reaper.close()
         server.regions.close()
         if not in_time:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import NamedTuple
 
@@ -15,14 +15,20 @@ from penstock.gateway.connection import ConnectionRules
 from penstock.gateway.connection_limits import HttpLimits
 from penstock.gateway.metrics import open_metrics
 from penstock.metrics.custom import CustomMetrics
-from penstock.metrics.exposition import render
+from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
 from penstock.telemetry.machine import MachineUsage
-from penstock.telemetry.metrics import MetricsPage
+from penstock.telemetry.metrics import MetricsPage, OwnNames
+from penstock.telemetry.process_metrics import process_families
+from penstock.telemetry.scrape import Scraper
+from penstock.telemetry.trace_metrics import trace_families
+from penstock.telemetry.user_metrics import UserMetrics
+from penstock.tracing.export import ExportCounts
 
 logger = logging.getLogger(__name__)
 
@@ -53,14 +59,16 @@ class Frontends:
         deadline: ExitDeadline,
         cache: ResponseCache | None = None,
         gpus: GpuUsage | None = None,
+        access: AccessLog | None = None,
+        export: ExportCounts | None = None,
     ) -> None:
         self._endpoints: list[_Endpoint] = []
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        rules = ConnectionRules(HttpLimits(idle=http.idle_timeout_secs), descriptors)
+        rules = ConnectionRules(HttpLimits(idle=http.idle_timeout_secs), descriptors, access)
         if grpc.enabled:
-            listening = open_grpc(server, grpc, deadline, descriptors)
+            listening = open_grpc(server, grpc, deadline, descriptors, access)
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )
@@ -70,8 +78,8 @@ class Frontends:
                 _Endpoint("HTTP", "HTTPService", http.address, http.reuse_port, listening)
             )
         if metrics.enabled:
-            page = _metrics_page(server, settings, custom, cache, gpus)
-            listening = open_metrics(page, metrics, rules)
+            scraper = _scraper(server, settings, custom, cache, gpus, export)
+            listening = open_metrics(scraper.scrape, metrics, rules)
             self._endpoints.append(
                 _Endpoint("Metrics", "Metrics Service", metrics.address, False, listening)
             )
@@ -105,15 +113,32 @@ def _named(service: str, problem: str) -> str:
     return problem if problem.startswith(start) else f"{start}Unavailable - {problem}"
 
 
-def _metrics_page(
+def _scraper(
     server: InferenceServer,
     settings: Settings,
     custom: CustomMetrics,
     cache: ResponseCache | None,
     gpus: GpuUsage | None,
-) -> Callable[[], str]:
-    """A callback that renders the metrics page: the server's metrics, then the models' own."""
+    export: ExportCounts | None,
+) -> Scraper:
+    """The metrics page: the server's metrics, the models' own, and those of users' collectors."""
     metrics = settings.metrics
     machine = MachineUsage(metrics.interval_ms / 1000) if metrics.cpu else None
-    page = MetricsPage(server.snapshot, server.gauges, machine, cache, metrics.latencies, gpus)
-    return lambda: page.text() + render(custom.snapshot())
+    page = MetricsPage(
+        server.snapshot,
+        server.gauges,
+        machine,
+        cache,
+        metrics.latencies,
+        gpus,
+        server.histograms,
+    )
+
+    def families() -> Iterator[Family]:
+        yield from page.families()
+        yield from process_families(server.processes())
+        if export is not None:
+            yield from trace_families(export)
+        yield from custom.snapshot()
+
+    return Scraper(families, UserMetrics(OwnNames().__contains__))

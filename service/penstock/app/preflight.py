@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.core.errors import InferenceError
 from penstock.models.loading.load_graph import code_name
 from penstock.models.repository.repository import ModelRepository
 from penstock.settings import LogSettings, RepositorySettings
 from penstock.telemetry import logging as server_log
+from penstock.telemetry.access_log import AccessLog
 
 
 class StartError(Exception):
@@ -19,6 +22,16 @@ def open_log(settings: LogSettings) -> None:
         server_log.configure(settings)
     except OSError as error:
         raise StartError(f"cannot open the log file: {error}") from error
+
+
+def open_access_log(target: str, is_json: Callable[[], bool]) -> AccessLog | None:
+    """Open the access log, if there is one; raises `StartError`."""
+    if target == "off":
+        return None
+    try:
+        return AccessLog(target, is_json)
+    except OSError as error:
+        raise StartError(f"cannot open the access log: {error}") from error
 
 
 def check_repository(settings: RepositorySettings) -> None:

@@ -1,13 +1,13 @@
-"""The start-up report: tables of backends and models in the log (contract M-18)."""
+"""The start-up report: tables of backends, models and options in the log (contract M-18)."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
-from penstock.server.answers import ModelIndexEntry
+from penstock.server.answers import ModelIndexEntry, ServerMetadata
 from penstock.settings import Settings
 from penstock.telemetry import logging as server_log
 
@@ -33,6 +33,30 @@ def show_models(entries: Sequence[ModelIndexEntry], tried: Sequence[str]) -> Non
     rows += [(name, "-", "Not loaded: No model version was found") for name in versionless]
     rows.sort(key=itemgetter(0))
     server_log.log_table(logger, table(("Model", "Version", "Status"), rows))
+
+
+def show_options(settings: Settings, metadata: ServerMetadata) -> None:
+    """Log the server's options, by Triton's names and in its order (contract L-07)."""
+    server_log.log_table(logger, table(("Option", "Value"), tuple(_options(settings, metadata))))
+
+
+def _options(settings: Settings, metadata: ServerMetadata) -> Iterator[tuple[str, str]]:
+    repository, devices = settings.repository, settings.devices
+    yield "server_id", metadata.name
+    yield "server_version", metadata.version
+    yield "server_extensions", " ".join(metadata.extensions)
+    for at, path in enumerate(repository.paths):
+        yield f"model_repository_path[{at}]", path
+    yield "model_control_mode", f"MODE_{repository.control_mode.upper()}"
+    for at, model in enumerate(sorted(repository.startup_models)):
+        yield f"startup_models_{at}", model
+    yield "strict_model_config", str(int(not repository.auto_complete_config))
+    yield "model_config_name", repository.config_name
+    yield "rate_limit", settings.rate_limit.mode.upper()
+    yield "min_supported_compute_capability", str(devices.min_supported_compute_capability)
+    yield "strict_readiness", str(int(repository.strict_readiness))
+    yield "exit_timeout", str(settings.exit_timeout_seconds)
+    yield "cache_enabled", str(int(bool(settings.cache.config)))
 
 
 def _configuration(backend: str, settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""The command line: `penstock serve`, `penstock demo`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `demo` and `top`, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
+        "top": _top,
     }
     command, *rest = words or ["--help"]
     if command in ("--version", "-V"):
@@ -89,6 +90,12 @@ def _demo(arguments: Sequence[str]) -> int:
         _print_error(f"penstock demo: {error}")
         return 1
     return 0
+
+
+def _top(arguments: Sequence[str]) -> int:
+    from penstock.top.command import run
+
+    return run(arguments)
 
 
 def _print_error(message: str) -> None:

@@ -10,6 +10,7 @@ from penstock.cli.flags import FLAGS
 from penstock.cli.flags.flag import Flag
 from penstock.cli.getopt import Option, options
 from penstock.cli.model_file import ModelFileError, model_file
+from penstock.cli.tracing import TraceOptions
 from penstock.cli.values import ValueRefused
 from penstock.settings import ModelFile, Settings
 from penstock.settings.fields import default_value
@@ -28,23 +29,6 @@ class HelpRequested(Exception):  # noqa: N818
 
 
 _TAKES_VALUE = {"help": False, **{flag.name: flag.takes_value for flag in FLAGS.values()}}
-
-# The fields of `--trace-config` and its deprecated forms: mode and key -> field.
-_TRACE_FIELDS = {
-    ("", "rate"): "trace.rate",
-    ("", "level"): "trace.levels",
-    ("", "count"): "trace.count",
-    ("", "mode"): "trace.mode",
-    ("triton", "file"): "trace.file",
-    ("triton", "log-frequency"): "trace.log_frequency",
-}
-_DEPRECATED_TRACE = {
-    "trace-rate": ("trace.rate", "rate value"),
-    "trace-level": ("trace.levels", "level"),
-    "trace-count": ("trace.count", "count"),
-    "trace-file": ("trace.file", "file"),
-    "trace-log-frequency": ("trace.log_frequency", "log-frequency"),
-}
 
 
 def parse_arguments(
@@ -85,7 +69,7 @@ class _SettingsBuilder:
         self._takes_files = takes_files
         self._warn = warn
         self._given: set[str] = set()
-        self._old_trace: dict[str, Any] = {}
+        self._tracing = TraceOptions(warn)
         self._strict_model_config = False
 
     def add(self, option: Option) -> None:
@@ -101,8 +85,7 @@ class _SettingsBuilder:
         try:
             self._set(flag, flag.parse(option.value))
         except ValueRefused as refused:
-            name = refused.option or flag.name
-            raise UsageError(f'Bad option: "--{name}".\n{refused}') from None
+            raise _bad_option(f"--{refused.option or flag.name}", refused) from None
 
     def _add_file(self, argument: str) -> None:
         if not self._takes_files:
@@ -118,7 +101,7 @@ class _SettingsBuilder:
 
     def complete(self, environment: Mapping[str, str]) -> None:
         """Set the fields that depend on several options, or on the environment."""
-        self._complete_trace()
+        self._complete_trace(environment)
         self._complete_model_config()
         if {"response-cache-byte-size", "cache-config"} <= self._given:
             raise SettingsError(
@@ -141,36 +124,17 @@ class _SettingsBuilder:
             before = self.fields.get(flag.field, default_value(flag.field))
             self.fields[flag.field] = flag.gather(before, value)
         elif flag.name == "trace-config":
-            self._set_trace(*value)
-        elif flag.name in _DEPRECATED_TRACE:
-            path, _ = _DEPRECATED_TRACE[flag.name]
-            self._old_trace[path] = self._levels(self._old_trace, path, value)
+            self._tracing.add(value)
         elif flag.name == "strict-model-config":
             self._strict_model_config = value
-
-    def _set_trace(self, mode: str, key: str, value: Any) -> None:
-        if mode == "opentelemetry":
-            before = self.fields.get("trace.opentelemetry", ())
-            self.fields["trace.opentelemetry"] = (*before, (key, value))
         else:
-            path = _TRACE_FIELDS[mode, key]
-            self.fields[path] = self._levels(self.fields, path, value)
+            self._tracing.add_deprecated(flag.name, value)
 
-    @staticmethod
-    def _levels(before: Mapping[str, Any], path: str, value: Any) -> Any:
-        """Trace levels accumulate; other options keep their last value."""
-        return before.get(path, frozenset()) | {value} if path == "trace.levels" else value
-
-    def _complete_trace(self) -> None:
-        for flag, (path, name) in _DEPRECATED_TRACE.items():
-            if path in self._old_trace and path in self.fields:
-                self._warn(
-                    f"Warning: Overriding deprecated '--{flag}' in favor of provided {name} "
-                    "in --trace-config!"
-                )
-        self.fields = {**self._old_trace, **self.fields}
-        if "OFF" in self.fields.get("trace.levels", ()):
-            self.fields["trace.levels"] = frozenset()
+    def _complete_trace(self, environment: Mapping[str, str]) -> None:
+        try:
+            self.fields |= self._tracing.fields(environment)
+        except ValueRefused as refused:
+            raise _bad_option(refused.option, refused) from None
 
     def _complete_model_config(self) -> None:
         disabled = "disable-auto-complete-config" in self._given
@@ -181,6 +145,10 @@ class _SettingsBuilder:
             )
         if disabled or self._strict_model_config:
             self.fields["repository.auto_complete_config"] = False
+
+
+def _bad_option(name: str, refused: ValueRefused) -> UsageError:
+    return UsageError(f'Bad option: "{name}".\n{refused}')
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:

@@ -11,7 +11,6 @@ from penstock.cli.values import (
     decimal,
     integer,
     pair,
-    text,
 )
 from penstock.metrics.measurement import Quantile
 from penstock.settings import Feature, RateLimitResource, Restriction
@@ -34,7 +33,7 @@ def load_limit(value: str) -> tuple[int, float]:
 
 def host_policy(value: str) -> Setting:
     format_ = "--host-policy option format is '<policy name>,<setting>=<value>'"
-    setting = _setting(value, format_)
+    setting = named_setting(value, format_)
     if not setting[0]:
         raise ValueRefused(f"{format_}. Got {value}")
     if setting[1] not in ("numa-node", "cpu-cores"):
@@ -51,7 +50,9 @@ def backend_config(value: str) -> Setting:
             "No backend specified. --backend-config option format is <backend name>,"
             f"<setting>=<value> or <setting>=<value>. Got {value}"
         )
-    return _setting(value, "--backend-config option format is '<backend name>,<setting>=<value>'")
+    return named_setting(
+        value, "--backend-config option format is '<backend name>,<setting>=<value>'"
+    )
 
 
 def cache_config(value: str) -> Setting:
@@ -60,7 +61,7 @@ def cache_config(value: str) -> Setting:
             "No cache specified. --cache-config option format is <cache name>,"
             f"<setting>=<value>. Got {value}"
         )
-    return _setting(value, "--cache-config option format is '<cache name>,<setting>=<value>'")
+    return named_setting(value, "--cache-config option format is '<cache name>,<setting>=<value>'")
 
 
 def cache_size(value: str) -> Setting:
@@ -76,7 +77,7 @@ def quantiles(value: str) -> tuple[Quantile, ...]:
     return found
 
 
-_METRICS_SETTINGS: dict[str, Parser] = {
+METRICS_SETTINGS: dict[str, Parser] = {
     "counter_latencies": boolean,
     "histogram_latencies": boolean,
     "summary_latencies": boolean,
@@ -88,10 +89,10 @@ def metrics_config(value: str) -> tuple[str, Any]:
     key, _, setting = value.partition("=")
     if not key or not setting or "," in key:
         raise ValueRefused(f"--metrics-config option format is <setting>=<value>. Got {value}")
-    if key not in _METRICS_SETTINGS:
+    if key not in METRICS_SETTINGS:
         raise ValueRefused(f"unknown setting of metrics '{key}'", f"metrics-config {key}")
     try:
-        return key, _METRICS_SETTINGS[key](setting)
+        return key, METRICS_SETTINGS[key](setting)
     except ValueRefused as refused:
         raise ValueRefused(str(refused), f"metrics-config {key}") from None
 
@@ -136,55 +137,7 @@ def refuse_repeated(features: list[Feature], kind: str) -> None:
             )
 
 
-def trace_level(value: str) -> str:
-    level = value.lower()
-    if level not in ("off", "timestamps", "tensors", "min", "max"):
-        raise ValueRefused(f"invalid value for trace level option: {level}")
-    return {"min": "timestamps", "max": "timestamps"}.get(level, level).upper()
-
-
-def trace_mode(value: str) -> str:
-    if value.lower() not in ("triton", "opentelemetry"):
-        raise ValueRefused(
-            f"invalid value for trace mode option: {value}. "
-            'Available options are "triton" and "opentelemetry"'
-        )
-    return value.lower()
-
-
-_TRACE_SETTINGS: dict[tuple[str, str], Parser] = {
-    ("", "rate"): integer,
-    ("", "level"): trace_level,
-    ("", "count"): integer,
-    ("", "mode"): trace_mode,
-    ("triton", "file"): text,
-    ("triton", "log-frequency"): integer,
-}
-
-
-def trace_config(value: str) -> tuple[str, str, Any]:
-    """Mode (empty for settings of both modes), key and value."""
-    if value.startswith(","):
-        raise ValueRefused(
-            "No trace mode specified. --trace-config option format is <trace mode>,"
-            f"<setting>=<value> or <setting>=<value>. Got {value}"
-        )
-    mode, key, setting = _setting(
-        value, "--trace-config option format is '<trace mode>,<setting>=<value>'"
-    )
-    mode = trace_mode(mode) if mode else ""
-    if mode == "opentelemetry":
-        return mode, key, setting
-    option = f"trace-config {mode}{',' if mode else ''}{key}"
-    if (mode, key) not in _TRACE_SETTINGS:
-        raise ValueRefused("unknown trace setting", option)
-    try:
-        return mode, key, _TRACE_SETTINGS[mode, key](setting)
-    except ValueRefused as refused:
-        raise ValueRefused(str(refused), option) from None
-
-
-def _setting(value: str, format_: str) -> Setting:
+def named_setting(value: str, format_: str) -> Setting:
     """`<name>,<key>=<value>`, or without a name `<key>=<value>`."""
     head, comma, tail = value.partition(",")
     if not comma:

@@ -26,9 +26,6 @@ UNSUPPORTED_OPTIONS = (
     UnsupportedOption("repository.agent_directory", "repoagent-directory", "repository agents"),
     UnsupportedOption("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
     UnsupportedOption("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
-    UnsupportedOption("trace.levels", "trace-config level", "tracing"),
-    UnsupportedOption("trace.mode", "trace-config mode", "tracing"),
-    UnsupportedOption("trace.opentelemetry", "trace-config opentelemetry", "tracing"),
     UnsupportedOption("cache.directory", "cache-directory", "caches from a directory"),
 )
 

@@ -17,6 +17,7 @@ Commands:
   serve      Serve the models of a repository, or one class of a Python file, as in
              `serve model.py:Double`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
+  top        Show models, queues, batches and latencies of a running server.
 
   --version  Print the version.
   --help     Print this; after a command, its options.

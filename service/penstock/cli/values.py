@@ -98,6 +98,12 @@ def model_config_name(value: str) -> str:
     return value
 
 
+def access_log(value: str) -> str:
+    if not value:
+        raise ValueRefused("the access log is not a file: name one, or - or off")
+    return value
+
+
 def one_of(name: str, *choices: str, fold: bool = True) -> Parser:
     """One of a few words; case is ignored if `fold` is set."""
 

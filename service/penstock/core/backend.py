@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError
@@ -30,6 +30,12 @@ Host = Literal["thread", "process"]
 
 SHARED_TMPDIR = "PENSTOCK_SHARED_TMPDIR"
 """Environment variable of a process with a `private_tmp`: the folder for what is to outlast it."""
+
+OTLP_ENDPOINT = "PENSTOCK_OTLP_TRACES_ENDPOINT"
+"""Environment variable of a model process: the URL that the server sends spans to, if it does."""
+
+OTLP_PROTOCOL = "PENSTOCK_OTLP_TRACES_PROTOCOL"
+"""The protocol of it: `http/protobuf` or `grpc`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,13 @@ class InstanceContext:
     def model_path(self) -> Path:
         """The model's directory, above its versions."""
         return self.version_path.parent
+
+
+class Distribution(Protocol):
+    """What a backend has observed, as `penstock.backend.Histogram` counts it."""
+
+    def state(self) -> list[Any]:
+        """All of it as plain values."""
 
 
 class Backend(ABC):
@@ -204,7 +217,14 @@ class Backend(ABC):
         """The engine's numbers by metric name, for the metrics endpoint.
 
         A name that ends with `_total` is shown as a counter, any other as a gauge; numbers of a
-        model's instances are added up.
+        model's instances are added up, but of those that end with `_usage` the mean is shown.
+        """
+        return {}
+
+    def histograms(self) -> Mapping[str, Distribution]:
+        """The engine's histograms by metric name: `penstock.backend.Histogram`.
+
+        Those of a model's instances are added up; their bounds must not change.
         """
         return {}
 

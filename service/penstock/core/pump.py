@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from penstock.core.errors import InternalError, RequestCancelledError, as_inference_error
+from penstock.core.log_throttle import log_fault
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 
@@ -68,5 +69,5 @@ async def _close(source: AsyncIterator[InferenceResponse]) -> None:
         return
     try:
         await close()
-    except Exception:  # the client has its answer already
-        logger.exception("closing a response generator failed")
+    except Exception as error:  # the client has its answer already
+        log_fault(logger, error, "closing a response generator failed")

@@ -11,6 +11,7 @@ from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
+from penstock.core.timeline import Timeline
 
 Value = TypeVar("Value")
 
@@ -53,6 +54,7 @@ class InferenceRequest:
     shared memory that outputs are written to.
     `call_chain` holds the nested calls that led to this request, outermost first. Requests of
     equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
+    `timeline` is that of what the request is part of, where that is traced.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them.
     """
@@ -74,6 +76,15 @@ class InferenceRequest:
     call_chain: tuple[NestedCall, ...] = ()
     template: Hashable = None
     on_device: frozenset[str] = frozenset()
+    timeline: Timeline | None = None
+
+    def mark(self, activity: str) -> None:
+        """Note in the request's trace that something happens now; nothing where it is not traced.
+
+        Names that end in `_START` and `_END` are the two ends of a span, others are events (T-18).
+        """
+        if self.timeline is not None:
+            self.timeline.mark(str(activity))
 
 
 @_frozen
@@ -98,6 +109,12 @@ class InferenceResponse:
         if self.final:
             return self
         return InferenceResponse(self.outputs, self.parameters, True, self.error)
+
+
+def traced(request: InferenceRequest, timeline: Timeline) -> InferenceRequest:
+    """The same request, part of `timeline`; for one that its maker has just made."""
+    object.__setattr__(request, "timeline", timeline)
+    return request
 
 
 def rows_of(request: InferenceRequest, max_batch_size: int) -> int:

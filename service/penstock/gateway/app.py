@@ -9,8 +9,8 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connection import ConnectionRules
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.thread import JsonThread
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.listener import listening
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
 from penstock.gateway.replies import PLAIN

@@ -14,6 +14,7 @@ from penstock.core.request_limits import check_outputs
 from penstock.core.tensor import Tensor
 from penstock.gateway.body import LARGEST, RequestBody, larger_than_any
 from penstock.gateway.inputs import BinarySizes, InputReader, binary_sizes, check_binary_sizes
+from penstock.gateway.json.bodies import JsonBodies, decoded
 from penstock.gateway.json.fields import (
     ABSENT,
     as_bool,
@@ -26,7 +27,6 @@ from penstock.gateway.json.fields import (
 )
 from penstock.gateway.json.tensors import tensor_to_text
 from penstock.gateway.json.text import LARGE, dump, parse
-from penstock.gateway.json_bodies import JsonBodies, decoded
 from penstock.gateway.parameters import read_parameters
 from penstock.gateway.shared_memory import RegionSlices, RegionsOnLoop, shared_slice
 from penstock.shared_memory.registry import NO_REGIONS, Regions

@@ -15,6 +15,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from penstock.core.access import AccessSink
+from penstock.gateway.accesses import refused
 from penstock.gateway.connection_limits import HeadSize, HttpLimits, ReceiveClock
 from penstock.gateway.request_scope import HEADER_NAMES
 from penstock.gateway.unparsed import Unparsed
@@ -37,10 +39,11 @@ class _HeadTooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRules:
-    """The limits and the descriptor reserve that the connections of all HTTP ports share."""
+    """The limits, descriptor reserve and access log that connections of all HTTP ports share."""
 
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
+    access: AccessSink | None = None
 
 
 class _ReadFlow(FlowControl):
@@ -96,6 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, {})
         self._descriptors = rules.descriptors
+        self._access = rules.access
         self._close_on_loss = lost
         self._head = HeadSize(rules.limits)
         self._too_large = False
@@ -300,6 +304,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _send_error(self, status: HTTPStatus) -> None:
         """Send an error as the last bytes, and leave the client a moment to read them."""
         self._pipelined = False
+        if self._access is not None:
+            self._access.add(refused(self.client, status))
         text = status.phrase.encode()
         self.transport.write(
             b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\n"

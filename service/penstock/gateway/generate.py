@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -10,23 +12,36 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock.core.errors import DeadlineExceededError, InferenceError, InvalidRequestError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Timeline
 from penstock.gateway.codec import wanted_outputs
 from penstock.gateway.generate_request import decode_generate
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.tensors import tensor_to_json, tensor_to_text
 from penstock.gateway.json.text import dump, dump_sorted
-from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.load_header import with_load
 from penstock.gateway.replies import reply
-from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
+from penstock.gateway.request_scope import (
+    REQUEST,
+    ForwardedHeaders,
+    closed_on_disconnect,
+    with_deadline,
+)
 from penstock.gateway.router import Target
+from penstock.gateway.traced_request import (
+    RecordedReply,
+    begin_timeline,
+    ending,
+    wants_explanation,
+)
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
+from penstock.tracing.explain import EXPLAIN, explanation
 
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that"
     " generates various number of responses"
 )
-
 
 _LARGE = 1 << 16
 """Outputs of more bytes are written in parts."""
@@ -46,17 +61,26 @@ class GenerateEndpoints:
         The status is that of the first response, also where there are more.
         """
         answers = await self._start(request, target)
-        async with closed_on_disconnect(answers.stream, request.receive):
-            first, second = await answers.next(), await answers.next()
+        with answers.recorded():
+            async with closed_on_disconnect(answers.stream, request.receive):
+                first, second = await answers.next(), await answers.next()
+        answer: ASGIApp
         if first is None or second is not None:
-            return reply(dump_sorted({"error": _NOT_ONE}), first.status if first else 200)
-        return reply(first.json, first.status)
+            answer = reply(dump_sorted({"error": _NOT_ONE}), first.status if first else 200)
+        else:
+            answer = reply(first.json, first.status)
+        timeline = answers.timeline
+        if timeline is not None:
+            answer = RecordedReply(answer, timeline, request, answers.stream.error)
+        return with_load(answer, request, self._server)
 
     async def generate_stream(self, request: Request, target: Target) -> ASGIApp:
         """Stream one server-sent event per response."""
-        return _EventStream(await self._start(request, target))
+        events = _EventStream(await self._start(request, target), wants_explanation(request))
+        return with_load(events, request, self._server)
 
     async def _start(self, request: Request, target: Target) -> _AnswerReader:
+        since = time.monotonic_ns()
         metadata = await self._server.model_metadata(target.model, target.version)
         if request.headers.get("content-encoding", "") not in ("", "identity"):
             raise InvalidRequestError("Unsupported content-encoding, only 'identity' is supported.")
@@ -67,7 +91,11 @@ class GenerateEndpoints:
 
         inference = await self._bodies.read(request, decode)
         inference = with_deadline(self._forward.added_to(inference, request), request)
-        return _AnswerReader(inference, self._server.infer(inference))
+        request.scope[REQUEST] = inference
+        timeline = begin_timeline(self._server.tracer, request, inference, since)
+        with nullcontext() if timeline is None else ending(timeline):
+            stream = self._server.infer(inference)
+        return _AnswerReader(inference, stream, timeline)
 
 
 class _EncodedAnswer(NamedTuple):
@@ -80,10 +108,17 @@ class _EncodedAnswer(NamedTuple):
 class _AnswerReader:
     """Reads and encodes the responses to one request; an error is the last of them."""
 
-    def __init__(self, request: InferenceRequest, stream: ResponseStream) -> None:
+    def __init__(
+        self, request: InferenceRequest, stream: ResponseStream, timeline: Timeline | None
+    ) -> None:
         self.stream = stream
+        self.timeline = timeline
         self._request = request
         self._failed = False
+
+    def recorded(self) -> AbstractContextManager[None]:
+        """A context whose errors end the timeline, if the request is traced."""
+        return nullcontext() if self.timeline is None else ending(self.timeline)
 
     async def next(self) -> _EncodedAnswer | None:
         """The next response; `None` after the last."""
@@ -93,8 +128,25 @@ class _AnswerReader:
             response = await anext(self.stream, None)
         except InferenceError as error:
             self._failed = True
+            self.mark("INFER_RESPONSE_COMPLETE")
             return _failure(error)
+        self.mark("INFER_RESPONSE_COMPLETE")
         return None if response is None else await self._encode(response)
+
+    def mark(self, activity: str) -> None:
+        """Note an activity of the endpoint, if the request is traced."""
+        if self.timeline is not None:
+            self.timeline.mark(activity)
+
+    def note_status(self, status: int) -> None:
+        """Note the HTTP status of the reply, if the request is traced."""
+        if self.timeline is not None:
+            self.timeline.facts["http.response.status_code"] = int(status)
+
+    def finish(self) -> None:
+        """End the timeline, if the request is traced, with the error of the last answer."""
+        if self.timeline is not None:
+            self.timeline.finish(self.stream.error)
 
     async def ready(self) -> list[_EncodedAnswer]:
         """Responses that are available without waiting for the model."""
@@ -144,20 +196,35 @@ def _failure(error: InferenceError) -> _EncodedAnswer:
 class _EventStream:
     """An event stream with backpressure: responses are read only as fast as the client reads."""
 
-    def __init__(self, answers: _AnswerReader) -> None:
+    def __init__(self, answers: _AnswerReader, explains: bool) -> None:
         self._answers = answers
+        self._explains = explains
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with closed_on_disconnect(self._answers.stream, receive):
-            batch = await self._next()
-            status = batch[0].status if batch else 200
-            headers = [(b"content-type", _EVENTS.encode())]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            while batch:
-                events = b"".join(b"data: %s\n\n" % answer.json for answer in batch)
-                await send({"type": "http.response.body", "body": events, "more_body": True})
+        answers = self._answers
+        with answers.recorded():
+            async with closed_on_disconnect(answers.stream, receive):
                 batch = await self._next()
-            await send({"type": "http.response.body"})
+                status = batch[0].status if batch else 200
+                answers.note_status(status)
+                headers = [(b"content-type", _EVENTS.encode())]
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+                while batch:
+                    events = b"".join(b"data: %s\n\n" % answer.json for answer in batch)
+                    answers.mark("HTTP_SEND_START")
+                    await send({"type": "http.response.body", "body": events, "more_body": True})
+                    answers.mark("HTTP_SEND_END")
+                    batch = await self._next()
+                await send({"type": "http.response.body", "body": self._explanation()})
+        answers.finish()
+
+    def _explanation(self) -> bytes:
+        """The last event, for a client that wants to know where the time went."""
+        timeline = self._answers.timeline
+        if timeline is None or not self._explains:
+            return b""
+        text = explanation(timeline, self._answers.stream.error)
+        return b"event: %s\ndata: %s\n\n" % (EXPLAIN.encode(), text.encode())
 
     async def _next(self) -> list[_EncodedAnswer]:
         """Wait for the next response; returns all available ones, or none at the end."""

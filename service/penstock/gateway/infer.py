@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
@@ -13,7 +15,8 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.request import InferenceRequest
-from penstock.core.stream import single_response
+from penstock.core.stream import ResponseStream, single_response
+from penstock.core.timeline import Timeline
 from penstock.gateway.body import (
     RequestBody,
     can_decompress,
@@ -24,11 +27,22 @@ from penstock.gateway.body import (
     open_body,
 )
 from penstock.gateway.codec import EncodedResponse, OutputEncoding, encode_response, read_request
-from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
-from penstock.gateway.request_scope import ForwardedHeaders, closed_on_disconnect, with_deadline
+from penstock.gateway.request_scope import (
+    REQUEST,
+    ForwardedHeaders,
+    closed_on_disconnect,
+    with_deadline,
+)
 from penstock.gateway.router import Target
+from penstock.gateway.traced_request import (
+    RecordedReply,
+    begin_timeline,
+    ending,
+    response_complete,
+)
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 
@@ -46,6 +60,7 @@ class InferEndpoint:
 
     async def infer(self, request: Request, target: Target) -> ASGIApp:
         """Run one request. Errors before the JSON is parsed, and the model's, are plain text."""
+        since = time.monotonic_ns()
         model = self._server.find(target.model, target.version)
         if model.decoupled:
             raise UnsupportedError(
@@ -66,20 +81,43 @@ class InferEndpoint:
         except InferenceError as error:
             return refusal(error, JSON)
         try:
-            return await self._run(request, inference, form)
+            return await self._run(request, inference, form, since)
         finally:
             self._server.regions.release(inference)
 
     async def _run(
-        self, request: Request, inference: InferenceRequest, form: OutputEncoding
+        self, request: Request, inference: InferenceRequest, form: OutputEncoding, since: int
     ) -> ASGIApp:
+        timeline = None
         try:
             inference = with_deadline(self._forward.added_to(inference, request), request)
+            request.scope[REQUEST] = inference
+            timeline = begin_timeline(self._server.tracer, request, inference, since)
             stream = self._server.infer(inference)
         except InferenceError as error:
-            return refusal(error, JSON)
+            answer = refusal(error, JSON)
+            return answer if timeline is None else RecordedReply(answer, timeline, request, error)
+        if timeline is None:
+            return await self._answer(request, inference, stream, form)
+        with ending(timeline):
+            try:
+                reply = await self._answer(request, inference, stream, form, timeline)
+            except InferenceError as error:
+                response_complete(timeline)
+                return RecordedReply(refusal(error, PLAIN), timeline, request, error)
+        return RecordedReply(reply, timeline, request)
+
+    async def _answer(
+        self,
+        request: Request,
+        inference: InferenceRequest,
+        stream: ResponseStream,
+        form: OutputEncoding,
+        timeline: Timeline | None = None,
+    ) -> ASGIApp:
         async with closed_on_disconnect(stream, request.receive):
             response = await single_response(stream)
+        response_complete(timeline)
         encoded = await encode_response(inference, stream.model_version, response, form)
         return await _reply(encoded, request.headers.get("accept-encoding", ""))
 

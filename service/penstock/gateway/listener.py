@@ -13,6 +13,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.gateway.accesses import LoggedApp
 from penstock.gateway.connection import ConnectionRules, HttpProtocol
 
 _NEVER = 1 << 30
@@ -58,7 +59,7 @@ class _HttpConnections:
         self._lost = asyncio.Event()
         self._rules = rules
         self._config = Config(
-            app,
+            app if rules.access is None else LoggedApp(app, rules.access),
             http=HttpProtocol,
             ws="none",
             lifespan="off",

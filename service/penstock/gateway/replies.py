@@ -42,9 +42,18 @@ def error_reply(text: str, status: int, content_type: str = JSON) -> Response:
     return reply(dump({"error": text}), status, content_type)
 
 
+class Refusal(Response):
+    """The reply for an error of the core."""
+
+    def __init__(self, error: InferenceError, content_type: str) -> None:
+        headers = {"content-type": content_type}
+        super().__init__(dump({"error": error.message}), http_status(error), headers)
+        self.error = error
+
+
 def refusal(error: InferenceError, content_type: str = JSON) -> Response:
     """The reply for an error of the core."""
-    return error_reply(error.message, http_status(error), content_type)
+    return Refusal(error, content_type)
 
 
 class PartsReply:

@@ -15,8 +15,8 @@ from penstock.core.errors import (
     InvalidRequestError,
     UnsupportedError,
 )
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry

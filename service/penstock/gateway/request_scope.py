@@ -35,6 +35,9 @@ def with_deadline(inference: InferenceRequest, request: Request) -> InferenceReq
     return replace(inference, deadline=asyncio.get_running_loop().time() + seconds)
 
 
+REQUEST = "penstock.request"
+"""Key of the scope for the inference request that was read, which log lines name."""
+
 HEADER_NAMES = "penstock.header_names"
 """Key of the scope for header names as sent; in its `headers` they are in lower case."""
 

@@ -11,8 +11,12 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.core.errors import InferenceError, InternalError
-from penstock.gateway.replies import JSON, PLAIN, error_reply, refusal
+from penstock.core.errors import InferenceError, InternalError, request_prefix, shortened
+from penstock.core.log_fields import request_fields
+from penstock.core.log_throttle import log_fault
+from penstock.core.verbosity import VERBOSITY
+from penstock.gateway.replies import JSON, PLAIN, Refusal, error_reply, refusal
+from penstock.gateway.request_scope import REQUEST
 from penstock.settings import Feature, Restriction
 
 logger = logging.getLogger(__name__)
@@ -68,7 +72,10 @@ class Router:
         logger.debug("HTTP request: %s %s", request.method, path)
         for pattern, route in self._routes:
             if found := pattern.fullmatch(path):
-                return await self._respond(request, route, _target(found))
+                answer = await self._respond(request, route, _target(found))
+                if VERBOSITY.level and route.feature is Feature.INFERENCE:
+                    _log_refusal(request, answer)
+                return answer
         return error_reply("Not Found", HTTPStatus.NOT_FOUND, PLAIN)
 
     async def _respond(self, request: Request, route: Route, target: Target) -> ASGIApp:
@@ -86,9 +93,20 @@ class Router:
             return refusal(error, route.content_type)
         except ClientDisconnect:
             raise
-        except Exception:  # a fault of ours: the client gets an error, the log the details
-            logger.exception("%s %s failed", request.method, request.url.path)
+        except Exception as error:  # a fault of ours: the client gets an error, the log the details
+            inference = request.scope.get(REQUEST)
+            fields = None if inference is None else request_fields(inference)
+            path = shortened(request.url.path)
+            log_fault(logger, error, "%s %s failed", request.method, path, extra=fields)
             return refusal(InternalError("unexpected error, see the server's log"))
+
+
+def _log_refusal(request: Request, answer: ASGIApp) -> None:
+    """A verbose line about an inference that fails, as Triton's (contract L-08)."""
+    if isinstance(answer, Refusal):
+        inference = request.scope.get(REQUEST)
+        prefix = "" if inference is None else request_prefix(inference.id)
+        logger.debug("%sInfer failed: %s", prefix, answer.error.message)
 
 
 def _target(found: re.Match[str]) -> Target:

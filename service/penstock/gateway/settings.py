@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
+from penstock.core.errors import UnavailableError, shortened
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply
 from penstock.gateway.router import Target
-from penstock.server.log_control import LogValues
+from penstock.server.log_control import FORMATS, LogValues
 from penstock.server.server import InferenceServer
-from penstock.server.trace_settings import Texts
+from penstock.tracing.settings import Texts
 
 _TRACE = ("trace_file", "trace_level", "trace_rate", "trace_count", "log_frequency")
 
@@ -24,7 +25,7 @@ _LOG: dict[str, Callable[[Any], bool | int | str]] = {
     "log_warning": as_bool,
     "log_error": as_bool,
     "log_verbose_level": as_unsigned,
-    "log_format": as_string,
+    "log_format": lambda value: _log_format(as_string(value)),
 }
 
 
@@ -40,14 +41,18 @@ class SettingsEndpoints:
         if request.method == "POST":
             changes = await self._bodies.read(request, _trace_changes)
             settings = await self._server.trace_settings(target.model, changes)
-        lists = ("trace_level",)
-        return json_reply({k: list(v) if k in lists else v[0] for k, v in settings.items()})
+        return json_reply({name: _trace_value(name, texts) for name, texts in settings.items()})
 
     async def log(self, request: Request, _: Target) -> ASGIApp:
         changes: LogValues = {}
         if request.method == "POST":
             changes = await self._bodies.read(request, _log_changes)
         return json_reply(dict(await self._server.log_settings(changes)))
+
+
+def _trace_value(name: str, texts: Sequence[str]) -> Any:
+    """Levels are a list; of others, only resource attributes may be several."""
+    return list(texts) if name == "trace_level" or len(texts) > 1 else texts[0]
 
 
 def _trace_changes(json: Any) -> Texts:
@@ -62,6 +67,13 @@ def _texts(name: str, value: Any) -> list[str]:
     if name == "trace_level":
         return [as_string(level) for level in as_list(value)]
     return [as_string(value)]
+
+
+def _log_format(text: str) -> str:
+    """A format of the log; the error is that of Triton's HTTP endpoint, not of its gRPC one."""
+    if text not in FORMATS:
+        raise UnavailableError(f"invalid argument for --log_format, got: {shortened(text)}")
+    return text
 
 
 def _log_changes(json: Any) -> LogValues:

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.region import RegionSlice
+from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.fields import ABSENT, as_string, as_unsigned, member, required, unable
-from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.replies import json_reply, reply
 from penstock.gateway.router import Target
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -16,8 +16,9 @@ from penstock.core.errors import (
     RejectedError,
     RequestCancelledError,
 )
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, traced
 from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Batch, Timeline
 from penstock.inflight.deadlines import Deadlines, Expiring, TimerSlot
 from penstock.inflight.latencies import FirstResponse, ResponseTimes, Transform
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
@@ -52,6 +53,7 @@ class Inference:
     `started` when an instance takes the request; the instance sets the compute times. Statistics
     are written once, when the stream ends; then the callbacks run: `on_end` for the queue that
     the request is in, after it `on_left` for its sequence.
+    `timeline`, if the request is traced, is completed then too.
     `rescheduled` is set by an instance that executed the request and wants it again. The compute
     times are also added to `within`, of the ensemble. `former` forms the batch that the request
     waits for. `responses` counts each response, where the model's statistics do. `wait` is the
@@ -77,6 +79,7 @@ class Inference:
         "start",
         "statistics",
         "stream",
+        "timeline",
         "wait",
         "within",
     )
@@ -97,6 +100,7 @@ class Inference:
         self.former: BatchFormer | None = None
         self.responses: ResponseTimes | None = None
         self.wait: Wait | None = None
+        self.timeline: Timeline | None = None
         self._alarm: TimerSlot[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
@@ -149,8 +153,23 @@ class Inference:
                 counted, lambda: self.compute_start, transform
             )
         if statistics.first_response is not None:
-            counting = FirstResponse(statistics.first_response, self.start, counting)
+            traced_as = self._exemplar_id()
+            counting = FirstResponse(statistics.first_response, self.start, counting, traced_as)
         return counting
+
+    def record(self, parent: Timeline, model: str) -> None:
+        """Record the request in a timeline below that of what it is part of."""
+        request = self.request
+        timeline = parent.nest(model, self.stream.model_version, request.id, self.start)
+        self.timeline = timeline
+        self.request = traced(request, timeline)
+        if timeline.trace.takes_tensors:
+            timeline.add_tensors("TENSOR_QUEUE_INPUT", request.inputs)
+
+    def _exemplar_id(self) -> str:
+        """The id under which the trace can be found once it has ended; empty if there is none."""
+        timeline = self.timeline
+        return timeline.trace.text_id if timeline is not None and timeline.trace.levels else ""
 
     def watch(self, deadlines: Deadlines) -> None:
         """Register the request's deadline."""
@@ -186,6 +205,8 @@ class Inference:
         self.statistics.pending -= 1
         self.statistics.left()
         self._release()
+        if self.timeline is not None:
+            self.timeline.finish(error)
 
     def _ended(self, error: InferenceError | None) -> None:
         statistics = self.statistics
@@ -199,12 +220,37 @@ class Inference:
             self._count_failure(error)
         if self.responses is not None:
             self.responses.ended(error)
+        if self.timeline is not None:
+            self._record_phases(self.timeline, error, now)
         statistics.left()
         self._release()
         if self.on_end is not None:
             self.on_end()
         if self.on_left is not None:
             self.on_left()
+
+    def _record_phases(self, timeline: Timeline, error: InferenceError | None, now: int) -> None:
+        """Complete the timeline with the phases of the request, under Triton's names (T-09)."""
+        mark = timeline.mark
+        mark("REQUEST_START", self.start)
+        mark("QUEUE_START", self.start)
+        if self.lookup_end:
+            timeline.facts["cache"] = "hit"
+            mark("CACHE_LOOKUP_START", self.lookup_start)
+            mark("CACHE_LOOKUP_END", self.lookup_end)
+        if (batch := timeline.batch) is not None:
+            mark("COMPUTE_START", self.compute_start)
+            if self.compute_input_end or error is None:  # a stream may end before its execution
+                mark("COMPUTE_INPUT_END", self.compute_input_end or self.compute_start)
+                mark("COMPUTE_OUTPUT_START", self.compute_output_start or now)
+                mark("COMPUTE_END", self.compute_end or now)
+            batch.end = max(batch.end, self.compute_end or now)
+            if error is None and (trace_id := self._exemplar_id()):
+                self.statistics.traced_wait(self.compute_start - self.start, trace_id)
+        mark("REQUEST_END", now)
+        if isinstance(error, RequestCancelledError):
+            timeline.facts["cancelled_while"] = self.phase.value
+        timeline.finish(error, now)
 
     def _release(self) -> None:
         """Cancel the deadline, and remove the edge of the wait-for graph."""
@@ -251,6 +297,17 @@ class Inference:
         if isinstance(error, RejectedError):
             return FailureReason.REJECTED
         return FailureReason.BACKEND if self.from_backend else FailureReason.OTHER
+
+
+def start_batch(batch: Sequence[Inference], now: int, instance: str) -> None:
+    """Mark the requests of a batch as taken by an instance, at `now` in monotonic nanoseconds."""
+    record: Batch | None = None
+    for inference in batch:
+        inference.started(now)
+        if inference.timeline is not None:
+            if record is None:
+                record = Batch(now, len(batch), sum(each.rows for each in batch), instance)
+            record.add(inference.timeline)
 
 
 async def wait_until_answered(inferences: Iterable[Inference]) -> None:

@@ -15,12 +15,16 @@ from penstock.metrics.summary import SlidingSummary
 class FirstResponse:
     """A transform that observes the time to the first response.
 
-    `start` is in monotonic nanoseconds; `histogram` gets milliseconds.
+    `start` is in monotonic nanoseconds; `histogram` gets milliseconds, and `trace_id`, if the
+    request is traced, as an exemplar.
     """
 
-    __slots__ = ("_histogram", "_start", "_transform")
+    __slots__ = ("_histogram", "_start", "_trace_id", "_transform")
 
-    def __init__(self, histogram: Histogram, start: int, transform: Transform | None) -> None:
+    def __init__(
+        self, histogram: Histogram, start: int, transform: Transform | None, trace_id: str = ""
+    ) -> None:
+        self._trace_id = trace_id
         self._histogram = histogram
         self._start = start
         self._transform = transform
@@ -28,7 +32,8 @@ class FirstResponse:
     def __call__(self, response: InferenceResponse) -> InferenceResponse:
         """Observe a response, and apply `transform`."""
         if self._start:
-            self._histogram.observe((time.monotonic_ns() - self._start) / 1e6)
+            elapsed = (time.monotonic_ns() - self._start) / 1e6
+            self._histogram.observe(elapsed, self._trace_id)
             self._start = 0
         return response if self._transform is None else self._transform(response)
 

@@ -6,11 +6,13 @@ numbers on request. Times are in nanoseconds.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from penstock.metrics.exposition import Exemplar
 from penstock.metrics.histogram import Histogram
 
 
@@ -83,7 +85,8 @@ class Statistics:
     milliseconds since the epoch. `pending` requests wait for an instance (ME-07), `in_flight`
     ones have not ended. `cached` says whether the response cache is used. `responses` are counted
     by index where `each_response` is set; `first_response` is the histogram of milliseconds to the
-    first one, where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond.
+    first one, where it is on. `queue_times` is the histogram over `QUEUE_BOUNDS` and beyond;
+    `queue_exemplars` are traced requests in its buckets.
     """
 
     success: Duration = field(default_factory=Duration)
@@ -105,6 +108,7 @@ class Statistics:
     execution_count: int = 0
     last_inference: int = 0
     queue_times: list[int] = field(default_factory=lambda: [0] * (len(QUEUE_BOUNDS) + 1))
+    queue_exemplars: dict[int, Exemplar] = field(default_factory=dict)
     pending: int = 0
     in_flight: int = 0
     cached: bool = False
@@ -126,6 +130,11 @@ class Statistics:
         queue.count += 1
         queue.ns += ns
         self.queue_times[_BUCKET_OF[(ns // 1000).bit_length()]] += 1
+
+    def traced_wait(self, ns: int, trace_id: str) -> None:
+        """Make the queue time of a traced request the exemplar of its bucket."""
+        bucket = _BUCKET_OF[(ns // 1000).bit_length()]
+        self.queue_exemplars[bucket] = Exemplar(trace_id, ns / 1e9, time.time())
 
     def succeeded(
         self, total: int, queue: int, compute_input: int, compute_infer: int, compute_output: int

@@ -25,11 +25,21 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Exemplar:
+    """An observation of a traced request: its trace id, value, and seconds since the epoch."""
+
+    trace_id: str
+    value: float
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """A sample of one metric. For histograms and summaries `value` is the sum of observations.
 
     `buckets` are upper bounds with the cumulative count of observations, the last bound `inf`;
     `quantiles` are quantiles (0 to 1) with their values, `count` a summary's observations.
+    `exemplars` has one for each bucket, or is empty; only OpenMetrics can show them.
     """
 
     labels: Labels
@@ -37,71 +47,100 @@ class Series:
     buckets: tuple[tuple[float, int], ...] = ()
     quantiles: tuple[tuple[float, float], ...] = ()
     count: int = 0
+    exemplars: tuple[Exemplar | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A sample of the metrics of one name."""
+    """A sample of the metrics of one name; the series may be made when they are asked for."""
 
     name: str
     description: str
     kind: MetricKind
-    series: tuple[Series, ...]
+    series: Iterable[Series]
 
 
 def render(families: Iterable[Family]) -> str:
     """Render the families in Prometheus text format 0.0.4, each with HELP and TYPE lines."""
-    return "".join(f"{line}\n" for family in families for line in _lines(family))
+    return "".join(pieces(families))
 
 
-def _lines(family: Family) -> Iterator[str]:
-    name = family.name
-    yield f"# HELP {name} {family.description.translate(_ESCAPES_IN_HELP)}"
-    yield f"# TYPE {name} {family.kind.name.lower()}"
-    for series in family.series:
-        yield from _SAMPLES[family.kind](name, series)
+def pieces(families: Iterable[Family]) -> Iterator[str]:
+    """The text of the families, one series at a time; a family without any is left out."""
+    texts = _Texts()
+    for family in families:
+        name, kind = family.name, family.kind
+        head = (
+            f"# HELP {name} {family.description.translate(_ESCAPES_IN_HELP)}\n"
+            f"# TYPE {name} {kind.name.lower()}\n"
+        )
+        for series in family.series:
+            yield head + _sample(name, kind, series, texts)
+            head = ""
 
 
-def _number_sample(name: str, series: Series) -> Iterator[str]:
-    yield f"{name}{_braced(series.labels)} {_number(series.value)}"
+class _Texts:
+    """The texts of labels and bounds, which repeat all over a page."""
+
+    __slots__ = ("_bounds", "_labels")
+
+    def __init__(self) -> None:
+        self._labels: dict[Labels, str] = {}
+        self._bounds: dict[float, str] = {}
+
+    def labels(self, labels: Labels) -> str:
+        """The labels without braces."""
+        text = self._labels.get(labels)
+        if text is None:
+            pairs = [f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels]
+            text = self._labels[labels] = ",".join(pairs)
+        return text
+
+    def bound(self, bound: float) -> str:
+        text = self._bounds.get(bound)
+        if text is None:
+            text = self._bounds[bound] = number_text(bound)
+        return text
 
 
-def _histogram_samples(name: str, series: Series) -> Iterator[str]:
-    labels = series.labels
-    for bound, total in series.buckets:
-        yield f"{name}_bucket{_braced((*labels, ('le', _number(bound))))} {total}"
-    yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
-    yield f"{name}_count{_braced(labels)} {series.buckets[-1][1]}"
+def _sample(name: str, kind: MetricKind, series: Series, texts: _Texts) -> str:
+    labels = texts.labels(series.labels)
+    if kind is MetricKind.HISTOGRAM:
+        return _histogram(name, series, labels, texts)
+    if kind is MetricKind.SUMMARY:
+        return _summary(name, series, labels, texts)
+    return f"{name}{_braced(labels)} {number_text(series.value)}\n"
 
 
-def _summary_samples(name: str, series: Series) -> Iterator[str]:
-    labels = series.labels
-    yield f"{name}_count{_braced(labels)} {series.count}"
-    yield f"{name}_sum{_braced(labels)} {_number(series.value)}"
-    for quantile, value in series.quantiles:
-        yield f"{name}{_braced((*labels, ('quantile', _number(quantile))))} {_number(value)}"
+def _histogram(name: str, series: Series, labels: str, texts: _Texts) -> str:
+    start = f'{name}_bucket{{{labels}{"," if labels else ""}le="'
+    lines = [f'{start}{texts.bound(bound)}"}} {total}\n' for bound, total in series.buckets]
+    braced = _braced(labels)
+    lines.append(f"{name}_sum{braced} {number_text(series.value)}\n")
+    lines.append(f"{name}_count{braced} {series.buckets[-1][1]}\n")
+    return "".join(lines)
 
 
-_SAMPLES = {
-    MetricKind.COUNTER: _number_sample,
-    MetricKind.GAUGE: _number_sample,
-    MetricKind.HISTOGRAM: _histogram_samples,
-    MetricKind.SUMMARY: _summary_samples,
-}
+def _summary(name: str, series: Series, labels: str, texts: _Texts) -> str:
+    braced = _braced(labels)
+    start = f'{name}{{{labels}{"," if labels else ""}quantile="'
+    lines = [
+        f"{name}_count{braced} {series.count}\n",
+        f"{name}_sum{braced} {number_text(series.value)}\n",
+    ]
+    lines += [f'{start}{texts.bound(q)}"}} {number_text(value)}\n' for q, value in series.quantiles]
+    return "".join(lines)
 
 
 _ESCAPES_IN_HELP = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def _braced(labels: Labels) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
-    return "{" + ",".join(pairs) + "}"
+def _braced(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
     """The shortest text that parses to the same number; whole numbers without a fraction."""
     if isinstance(value, int):
         return str(value)

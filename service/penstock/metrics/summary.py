@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -36,9 +37,13 @@ class SlidingSummary:
     def quantiles(self, wanted: Sequence[float]) -> list[float]:
         """The value at each quantile, 0 to 1; `nan` without observations."""
         self._advance()
-        counts = sum(self._slots, Counter[int]())
+        used = [slot for slot in self._slots if slot] or [Counter()]
+        counts = dict(used[0])
+        for slot in used[1:]:
+            for one, count in slot.items():
+                counts[one] = counts.get(one, 0) + count
         classes = sorted(counts)
-        ranks = list(accumulate(counts[one] for one in classes))
+        ranks = list(accumulate([counts[one] for one in classes]))
         return [_at(quantile, classes, ranks) for quantile in wanted]
 
     def _advance(self) -> None:
@@ -55,6 +60,6 @@ def _at(quantile: float, classes: list[int], ranks: list[int]) -> float:
     if not ranks:
         return nan
     rank = max(ceil(quantile * ranks[-1]), 1)
-    found = next(c for c, upto in zip(classes, ranks, strict=True) if upto >= rank)
+    found = classes[bisect_left(ranks, rank)]
     shift = found >> _BITS
     return ((found - (shift << _BITS)) << shift) + (1 << shift) // 2

@@ -47,9 +47,12 @@ class RpcContext(Protocol):
 
     A handler ends its call with an error by raising an `InferenceError`, which the transport maps
     to a status (`rpc.status`), or a `StatusError`. On cancellation by the client, or after its
-    deadline, the transport cancels the handler. No handler of the server uses `peer`,
-    `request_compressed`, `compress_responses` or the `set_` methods: the interop tests do.
+    deadline, the transport cancels the handler. `trace_id` is set where the call is traced, and
+    otherwise 0; of a stream it is that of the last request. No handler of the server uses `peer`,
+    `request_compressed`, `compress_responses` or `set_initial_metadata`: the interop tests do.
     """
+
+    trace_id: int
 
     @property
     def writes_at_once(self) -> bool:
@@ -68,6 +71,10 @@ class RpcContext(Protocol):
         """The client's deadline in seconds on the event loop's clock; `None` for none."""
 
     @property
+    def opened(self) -> int:
+        """When the call began, in nanoseconds of `time.monotonic_ns`."""
+
+    @property
     def peer(self) -> str:
         """The address of the client: `ipv4:HOST:PORT`, `ipv6:[HOST]:PORT` or `unix:PATH`."""
 
@@ -78,8 +85,8 @@ class RpcContext(Protocol):
     def set_initial_metadata(self, metadata: Metadata) -> None:
         """Set the metadata sent before the first response; has no effect after it."""
 
-    def set_trailing_metadata(self, metadata: Metadata) -> None:
-        """Set the metadata sent with the status."""
+    def add_trailing_metadata(self, metadata: Metadata) -> None:
+        """Add to the metadata sent with the status."""
 
     def compress_responses(self, wanted: bool) -> None:
         """Switch compression of the next responses on or off, if the client accepts it."""

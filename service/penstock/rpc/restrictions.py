@@ -44,6 +44,7 @@ _FEATURES = {
     "GetChannel": Feature.STATISTICS,
     "GetSubchannel": Feature.STATISTICS,
     "GetSocket": Feature.STATISTICS,
+    "StreamCoreMetrics": Feature.STATISTICS,
     "TraceSetting": Feature.TRACE,
     "LogSettings": Feature.LOGGING,
 }

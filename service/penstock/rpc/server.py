@@ -7,15 +7,20 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
+from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.header_forward import header_forward
+from penstock.rpc.accesses import LoggedCalls
 from penstock.rpc.channelz.servicer import ChannelzServicer
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
 from penstock.rpc.health import HealthServicer
+from penstock.rpc.observed_calls import observed
+from penstock.rpc.orca.servicer import OrcaServicer
 from penstock.rpc.reflection import reflection_services
 from penstock.rpc.restrictions import restricted
 from penstock.rpc.servicer import InferenceServicer
+from penstock.rpc.verbose import VerboseCalls
 from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings
 from penstock.system.fd_reserve import DescriptorReserve
@@ -44,18 +49,27 @@ async def open_grpc(
     settings: GrpcSettings,
     grace: ExitDeadline,
     descriptors: DescriptorReserve | None = None,
+    access: AccessSink | None = None,
 ) -> AsyncIterator[int]:
     """Serve gRPC; yields the port. Raises `OSError` if the address is in use.
 
-    `descriptors` is shared with other ports; our own transport heeds it.
+    `descriptors` is shared with other ports; our own transport heeds it. `access` gets a line for
+    each call.
     """
     inference = InferenceServicer(server, header_forward(settings.header_forward_pattern))
-    services = [inference.service(), HealthServicer(server).service()]
+    services = [
+        inference.service(),
+        HealthServicer(server).service(),
+        OrcaServicer(server).service(),
+    ]
     registry = ChannelzRegistry() if settings.channelz else None
     if registry is not None:
         services.append(ChannelzServicer(registry).service())
     services += reflection_services(services)
     services = [restricted(service, settings.restrictions) for service in services]
+    services = observed(services, VerboseCalls(), sizes=False)
+    if access is not None:
+        services = observed(services, LoggedCalls(access), sizes=True)
     if settings.tls.mutual and not settings.tls.root_certificate:
         logger.warning(
             "mutual TLS refuses every client without a root certificate; set --grpc-root-cert"

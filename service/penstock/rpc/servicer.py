@@ -7,10 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
+from penstock.core.log_fields import name_request
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message
 from penstock.models.serving.answers import TensorMetadata
+from penstock.models.serving.served_model import ServedModel
 from penstock.protocol import grpc_service_pb2 as pb
+from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import (
     CompletionCallbacks,
@@ -23,6 +26,7 @@ from penstock.rpc.context import (
 )
 from penstock.rpc.infer_message import InferMessage, InferReader
 from penstock.rpc.infer_stream import InferStream
+from penstock.rpc.orca.trailers import Reporting, add_report
 from penstock.rpc.parameters import forwarded, load_parameters, unload_dependents
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.rpc.settings import decode_log, decode_trace, encode_log, encode_trace
@@ -30,7 +34,9 @@ from penstock.rpc.shared_memory import SharedMemoryMethods
 from penstock.rpc.statistics import encode_statistics
 from penstock.rpc.status import replace_surrogates
 from penstock.rpc.unary_answer import UnaryAnswer
+from penstock.server.load_meter import FORMAT
 from penstock.server.server import InferenceServer
+from penstock.tracing.explain import EXPLAIN
 
 NAME = "inference.GRPCInferenceService"
 
@@ -101,20 +107,50 @@ class InferenceServicer:
             raise UnsupportedError(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
+        metadata = context.metadata
+        if FORMAT in metadata:
+            callbacks = Reporting(callbacks, context, self._server.load_meter)
+        record = None
+        tracer = self._server.tracer
+        if tracer.active or EXPLAIN in metadata:
+            record = CallRecord.begin(
+                tracer, head, "ModelInfer", Explanations(context), context.opened
+            )
+        try:
+            return self._infer(message, context, callbacks, model, record)
+        except BaseException as error:
+            if record is not None:
+                record.explain(error)
+                record.finish(error)
+            raise
+
+    def _infer(
+        self,
+        message: InferMessage,
+        context: RpcContext,
+        callbacks: CompletionCallbacks,
+        model: ServedModel,
+        record: CallRecord | None,
+    ) -> Callable[[], None] | None:
         headers = forwarded(self._forward, context) if self._forward else None
         regions = self._server.regions
         request = decode_request(message, context.deadline, regions, headers)
+        if record is not None:
+            request = record.traced(request)
         try:
             stream = model.infer(request)
-        except BaseException:
+        except BaseException as error:
+            name_request(error, request)
             regions.release(request)
             raise
-        return UnaryAnswer(request, callbacks, self._encoder, regions).follow(stream)
+        return UnaryAnswer(request, callbacks, self._encoder, regions, record).follow(stream)
 
     async def ModelStreamInfer(
         self, requests: AsyncIterator[InferMessage], context: RpcContext
     ) -> None:
         await InferStream(self._server, context, self._forward).run(requests)
+        if FORMAT in context.metadata:
+            add_report(context, self._server.load_meter)
 
     # -- health and metadata ------------------------------------------------------------------
 

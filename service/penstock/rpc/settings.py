@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from penstock.core.errors import InvalidRequestError
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.server.log_control import LogValues
-from penstock.server.trace_settings import Texts
+from penstock.tracing.settings import Texts
 
 _KINDS = {
     "log_file": ("string_param", "string"),

@@ -5,9 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from penstock.core.errors import InferenceError, InternalError
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    RequestCancelledError,
+    shortened,
+)
+from penstock.core.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.rpc.call_record import CallRecord
 from penstock.rpc.stream_replies import StreamReplies
 
 logger = logging.getLogger(__name__)
@@ -37,6 +44,7 @@ class StreamAnswer:
         "on_close",
         "ordered",
         "queued",
+        "record",
         "size",
     )
 
@@ -53,6 +61,7 @@ class StreamAnswer:
         self._written = False
         self._dropped = 0
         self._refusal: bytes | None = None
+        self.record: CallRecord | None = None
         self._stream: ResponseStream | None = None
         self._replies: StreamReplies
 
@@ -76,6 +85,11 @@ class StreamAnswer:
             stream.close()
         if self.on_close is not None:
             self.on_close()
+        if self.record is not None:
+            cancelled = stream is not None and isinstance(stream.error, RequestCancelledError)
+            error = stream.error if cancelled and stream is not None else self.error
+            self.record.explain(error)
+            self.record.finish(error)
 
     @property
     def ready(self) -> bool:
@@ -102,6 +116,8 @@ class StreamAnswer:
             return self._end(stream) if stream.exhausted else None
         self._written = True
         self.done, self.error = response.final, response.error
+        if self.record is not None:
+            self.record.response_complete()
         try:
             return self._replies.response(response)
         except InferenceError as error:
@@ -126,11 +142,16 @@ class StreamAnswer:
             self._log_dropped(stream.error)
 
     def _log_dropped(self, error: InferenceError | None) -> None:
+        note = repeat_note("dropped responses", self.model)
+        if note is None:
+            return
         logger.error(
-            "the model '%s' is not decoupled, and the request '%s' has its one response: %s",
+            "the model '%s' is not decoupled, and the request '%s' has its one response: %s%s",
             self.model,
-            self._id,
+            shortened(self._id),
             f"{self._dropped} more are dropped" if error is None else error.message,
+            note,
+            extra={"model": self.model, "request_id": shortened(self._id)},
         )
 
     def _fail(self, stream: ResponseStream, error: InferenceError) -> bytes:

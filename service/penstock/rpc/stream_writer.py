@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from functools import partial
 from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, InferenceError
 from penstock.header_forward import HeaderForward
+from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage
@@ -49,6 +51,8 @@ class StreamWriter:
         self._writer: asyncio.Future[None] | None = None
         self._writes_at_once = self._transport_ready = context.writes_at_once
         self.failure: Exception | None = None
+        self._read_since = context.opened
+        self._explanations = Explanations(context)
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -95,18 +99,28 @@ class StreamWriter:
         name = message.model_name
         answer = StreamAnswer(name)
         stream = None
+        since, self._read_since = self._read_since, time.monotonic_ns()
+        record = answer.record = CallRecord.begin(
+            self._server.tracer, message, "ModelStreamInfer", self._explanations, since
+        )
         try:
             model = self._server.find(name, message.model_version)
             headers = forwarded(self._forward, self._context) if self._forward else None
             regions = self._server.regions
             request = decode_request(received, self._deadline, regions, headers)
             answer.on_close = partial(regions.release, request)
+            if record is not None:
+                request = record.traced(request)
             stream = model.infer(request)
             empty_final = wants_empty_final(message.parameters)
             answer.ordered = not model.decoupled
             answer.connect(request, stream, empty_final)
         except InferenceError as error:
             answer.refuse(refusal(message, error))
+            if record is not None:
+                record.explain(error)
+                record.finish(error)
+                answer.record = None
         self._open.add(answer)
         self._open_bytes += answer.size
         if answer.ordered:
@@ -150,6 +164,8 @@ class StreamWriter:
 
     def message_written(self, answer: StreamAnswer) -> None:
         """Close an answer after its last message, or queue it if another is ready."""
+        if answer.record is not None:
+            answer.record.response_sent()
         if answer.done:
             self._close(answer)
         elif answer.ready and not answer.queued:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.core.errors import RequestCancelledError
+from penstock.core.log_fields import name_request
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, require_single
-from penstock.rpc.context import CompletionCallbacks
+from penstock.rpc.call_record import CallRecord
+from penstock.rpc.context import CompletionCallbacks, Reply
 from penstock.rpc.response_encoder import ResponseEncoder
 from penstock.shared_memory.registry import Regions
 
@@ -14,7 +17,15 @@ from penstock.shared_memory.registry import Regions
 class UnaryAnswer:
     """Sends the only response of a stream to the caller: unary is a stream of one (G-34)."""
 
-    __slots__ = ("_callbacks", "_encoder", "_regions", "_request", "_responses", "_stream")
+    __slots__ = (
+        "_callbacks",
+        "_encoder",
+        "_record",
+        "_regions",
+        "_request",
+        "_responses",
+        "_stream",
+    )
 
     def __init__(
         self,
@@ -22,11 +33,13 @@ class UnaryAnswer:
         callbacks: CompletionCallbacks,
         encoder: ResponseEncoder,
         regions: Regions,
+        record: CallRecord | None = None,
     ) -> None:
         self._request = request
         self._callbacks = callbacks
         self._encoder = encoder
         self._regions = regions
+        self._record = record
         self._responses: list[InferenceResponse] = []
         self._stream: ResponseStream | None = None
 
@@ -47,6 +60,8 @@ class UnaryAnswer:
         if stream is not None:
             self._release()
             stream.close()
+            if self._record is not None:
+                self._record.finish(RequestCancelledError())
 
     def _on_response(self) -> None:
         stream = self._stream
@@ -55,16 +70,37 @@ class UnaryAnswer:
         self._responses += stream.take_ready()
         if not stream.exhausted:
             return
+        record = self._record
+        if record is not None:
+            record.response_complete()
         try:
             response = require_single(self._responses, stream.error)
             # Writes outputs into the client's shared memory, and so comes before its release.
             reply = self._encoder.encode(self._request, stream.model_version, response)
         except Exception as error:  # the response cannot be encoded
+            name_request(error, self._request)
             self._release()
-            self._callbacks.raised(error)
+            if record is None:
+                self._callbacks.raised(error)
+            else:
+                self._raise_recorded(record, error)
         else:
             self._release()
-            self._callbacks.returned(reply)
+            if record is None:
+                self._callbacks.returned(reply)
+            else:
+                self._return_recorded(record, reply)
+
+    def _raise_recorded(self, record: CallRecord, error: Exception) -> None:
+        record.explain(error)
+        self._callbacks.raised(error)
+        record.finish(error)
+
+    def _return_recorded(self, record: CallRecord, reply: Reply) -> None:
+        record.explain()
+        self._callbacks.returned(reply)
+        record.response_sent()
+        record.finish()
 
     def _release(self) -> None:
         self._stream = None  # breaks the reference cycle

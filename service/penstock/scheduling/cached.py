@@ -65,7 +65,12 @@ class CachedScheduler:
             inference.found_in_cache(begun, time.monotonic_ns())
             inference.stream.send(response)
             return
-        inference.statistics.cache_miss.add(time.monotonic_ns() - begun)
+        missed = time.monotonic_ns()
+        inference.statistics.cache_miss.add(missed - begun)
+        if (timeline := inference.timeline) is not None:
+            timeline.facts["cache"] = "miss"
+            timeline.mark("CACHE_LOOKUP_START", begun)
+            timeline.mark("CACHE_LOOKUP_END", missed)
         self._cache_response(inference, key)
         try:
             self._scheduler.schedule(inference)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from penstock.core.errors import InvalidRequestError, UnsupportedError
+from penstock.core.errors import InvalidRequestError, UnsupportedError, shortened
 
 LogValues = Mapping[str, bool | int | str]
 """Log settings by the protocol's names: `log_info`, `log_verbose_level` and so on."""
 
-FORMATS = ("default", "ISO8601")
+FORMATS = ("default", "ISO8601", "json")
 
 
 class LogControl(Protocol):
@@ -32,7 +32,7 @@ def checked(values: LogValues) -> LogValues:
         raise UnsupportedError("log file location can not be updated through network protocol")
     chosen = values.get("log_format", FORMATS[0])
     if chosen not in FORMATS:
-        raise InvalidRequestError(f"invalid argument for log_format, got: {chosen}")
+        raise InvalidRequestError(f"invalid argument for log_format, got: {shortened(str(chosen))}")
     level = values.get("log_verbose_level", 0)
     too_high = isinstance(level, int) and level >= 1 << 31
     return {**values, "log_verbose_level": 0} if too_high else values

@@ -29,6 +29,10 @@ class LocalServices:
         self._lifecycle = lifecycle
         self._metrics = metrics
 
+    @property
+    def propagates(self) -> bool:
+        return self._server.tracer.propagates
+
     def infer(self, request: InferenceRequest) -> ResponseStream:
         return self._model(request.model_name, request.model_version).infer(request)
 

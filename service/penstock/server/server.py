@@ -21,15 +21,23 @@ from penstock.core.stream import ResponseStream
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import ModelOverride
 from penstock.models.repository.repository import ModelRepository
-from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistics
+from penstock.models.serving.answers import (
+    EngineHistogram,
+    Gauge,
+    InstanceProcess,
+    ModelMetadata,
+    ModelStatistics,
+)
 from penstock.models.serving.catalog import VersionState
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
 from penstock.server.answers import ModelIndexEntry, ServerMetadata, model_index
+from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
 from penstock.server.shutdown_log import ShutdownLog
-from penstock.server.trace_settings import Texts, TraceControl, trace_texts
 from penstock.shared_memory.registry import NO_REGIONS, Regions
+from penstock.tracing.settings import Texts, TraceControl, trace_texts
+from penstock.tracing.tracer import UNTRACED, Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +49,7 @@ class InferenceServer:
     """
 
     regions: Regions = NO_REGIONS
+    tracer: Tracer = UNTRACED
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class InferenceServer:
         trace: TraceControl | None = None,
         log: LogControl | None = None,
         regions: Regions = NO_REGIONS,
+        tracer: Tracer | None = None,
     ) -> None:
         self.regions = regions
         self._identity = identity
@@ -62,6 +72,9 @@ class InferenceServer:
         self._explicit_control = explicit_control
         self._strict_readiness = strict_readiness
         self._trace = trace or TraceControl()
+        propagates = self._trace.start.mode == "opentelemetry"
+        self.tracer = tracer or Tracer(self._trace, propagates=propagates)
+        self.load_meter = LoadMeter(self.snapshot, self.gauges)
         self._log = log
         self._exiting = False
         self._unfinished: set[str] = set()
@@ -174,10 +187,20 @@ class InferenceServer:
         for model in self._catalog.models():
             yield model.snapshot
 
+    def histograms(self) -> Iterable[EngineHistogram]:
+        """Histograms that backends report about themselves, of every model that serves."""
+        for model in self._catalog.models():
+            yield from model.histograms()
+
     def gauges(self) -> Iterable[Gauge]:
         """Gauges that backends report about themselves."""
         for model in self._catalog.models():
             yield from model.gauges()
+
+    def processes(self) -> Iterable[InstanceProcess]:
+        """The model processes."""
+        for model in self._catalog.models():
+            yield from model.processes()
 
     # -- model repository ---------------------------------------------------------------------
 
@@ -222,8 +245,10 @@ class InferenceServer:
             raise InvalidRequestError(f"Request for unknown model : {model}")
         if changes:
             self._trace.change(changes, model)
-            logger.info("trace settings of %s: %s", model or "all models", dict(changes))
-        return trace_texts(self._trace.current(model))
+        texts = trace_texts(self._trace.current(model))
+        if changes:
+            logger.info("trace settings of %s: %s", model or "all models", texts)
+        return texts
 
     async def log_settings(self, changes: LogValues | None = None) -> LogValues:
         """The log settings, after `changes`, if any (G-21)."""

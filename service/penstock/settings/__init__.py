@@ -31,6 +31,7 @@ from penstock.settings.rules import (
     check_safe_ports,
     check_startup_models,
 )
+from penstock.settings.tracing import OpenTelemetrySettings, TraceSettings
 
 __all__ = [
     "BackendSettings",
@@ -45,6 +46,7 @@ __all__ = [
     "MetricsSettings",
     "ModelControlMode",
     "ModelFile",
+    "OpenTelemetrySettings",
     "RateLimitResource",
     "RateLimitSettings",
     "RepositorySettings",
@@ -107,6 +109,7 @@ class RepositorySettings:
 class LogSettings:
     """The log; `escape` quotes messages, so that a client's text cannot forge a line.
 
+    `access` is the file of the access log, "-" for standard output, or "off".
     `file` replaces the console. `stream` is where everything goes that is written to either of the
     process's standard streams.
     """
@@ -115,28 +118,11 @@ class LogSettings:
     info: bool = True
     warning: bool = True
     error: bool = True
-    format: Literal["default", "ISO8601"] = "default"
+    format: Literal["default", "ISO8601", "json"] = "default"
     file: str = ""
     stream: Literal["split", "stdout", "stderr"] = "split"
     escape: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSettings:
-    """Requests to trace; clients change all but `mode` and `file` while the server runs.
-
-    `rate`: one request in so many; `count`: traces left to make, -1 for no limit;
-    `log_frequency`: traces in one file, 0 for all of them. `opentelemetry` holds that mode's own
-    settings in the order given; keys may repeat.
-    """
-
-    mode: Literal["triton", "opentelemetry"] = "triton"
-    levels: frozenset[str] = frozenset()
-    rate: int = 1000
-    count: int = -1
-    file: str = ""
-    log_frequency: int = 0
-    opentelemetry: tuple[tuple[str, str], ...] = ()
+    access: str = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

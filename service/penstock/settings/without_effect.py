@@ -57,8 +57,17 @@ WITHOUT_EFFECT = (
 )
 
 
+OF_GRPCIO = OptionWithoutEffect(
+    "grpc.keepalive.max_pings_without_data",
+    "grpc-http2-max-pings-without-data",
+    "the native transport pings as often as --grpc-keepalive-time says, with data or without",
+)
+"""An option of one transport."""
+
+
 def without_effect(settings: Settings) -> Iterator[str]:
     """A line for each option that is set and has no effect."""
-    for row in WITHOUT_EFFECT:
+    of_transport = () if settings.grpc.transport == "grpcio" else (OF_GRPCIO,)
+    for row in (*WITHOUT_EFFECT, *of_transport):
         if value_of(settings, row.field) != default_value(row.field):
             yield f"--{row.flag} has no effect: {row.reason}"

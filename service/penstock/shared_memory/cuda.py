@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
+from penstock.core.log_throttle import repeat_note
 from penstock.core.region import Region, RegionSlice
 from penstock.shared_memory.uses import RegionUses
 
@@ -111,7 +112,8 @@ class CudaRegion(Region):
         try:
             self._cuda.close(self.device, self._address)
         except CudaError as error:  # the owner may have ended; there is nothing left to close
-            logger.error("failed to close CUDA IPC handle: %s", error)
+            if (note := repeat_note("CUDA IPC close")) is not None:
+                logger.error("failed to close CUDA IPC handle: %s%s", error, note)
 
     def read(self, offset: int, size: int) -> Buffer:
         """A copy of the memory, on the host."""
@@ -161,12 +163,14 @@ def open_cuda_region(
         memory = cuda()
         address = memory.open(device, handle)
     except (CudaError, OverflowError) as error:  # a device number out of range
-        logger.error("failed to open CUDA IPC handle: %s", error)
+        if (note := repeat_note("CUDA IPC open")) is not None:
+            logger.error("failed to open CUDA IPC handle: %s%s", error, note)
         raise refused from error
     try:
         fits = byte_size <= memory.size(address)
     except CudaError as error:
-        logger.error("failed to get the size of CUDA memory: %s", error)
+        if (note := repeat_note("CUDA size")) is not None:
+            logger.error("failed to get the size of CUDA memory: %s%s", error, note)
         fits = False
     region = CudaRegion(number, name, memory, device, address, byte_size)
     if not fits or not byte_size:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import time
+from logging import ERROR, LogRecord
 from typing import Literal, TextIO
+
+from penstock.core.log_throttle import LogThrottle
 
 
 def open_missing() -> None:
@@ -44,3 +49,26 @@ def discard(stream: TextIO) -> None:
         os.dup2(nowhere, stream.fileno())
     finally:
         os.close(nowhere)
+
+
+def own_record(level: int, text: str) -> LogRecord:
+    """A record of the log about itself, which no logger has made."""
+    return LogRecord("penstock.telemetry", level, __file__, 1, "%s", (text,), None)
+
+
+class ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes lines to a standard stream. Those without room are lost, and told once a minute."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lost = LogThrottle()
+
+    def handleError(self, record: LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if isinstance(error, BrokenPipeError):
+            discard(self.stream)
+        elif not isinstance(error, OSError):
+            super().handleError(record)
+        elif self._lost.add(time.monotonic()):
+            text = f"{self.stream.name} is not writable: {error.strerror}"
+            write_line(self.format(own_record(ERROR, text)), sys.stderr)

@@ -19,13 +19,13 @@ def flow_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
             "penstock_cancelled_total",
             "Inference requests that were cancelled, by how far they had come",
             MetricKind.COUNTER,
-            tuple(_cancelled(model, phase) for model in models for phase in Phase),
+            (_cancelled(model, phase) for model in models for phase in Phase),
         )
         yield Family(
             "penstock_in_flight_requests",
             "Inference requests that are admitted and not answered in full",
             MetricKind.GAUGE,
-            tuple(Series(model_labels(model), model.statistics.in_flight) for model in models),
+            (Series(model_labels(model), model.statistics.in_flight) for model in models),
         )
     tasks = _tasks()
     if tasks is not None:

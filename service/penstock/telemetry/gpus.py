@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from penstock.system.nvml import NvmlError
+from penstock.system.nvml import NotReportedError, NvmlError
+
+logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
 
 class Gpu(Protocol):
-    """Readings of one GPU; each raises `NvmlError` for a value that is not reported."""
+    """Readings of one GPU; each raises `NvmlError` for a value that cannot be read."""
 
     def uuid(self) -> str: ...
     def memory(self) -> tuple[int, int]: ...
@@ -34,57 +37,92 @@ class GpuReading:
 class GpuUsage:
     """Readings of GPUs, at most about `interval` seconds old.
 
-    The driver may take long to answer, so only the thread that `start` makes calls it.
+    The driver may take long to answer, so only the thread that `start` makes calls it. `uuids` are
+    those of the GPUs by their CUDA ordinals.
     """
 
-    def __init__(self, gpus: Iterable[Gpu], interval: float) -> None:
-        self._interval = interval
-        self._gpus = [_Gpu(gpu, gpu.uuid(), _known(gpu.energy) or 0.0) for gpu in gpus]
+    def __init__(
+        self, gpus: Iterable[Gpu], interval: float, uuids: Mapping[int, str] | None = None
+    ) -> None:
+        self.interval = interval
+        self.uuids = uuids or {}
+        self._gpus = [_ReadGpu(gpu) for gpu in gpus]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpu-metrics", daemon=True)
         self.readings: Sequence[GpuReading] = ()
 
     def start(self) -> None:
-        """Read now, and at the interval until the process ends."""
+        """Read now, and at the interval until `stop`."""
         if self._gpus:
-            threading.Thread(target=self._run, name="gpu-metrics", daemon=True).start()
+            self._thread.start()
+
+    def stop(self) -> bool:
+        """Read no more; whether the driver is free. One that hangs is not waited for."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE)
+        return not self._thread.is_alive()
 
     def read(self) -> None:
         """Read from the driver; may block."""
         self.readings = tuple(gpu.reading() for gpu in self._gpus)
 
     def _run(self) -> None:
-        pause = threading.Event()
-        while True:
+        while not self._stopped.is_set():
             self.read()
-            pause.wait(max(self._interval, _SHORTEST))
+            self._stopped.wait(max(self.interval, _SHORTEST))
 
 
 _SHORTEST = 0.05
 """Seconds between readings at least: the driver's own samples are not newer."""
 
+_PATIENCE = 1.0
+"""Seconds that a reading may take once the server stops."""
 
-@dataclass(frozen=True, slots=True)
-class _Gpu:
-    """`start` is the energy that it had used before, in joules."""
 
-    gpu: Gpu
-    uuid: str
-    start: float
+class _ReadGpu:
+    """One GPU with the joules that it had used before, and the readings that fail now."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._failing: set[str] = set()
+        self.uuid = gpu.uuid()
+        self._start = self._known("energy", gpu.energy)
 
     def reading(self) -> GpuReading:
-        memory, energy = _known(self.gpu.memory), _known(self.gpu.energy)
+        gpu = self._gpu
+        memory = self._known("memory", gpu.memory)
         values = {
-            "nv_gpu_utilization": _known(self.gpu.utilization),
+            "nv_gpu_utilization": self._known("utilization", gpu.utilization),
             "nv_gpu_memory_total_bytes": memory and memory[1],
             "nv_gpu_memory_used_bytes": memory and memory[0],
-            "nv_gpu_power_usage": _known(self.gpu.power_usage),
-            "nv_gpu_power_limit": _known(self.gpu.power_limit),
-            "nv_energy_consumption": None if energy is None else max(energy - self.start, 0.0),
+            "nv_gpu_power_usage": self._known("power usage", gpu.power_usage),
+            "nv_gpu_power_limit": self._known("power limit", gpu.power_limit),
+            "nv_energy_consumption": self._energy(),
         }
         return GpuReading(self.uuid, {n: v for n, v in values.items() if v is not None})
 
+    def _energy(self) -> float | None:
+        """Joules since the start, or since the first reading that succeeded."""
+        energy = self._known("energy", self._gpu.energy)
+        if energy is None:
+            return None
+        if self._start is None:
+            self._start = energy
+        return max(energy - self._start, 0.0)
 
-def _known(read: Callable[[], Value]) -> Value | None:
-    try:
-        return read()
-    except NvmlError:
-        return None
+    def _known(self, what: str, read: Callable[[], Value]) -> Value | None:
+        """The value, or `None`; a failure is logged when it begins and when it ends."""
+        try:
+            value = read()
+        except NotReportedError:
+            return None
+        except NvmlError as error:
+            if what not in self._failing:
+                logger.warning("cannot read the %s of GPU %s: %s", what, self.uuid, error)
+                self._failing.add(what)
+            return None
+        if what in self._failing:
+            logger.info("the %s of GPU %s can be read again", what, self.uuid)
+            self._failing.discard(what)
+        return value

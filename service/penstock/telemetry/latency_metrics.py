@@ -78,8 +78,13 @@ def latency_families(
         FIRST_RESPONSE,
         "Duration from request to first response in milliseconds",
         MetricKind.HISTOGRAM,
-        tuple(
-            Series(model_labels(model), histogram.total, histogram.buckets)
+        (
+            Series(
+                model_labels(model),
+                histogram.total,
+                histogram.buckets,
+                exemplars=histogram.exemplars,
+            )
             for model in models
             if (histogram := model.statistics.first_response) is not None
         ),
@@ -89,15 +94,18 @@ def latency_families(
 def _summaries(
     summarized: _Summarized, models: Iterable[ModelStatistics], wanted: Sequence[float]
 ) -> Family:
-    series: list[Series] = []
-    for model in models:
-        duration = summarized.duration(model.statistics)
-        if isinstance(duration, SummarizedDuration) and (
-            model.statistics.cached in summarized.cached
-        ):
-            found = tuple(zip(wanted, duration.summary.quantiles(wanted), strict=True))
-            labels = model_labels(model)
-            series.append(
-                Series(labels, duration.ns // 1000, count=duration.count, quantiles=found)
-            )
-    return Family(summarized.name, summarized.help, MetricKind.SUMMARY, tuple(series))
+    series = (
+        _summary(model, duration, wanted)
+        for model in models
+        if isinstance(duration := summarized.duration(model.statistics), SummarizedDuration)
+        and model.statistics.cached in summarized.cached
+    )
+    return Family(summarized.name, summarized.help, MetricKind.SUMMARY, series)
+
+
+def _summary(
+    model: ModelStatistics, duration: SummarizedDuration, wanted: Sequence[float]
+) -> Series:
+    found = tuple(zip(wanted, duration.summary.quantiles(wanted), strict=True))
+    total = duration.ns // 1000
+    return Series(model_labels(model), total, count=duration.count, quantiles=found)

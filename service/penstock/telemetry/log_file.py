@@ -9,7 +9,7 @@ import time
 from logging import ERROR, WARNING, LogRecord
 
 from penstock.core.log_throttle import LogThrottle
-from penstock.telemetry.console import write_line
+from penstock.telemetry.console import own_record, write_line
 
 
 class LogFile(logging.Handler):
@@ -67,8 +67,3 @@ class LogFile(logging.Handler):
             text = f"lines missing here: {lost}, since the file was not writable: {self._reason}"
             self._append(self.format(own_record(WARNING, text)))
             self._lost.reset()
-
-
-def own_record(level: int, text: str) -> LogRecord:
-    """A record of the log about itself, which no logger has made."""
-    return LogRecord("penstock.telemetry", level, __file__, 1, "%s", (text,), None)

@@ -1,4 +1,4 @@
-"""The log: handlers and a formatter that write lines as `tritonserver` does.
+"""The log: handlers that write lines as `tritonserver` does, and its settings.
 
 Information goes to standard output, warnings and errors to standard error; if a log file is set,
 everything goes there instead (L-05). Below INFO are the verbose levels: `DEBUG` is level 1, one
@@ -7,21 +7,19 @@ lower is level 2.
 
 from __future__ import annotations
 
-import json
 import logging
-import re
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
-from typing import Any, TextIO
+from typing import Any
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log_throttle import repeat_note
+from penstock.core.verbosity import VERBOSITY
 from penstock.settings import LogSettings
-from penstock.telemetry.console import discard, write_line
-from penstock.telemetry.log_file import LogFile, own_record
+from penstock.telemetry.console import ConsoleHandler
+from penstock.telemetry.log_file import LogFile
+from penstock.telemetry.log_lines import formatter
 
 _OWN = ("penstock", "penstock_backends")
 
@@ -50,6 +48,7 @@ def configure(settings: LogSettings) -> None:
         root.addHandler(handler)
     # What libraries log below a warning is detail, shown with --log-verbose only.
     root.setLevel(INFO if settings.verbose else WARNING)
+    VERBOSITY.level = max(0, settings.verbose)
     for name in _OWN:
         logging.getLogger(name).setLevel(max(1, DEBUG + 1 - settings.verbose))
 
@@ -63,6 +62,11 @@ class ServerLog:
     def current(self) -> Mapping[str, bool | int | str]:
         """Every setting by its name in the protocol."""
         return {name: getattr(self._settings, field) for name, field in _NAMES.items()}
+
+    @property
+    def is_json(self) -> bool:
+        """Whether lines are JSON objects."""
+        return self._settings.format == "json"
 
     def change(self, values: Mapping[str, bool | int | str]) -> None:
         """Apply changed settings from now on."""
@@ -81,91 +85,6 @@ class ServerLog:
 def log_table(logger: logging.Logger, table: str) -> None:
     """Log a table below the line's prefix, without escaping."""
     logger.info("\n%s\n", table, stacklevel=2, extra={"verbatim": True})
-
-
-class LineFormatter(logging.Formatter):
-    """`I1121 16:30:00.123456 71 server.py:12] "message"`, or its ISO8601 form; times in UTC.
-
-    A record with the attributes `model` and `instance` ends in their names. A traceback stands
-    below its message, line by line and indented, so that none of its lines looks like a record's.
-    """
-
-    def __init__(self, settings: LogSettings) -> None:
-        super().__init__()
-        self._iso = settings.format == "ISO8601"
-        self._escape = settings.escape
-
-    def format(self, record: LogRecord) -> str:
-        place = f"{record.process} {record.filename}:{record.lineno}]"
-        return f"{self._start(record)} {place} {self._message(record)}"
-
-    def _start(self, record: LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC)
-        if self._iso:
-            return f"{time:%Y-%m-%dT%H:%M:%SZ} {_letter(record)}"
-        return f"{_letter(record)}{time:%m%d %H:%M:%S.%f}"
-
-    def _message(self, record: LogRecord) -> str:
-        message = record.getMessage()
-        if getattr(record, "verbatim", False):
-            return message
-        if record.exc_info:
-            message += "\n" + self.formatException(record.exc_info)
-        if not self._escape:
-            return message + _origin(record)
-        first, *rest = _parted(message)
-        return "\n    ".join([_escaped(first) + _origin(record), *map(_printable, rest)])
-
-
-def _letter(record: LogRecord) -> str:
-    if record.levelno >= ERROR:
-        return "E"
-    return "W" if record.levelno >= WARNING else "I"
-
-
-def _origin(record: LogRecord) -> str:
-    """The model and the instance that a record comes from, for the end of its first line."""
-    names = ((name, getattr(record, name, "")) for name in ("model", "instance"))
-    return "".join(f" {name}={_plain(value)}" for name, value in names if value)
-
-
-def _plain(name: str) -> str:
-    """The name, quoted where it would not read as one word."""
-    return name if re.fullmatch(r"[\w.:/@+-]+", name) else _escaped(name)
-
-
-_TRACEBACK = re.compile(
-    r"(?:^|\n+)(?=At:\n|[ |+]*(?:Exception Group )?Traceback \(most recent call last\):)"
-)
-"""Where a traceback begins, in the form of Triton's Python backend or of Python."""
-
-
-def _parted(message: str) -> list[str]:
-    """The message, and the lines of the traceback below it."""
-    found = _TRACEBACK.search(message)
-    if found is None:
-        return [message]
-    lines = message[found.end() :].rstrip("\n").split("\n")
-    return [message[: found.start()], *lines] if found.start() else lines
-
-
-def _escaped(message: str) -> str:
-    """The message as a JSON string, so that text from clients cannot forge a line."""
-    return json.dumps(_encodable(message), ensure_ascii=False).translate(_CONTROLS)
-
-
-_CONTROLS = {
-    code: f"\\u{code:04x}" for code in (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)
-}
-"""Control characters and separators of lines, but tabs, as JSON escapes them."""
-
-
-def _printable(line: str) -> str:
-    return _encodable(line).translate(_CONTROLS)
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class _LevelFilter(logging.Filter):
@@ -188,24 +107,29 @@ class _LevelFilter(logging.Filter):
         return self._settings.info if level >= INFO else self._settings.verbose > 0
 
 
+class _LibraryRepeats(logging.Filter):
+    """Throttles warnings and errors of libraries in the server's process, by their places.
+
+    Our own lines are throttled where they are made; what a model process logs is not.
+    """
+
+    def filter(self, record: LogRecord) -> bool:
+        if record.levelno < WARNING or hasattr(record, "instance"):
+            return True
+        if record.name.partition(".")[0] in _OWN:
+            return True
+        note = repeat_note(record.name, record.pathname, record.lineno)
+        if note:
+            record.msg, record.args = "%s%s", (record.getMessage(), note)
+        return note is not None
+
+
 class _OwnHandler:
     """Marks the handlers of this module, which the next `configure` replaces."""
 
 
-class _Console(_OwnHandler, logging.StreamHandler):  # type: ignore[type-arg]
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._lost = LogThrottle()
-
-    def handleError(self, record: LogRecord) -> None:  # noqa: N802
-        error = sys.exc_info()[1]
-        if isinstance(error, BrokenPipeError):
-            discard(self.stream)
-        elif not isinstance(error, OSError):
-            super().handleError(record)
-        elif self._lost.add(time.monotonic()):
-            text = f"{self.stream.name} is not writable: {error.strerror}"
-            write_line(self.format(own_record(ERROR, text)), sys.stderr)
+class _Console(_OwnHandler, ConsoleHandler):
+    pass
 
 
 class _File(_OwnHandler, LogFile):
@@ -223,6 +147,7 @@ def _handlers(settings: LogSettings) -> list[_Console | _File]:
             (_Console(sys.stderr), range(WARNING, highest)),
         ]
     for handler, levels in outputs:
-        handler.setFormatter(LineFormatter(settings))
+        handler.setFormatter(formatter(settings))
         handler.addFilter(_LevelFilter(settings, levels.start, levels.stop))
+        handler.addFilter(_LibraryRepeats())
     return [handler for handler, _ in outputs]

@@ -6,13 +6,14 @@ the names, help texts and order that dashboards made for Triton expect.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from penstock.caching import CacheStatistics, ResponseCache
 from penstock.metrics.exposition import Family, MetricKind, Series, render
 from penstock.metrics.measurement import Measurement
-from penstock.models.serving.answers import Gauge, ModelStatistics
+from penstock.models.serving.answers import EngineHistogram, Gauge, ModelStatistics
+from penstock.telemetry.engine_metrics import engine_families
 from penstock.telemetry.flow_metrics import flow_families
 from penstock.telemetry.gpus import GpuReading, GpuUsage
 from penstock.telemetry.latency_metrics import latency_families
@@ -20,7 +21,6 @@ from penstock.telemetry.machine import MachineUsage
 from penstock.telemetry.model_metrics import load_times, model_families
 from penstock.telemetry.queue_metrics import queue_families
 
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
 _OWN = (
     "nv_inference_",
     "nv_cache_",
@@ -41,7 +41,7 @@ class OwnNames:
 
 
 class MetricsPage:
-    """A collector: renders the page from the current results of `snapshot` and `gauges`."""
+    """A collector: renders the page from what `snapshot`, `gauges` and `histograms` give now."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class MetricsPage:
         cache: ResponseCache | None = None,
         latencies: Measurement | None = None,
         gpus: GpuUsage | None = None,
+        histograms: Callable[[], Iterable[EngineHistogram]] = tuple,
     ) -> None:
         self._snapshot = snapshot
         self._gauges = gauges
@@ -58,24 +59,36 @@ class MetricsPage:
         self._cache = cache
         self._latencies = latencies or Measurement()
         self._gpus = gpus
+        self._histograms = histograms
 
     def text(self) -> str:
         """Render the page. Metrics without a value are left out."""
-        models = list(self._snapshot())
-        found = [family for family in self._families(models) if family.series]
-        return render([*found, *queue_families(models), *flow_families(models)])
+        return render(self.families())
 
-    def _families(self, models: list[ModelStatistics]) -> Iterator[Family]:
+    def families(self) -> Iterator[Family]:
+        """The families in the order of the page; each series is made when it is asked for."""
+        models = list(self._snapshot())
+        if self._gpus is not None and (uuids := self._gpus.uuids):
+            models = [_on_gpu(model, uuids) for model in models]
         yield from model_families(models, latencies=self._latencies.counter_latencies)
+        yield from _pinned_families()
         if self._gpus is not None:
             yield from _gpu_families(self._gpus.readings)
         if self._machine is not None:
             yield from _machine_families(self._machine)
         if self._cache is not None:
             yield from _cache_families(self._cache.statistics)
-        yield from _engine_families(self._gauges())
+        yield from engine_families(self._gauges(), self._histograms())
         yield load_times(models)
         yield from latency_families(models, self._latencies.summary_quantiles)
+        yield from queue_families(models)
+        yield from flow_families(models)
+
+
+def _on_gpu(model: ModelStatistics, uuids: Mapping[int, str]) -> ModelStatistics:
+    """The model with the name of its GPU, if it is on one that is known."""
+    uuid = "" if model.gpu is None else uuids.get(model.gpu, "")
+    return replace(model, gpu_uuid=uuid) if uuid else model
 
 
 _GPU_METRICS = (
@@ -102,7 +115,16 @@ def _gpu_families(readings: Iterable[GpuReading]) -> Iterator[Family]:
             for one in found
             if name in one.values
         )
-        yield Family(name, text, kind, tuple(series))
+        yield Family(name, text, kind, series)
+
+
+def _pinned_families() -> Iterator[Family]:
+    """The pool of pinned memory (ME-27): 0 bytes, since tensors travel without one."""
+    for name, text in (
+        ("total", "Pinned memory pool total memory size, in bytes"),
+        ("used", "Pinned memory pool used memory size, in bytes"),
+    ):
+        yield _gauge(f"nv_pinned_memory_pool_{name}_bytes", text, Series((), 0))
 
 
 def _machine_families(machine: MachineUsage) -> Iterator[Family]:
@@ -137,18 +159,6 @@ def _cache_families(cache: CacheStatistics) -> Iterator[Family]:
         ),
     ):
         yield _gauge(f"nv_cache_{name}", help_text, Series((), value))
-
-
-def _engine_families(gauges: Iterable[Gauge]) -> Iterator[Family]:
-    """Metrics under the engines' own names, one family per name; those in `_total` are counters."""
-    series: dict[str, list[Series]] = {}
-    for gauge in gauges:
-        name = _NO_NAME.sub("_", gauge.name)
-        labels = ("model", gauge.model), ("version", gauge.version)
-        series.setdefault(name, []).append(Series(labels, gauge.value))
-    for name, found in series.items():
-        kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
-        yield Family(name, "Reported by the model's engine", kind, tuple(found))
 
 
 def _gauge(name: str, description: str, *series: Series) -> Family:

@@ -22,9 +22,7 @@ class _Counted:
     latency: bool = False
 
     def family(self, models: Iterable[ModelStatistics]) -> Family:
-        series = tuple(
-            Series(model_labels(model), self.value(model.statistics)) for model in models
-        )
+        series = (Series(model_labels(model), self.value(model.statistics)) for model in models)
         return Family(self.name, self.help, self.kind, series)
 
 
@@ -124,7 +122,7 @@ def model_families(models: list[ModelStatistics], *, latencies: bool) -> Iterato
 
 def _failures(models: list[ModelStatistics]) -> Family:
     """Failures by reason; each reason is listed from the start, at 0 (ME-04)."""
-    series = tuple(
+    series = (
         Series(
             model_labels(model, ("reason", reason.value)),
             model.statistics.failures[reason],
@@ -138,6 +136,6 @@ def _failures(models: list[ModelStatistics]) -> Family:
 
 def load_times(models: Iterable[ModelStatistics]) -> Family:
     """The duration of each version's last load, in seconds (ME-13)."""
-    series = tuple(Series(model_labels(model), model.load_seconds) for model in models)
+    series = (Series(model_labels(model), model.load_seconds) for model in models)
     help_text = "Model load time in seconds"
     return Family("nv_model_load_duration_secs", help_text, MetricKind.GAUGE, series)

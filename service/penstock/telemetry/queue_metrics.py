@@ -27,13 +27,13 @@ def queue_families(models: Iterable[ModelStatistics]) -> Iterator[Family]:
         "penstock_batch_size",
         "Rows per model execution",
         MetricKind.HISTOGRAM,
-        tuple(_batch_sizes(model) for model in busy),
+        (_batch_sizes(model) for model in busy),
     )
     yield Family(
         "penstock_queue_duration_seconds",
         "Time that successful requests waited for an instance",
         MetricKind.HISTOGRAM,
-        tuple(_queue_times(model) for model in busy),
+        (_queue_times(model) for model in busy),
     )
 
 
@@ -50,4 +50,10 @@ def _batch_sizes(model: ModelStatistics) -> Series:
 def _queue_times(model: ModelStatistics) -> Series:
     counted = model.statistics
     buckets = zip((*QUEUE_BOUNDS, inf), accumulate(counted.queue_times), strict=True)
-    return Series(model_labels(model), counted.queue.ns / 1e9, tuple(buckets))
+    traced = counted.queue_exemplars
+    return Series(
+        model_labels(model),
+        counted.queue.ns / 1e9,
+        tuple(buckets),
+        exemplars=tuple(map(traced.get, range(len(QUEUE_BOUNDS) + 1))) if traced else (),
+    )

@@ -24,6 +24,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
+from penstock.core.timeline import Trace
 from penstock_backends.onnxruntime import OnnxRuntimeBackend
 
 Open = Callable[..., Awaitable[OnnxRuntimeBackend]]
@@ -195,6 +196,32 @@ async def test_without_batching_a_request_may_hold_many_texts(
     backend = await open_backend(config)
     (vectors,) = await _vectors(backend, [graphs.request(TEXT=Tensor.from_strings(MIXED))])
     assert vectors.shape == (len(MIXED), 8)
+
+
+async def test_traced_requests_tell_their_tokens_and_padding(
+    open_backend: Open, files: Path
+) -> None:
+    backend = await open_backend(graphs.text_config())
+    short, long = Trace(1).root, Trace(1).root
+    requests = [
+        replace(_request("red", "red green"), timeline=short),
+        _request(LONG),
+        replace(_request(LONG), timeline=long),
+    ]
+    short.facts["cache"] = "miss"
+    await _vectors(backend, requests)
+    tokens = [timeline.facts["gen_ai.usage.input_tokens"] for timeline in (short, long)]
+    assert tokens == [7, 122]
+    assert short.facts == {
+        "cache": "miss",
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "onnxruntime",
+        "gen_ai.request.model": requests[0].model_name,
+        "gen_ai.usage.input_tokens": 7,
+        "penstock.encoder.padded_tokens": 8,
+        "penstock.encoder.runs": 2,
+    }
+    assert long.facts["penstock.encoder.padded_tokens"] == 122
 
 
 async def test_a_missing_tokenizer_is_named(open_backend: Open, version: Path) -> None:

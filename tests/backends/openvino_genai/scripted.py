@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock_backends.language_model import Answer, Delivery, Detokenizer, GenerationRequest
+from penstock_backends.language_model import (
+    Answer,
+    Delivery,
+    Detokenizer,
+    EngineStatistics,
+    GenerationRecord,
+    GenerationRequest,
+    GenerationTimes,
+)
 from penstock_backends.openvino_genai.pipeline import LOST, StepOutput
 from penstock_backends.openvino_genai.sampling import Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
@@ -24,10 +32,13 @@ def sampling(**given: object) -> Sampling:
     return read_sampling(given, vocabulary=1000, max_num_seqs=8, top_k_cap=50)
 
 
-def sequences(count: int = 1, **given: object) -> list[TokenSequence]:
+def sequences(
+    count: int = 1, record: GenerationRecord | None = None, **given: object
+) -> list[TokenSequence]:
     """The sequences of one streamed request."""
     candidates = Answer(GenerationRequest("P", stream=True, prepend_prompt=False), 1, count)
-    delivery = Delivery(candidates, lambda: None)
+    times = GenerationTimes(EngineStatistics(), 1, record=record)
+    delivery = Delivery(candidates, lambda: None, record=record, times=times)
     chosen = sampling(**given)
     return [TokenSequence(delivery, c, [1], chosen, Words()) for c in candidates.candidates]
 

@@ -8,6 +8,7 @@ import pytest
 
 from backends.openvino_genai.scripted import ScriptedPipeline, sequences
 from penstock.core.errors import InternalError, RejectedError, UnavailableError
+from penstock_backends.language_model import GenerationTimes
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
@@ -202,6 +203,29 @@ async def test_the_cache_is_empty_when_nothing_is_live() -> None:
     assert runner.metrics()["penstock_llm_kv_cache_usage"] == 0.5
     await text(request)
     assert runner.metrics()["penstock_llm_kv_cache_usage"] == 0.0
+
+
+async def test_times_of_requests_are_observed() -> None:
+    """With two candidates, a request has one first token and one output for each step."""
+    runner = engine(ScriptedPipeline())
+    request = sequences(2, max_tokens=3)
+    request[0].delivery.times = GenerationTimes(runner.statistics, 1)
+    runner.submit(request)
+    await text(request)
+    counts = {
+        name.removeprefix("penstock_llm_"): histogram.buckets[-1][1]
+        for name, histogram in runner.statistics.histograms.items()
+    }
+    assert counts == {
+        "queue_seconds": 1,
+        "time_to_first_token_seconds": 1,
+        "inter_token_seconds": 2,
+        "request_seconds": 1,
+        "request_prompt_tokens": 1,
+        "request_generation_tokens": 1,
+    }
+    tokens = runner.statistics.histograms["penstock_llm_request_generation_tokens"]
+    assert tokens.total == 6
 
 
 async def test_tokens_are_counted() -> None:

@@ -72,6 +72,12 @@ _METRICS = """
             self.last = self.gauges.Metric(labels={})
             self.size = self.sizes.Metric(labels={}, buckets=[1, 10])
             self.passing = self.counters.Metric(labels={"model": "passing"})
+            self.blocks = family(name="nv_trt_llm_kv_cache_block_metrics", description="KV cache",
+                                 kind=family.GAUGE)
+            self.cache = [self.blocks.Metric(labels={"kv_cache_block_type": kind})
+                          for kind in ("tokens_per", "used", "max")]
+            for metric, value in zip(self.cache, (64, 25, 100)):
+                metric.set(value)
 
         def execute(self, requests):
             del self.passing
@@ -240,9 +246,28 @@ def test_metrics_of_a_model_live_as_long_as_it_does(client: Client, server: Serv
     assert "last_value 7\n" in page
     assert 'sizes_bucket{le="1"} 1\n' in page
     assert 'sizes_bucket{le="10"} 2\n' in page
+    assert 'nv_inference_count{model="metrics",version="1"} 2\n' in page
     client.unload("metrics")
     wait_until(lambda: not client.ready("metrics"))
     wait_until(lambda: "requests_seen" not in page_of(server))
+    assert 'model="metrics"' not in page_of(server)
+
+
+@pytest.mark.contract("HG-13", "HG-14")
+def test_replies_report_the_kv_cache_of_a_models_own_metrics(
+    client: Client, server: Served
+) -> None:
+    """From TensorRT-LLM's metric, which any model may make, as in Triton."""
+    client.load("metrics")
+    headers = {"endpoint-load-metrics-format": "text"}
+    url = f"http://{server.http}/v2/models/metrics/generate"
+    request = urllib.request.Request(url, b'{"X":[1.0]}', headers)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        report = reply.headers["endpoint-load-metrics"]
+    client.unload("metrics")
+    assert report == (
+        "TEXT named_metrics.kv_cache_utilization=0.250000, named_metrics.max_token_capacity=6400"
+    )
 
 
 @pytest.mark.contract("PY-05")

@@ -25,6 +25,7 @@ from penstock.core.errors import ConfigError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType, Tensor
+from penstock.metrics.histogram import Histogram
 
 logger = logging.getLogger("puppet")
 
@@ -42,6 +43,7 @@ class Puppet(Backend):
         self.executed = 0
         self.well = True
         self.shown: dict[str, float] = {}
+        self.observed = Histogram((2.0,))
 
     async def initialize(self, context: InstanceContext) -> None:
         self.context = context
@@ -60,6 +62,11 @@ class Puppet(Backend):
         if self.shown.get("broken"):
             raise RuntimeError("no numbers today")
         return self.shown
+
+    def histograms(self) -> Mapping[str, Histogram]:
+        if self.shown.get("broken"):
+            raise RuntimeError("no histograms today")
+        return {"observed": self.observed}
 
     async def finalize(self) -> None:
         if mark := self.context.settings.get("mark"):
@@ -125,6 +132,10 @@ class Puppet(Backend):
         await asyncio.sleep(0.2)
         return self.flow(request)
 
+    def record(self, request: InferenceRequest) -> Outcome:
+        """`n` numbers, by a generator that records at its end how many, if it is traced."""
+        return self._recorded(request)
+
     def flood(self, _: InferenceRequest) -> Outcome:
         """Responses of a MiB without end."""
         return self._floods()
@@ -184,6 +195,7 @@ class Puppet(Backend):
         """Let a number be seen as a metric, by the type that `numpy` has for it."""
         number: Any = np.float32(request.parameters["n"])
         self.shown = {"shown": number}
+        self.observed.observe(float(number))
         return InferenceResponse()
 
     def break_metrics(self, _: InferenceRequest) -> Outcome:
@@ -191,7 +203,7 @@ class Puppet(Backend):
         return InferenceResponse()
 
     def log(self, _: InferenceRequest) -> Outcome:
-        logger.warning("a word from %s", "inside")
+        logger.warning("a word from %s", "inside", extra={"request_id": "r-1"})
         return InferenceResponse()
 
     def log_failure(self, _: InferenceRequest) -> Outcome:
@@ -257,6 +269,19 @@ class Puppet(Backend):
                     await asyncio.sleep(pause)
         finally:
             self._closed()
+
+    async def _recorded(self, request: InferenceRequest) -> AsyncIterator[InferenceResponse]:
+        timeline, made = request.timeline, 0
+        try:
+            while made < int(request.parameters["n"]):
+                made += 1
+                yield _number(made)
+                await asyncio.sleep(0.001)
+        finally:
+            await asyncio.sleep(0.01)
+            if timeline is not None:
+                timeline.mark("DONE", 7)
+                timeline.facts["made"] = made
 
     async def _floods(self) -> AsyncIterator[InferenceResponse]:
         while True:

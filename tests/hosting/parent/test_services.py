@@ -34,6 +34,8 @@ Said = tuple[Kind, Any]
 class FakeServices:
     """Gives every request a stream, by the request's id; the model `many` is decoupled."""
 
+    propagates = False
+
     def __init__(self) -> None:
         self.streams: dict[str, ResponseStream] = {}
         self.requests: list[InferenceRequest] = []

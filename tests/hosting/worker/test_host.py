@@ -20,6 +20,7 @@ from penstock.core.errors import (
     RequestCancelledError,
 )
 from penstock.core.flow_control import WINDOW
+from penstock.core.log_fields import fields_of
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance
 
@@ -307,12 +308,22 @@ async def test_metrics_are_what_the_backend_told_last(
     await eventually(lambda: instance.metrics().get("shown") == 2.5)
 
 
+async def test_histograms_are_those_of_the_backend(
+    puppets: Puppets, instance: ProcessInstance
+) -> None:
+    for number in (1.5, 2.5):
+        await puppets.ask(instance, "show", n=number)
+    await eventually(lambda: instance.histograms().get("observed") == [[2.0], [1, 1], 4.0, []])
+
+
 async def test_log_records_join_the_servers_log(
     puppets: Puppets, instance: ProcessInstance, caplog: pytest.LogCaptureFixture
 ) -> None:
     await puppets.ask(instance, "log")
     record = ("puppet", logging.WARNING, "a word from inside")
     await eventually(lambda: record in caplog.record_tuples)
+    fields = [fields_of(one) for one in caplog.records if one.name == "puppet"]
+    assert fields == [{"model": "puppet", "instance": "puppet_0_0", "request_id": "r-1"}]
 
 
 async def test_logged_exceptions_bring_their_traceback(

@@ -74,7 +74,7 @@ class Methods:
         return request
 
     async def fail(self, _: Any, context: RpcContext) -> Reply:
-        context.set_trailing_metadata([("x-why-bin", b"\0\1")])
+        context.add_trailing_metadata([("x-why-bin", b"\0\1")])
         raise StatusError(StatusCode.ABORTED, "caf\u00e9 % \n", b"details")
 
     async def wait(self, _: Any, context: RpcContext) -> Reply:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from penstock.core.config import ModelConfig, ModelInput
 from penstock.core.errors import ConfigError
 from penstock.core.tensor import DataType
-from penstock.models.config.pbtxt import parse_override
+from penstock.models.config import lenient_json, pbtxt
+from penstock.models.config.pbtxt import MOST_CHARACTERS, parse_override
+from penstock.system.switch_interval import SwitchInterval
 
 
 @pytest.mark.contract("C-40")
@@ -95,3 +99,37 @@ def test_what_an_override_gets_wrong_is_shown_at_its_place(text: str, told: str)
 def test_whatever_an_override_is_only_a_config_error_is_raised(text: str) -> None:
     with suppress(ConfigError):
         parse_override(text)
+
+
+def test_the_longest_override_is_read_and_a_longer_one_refused() -> None:
+    text = '{"name": "m", "metric_tags": {"tag": "' + "x" * (MOST_CHARACTERS - 41) + '"}}'
+    assert len(text) == MOST_CHARACTERS
+    assert parse_override(text).name == "m"
+    with pytest.raises(ConfigError, match=r"'config' has 1048577 characters, .* value of 1048576"):
+        parse_override(text + " ")
+
+
+def test_other_threads_have_their_turns_while_an_override_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each millisecond: with Python's usual 5 every request to the server would wait as long."""
+    before, seen = sys.getswitchinterval(), []
+    read = lenient_json.parse_lenient_json
+
+    def reading(text: str) -> Any:
+        seen.append(sys.getswitchinterval())
+        return read(text)
+
+    monkeypatch.setattr(pbtxt, "parse_lenient_json", reading)
+    parse_override('{"name": "m"}')
+    assert seen == [pytest.approx(0.001)]
+    assert sys.getswitchinterval() == before
+
+
+def test_turns_are_short_until_the_last_override_is_read() -> None:
+    usual, interval = sys.getswitchinterval(), SwitchInterval()
+    with interval.short():
+        with interval.short():
+            pass
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    assert sys.getswitchinterval() == usual

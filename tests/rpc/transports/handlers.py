@@ -73,7 +73,7 @@ class Handlers:
         """Metadata both ways; with an id, an error follows."""
         self.contexts.append(context)
         context.set_initial_metadata([("x-first", "1"), ("x-first", "2")])
-        context.set_trailing_metadata([("x-last-bin", b"\x00\xff"), ("x-last", "3")])
+        context.add_trailing_metadata([("x-last-bin", b"\x00\xff"), ("x-last", "3")])
         if request.id:
             raise NotFoundError(request.id)
         return pb.ModelInferResponse(id=context.peer)

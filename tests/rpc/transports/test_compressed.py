@@ -68,7 +68,7 @@ class Handlers:
         for number in range(6):
             context.compress_responses(number != 2)
             context.write_nowait(bytes([number]) * (MIB if number % 2 else 1))
-        context.set_trailing_metadata([("x-last", "1")])
+        context.add_trailing_metadata([("x-last", "1")])
 
     async def refusing(self, _: AsyncIterator[int], context: RpcContext) -> None:
         context.write_nowait(bytes(MIB))

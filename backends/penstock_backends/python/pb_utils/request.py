@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.core.timeline import Timeline, Trace
 from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.arguments import (
     INT64,
@@ -42,16 +44,34 @@ from penstock_backends.python.pb_utils.sender import InferenceResponseSender
 from penstock_backends.python.pb_utils.tensor import Tensor
 
 
+def _untraced() -> Timeline:
+    """The timeline of requests that are not traced, which nobody reads."""
+    timeline = Trace(0).root
+    timeline.on_link = -1  # so that a call with this trace is nobody's, whatever executes
+    return timeline
+
+
+_UNTRACED = _untraced()
+
+
 class InferenceTrace:
-    """The trace that a request belongs to; its context is empty unless the server traces."""
+    """The trace that a request belongs to, for calls on its behalf (contract T-17)."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("timeline",)
 
-    def __init__(self, context: str | None = None) -> None:
-        self._context = context
+    def __init__(self, timeline: Timeline | None = None) -> None:
+        self.timeline = timeline or _UNTRACED
 
     def get_context(self) -> str | None:
-        return self._context
+        """The request's span as W3C headers: JSON with `traceparent`, and `tracestate` if any.
+
+        `None` where the request is not traced, or not in the mode `opentelemetry`.
+        """
+        if not self.timeline.trace.propagated:
+            return None
+        headers = self.timeline.context.headers
+        headers.pop("baggage", None)  # as Triton's
+        return json.dumps(headers, separators=(",", ":"))
 
 
 class InferenceRequest:
@@ -107,7 +127,7 @@ class InferenceRequest:
             preferred_memory, "preferred_memory", PreferredMemory
         )
         self._reply: runtime.Reply | None = None
-        self._trace = instance(trace or InferenceTrace(), "trace", InferenceTrace)
+        self._trace = trace and instance(trace, "trace", InferenceTrace)
         self.rescheduled = False
         self._sender: InferenceResponseSender | None = None
 
@@ -123,7 +143,7 @@ class InferenceRequest:
         )
         request._preferred = None
         request._reply = reply
-        request._trace = InferenceTrace()
+        request._trace = None
         request.rescheduled = False
         request._sender = None
         return request
@@ -184,7 +204,8 @@ class InferenceRequest:
         return self._preferred
 
     def trace(self) -> InferenceTrace:
-        return self._trace
+        """The trace of a received request; of one that the model made, the one it was given."""
+        return self._trace or InferenceTrace(self._core.timeline)
 
     # -- response -----------------------------------------------------------------------------
 
@@ -258,6 +279,7 @@ class InferenceRequest:
             correlation_id=core.correlation_id,
             sequence_start=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START),
             sequence_end=bool(self._flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END),
+            timeline=None if self._trace is None else self._trace.timeline,
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from penstock.core.config import ModelConfig, ModelOutput
 from penstock.core.errors import InferenceError, InternalError, ModelLoadError, as_inference_error
+from penstock.core.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
@@ -23,6 +24,7 @@ from penstock_backends.python.pb_utils import runtime
 from penstock_backends.python.pb_utils.responses import InferenceResponse, TritonError
 from penstock_backends.python.pb_utils.tensor import Tensor
 from penstock_backends.python.process.asyncio_config import is_stream
+from penstock_backends.python.process.current_trace import Serving
 from penstock_backends.python.process.plain_methods import MethodCalls, is_plain_stream
 from penstock_backends.python.process.traceback_text import describe, place
 
@@ -84,7 +86,14 @@ class AsyncioModel:
             return
         async with asyncio.TaskGroup() as answers:
             for reply, request in batch:
-                answers.create_task(self._execute_one(reply, request))
+                traced = request.timeline is not None
+                execute = self._execute_traced if traced else self._execute_one
+                answers.create_task(execute(reply, request))
+
+    async def _execute_traced(self, reply: AsyncReply, request: CoreRequest) -> None:
+        assert request.timeline is not None
+        with Serving([request.timeline], 1):
+            await self._execute_one(reply, request)
 
     async def _execute_one(self, reply: AsyncReply, request: CoreRequest) -> None:
         task = asyncio.current_task()
@@ -120,8 +129,7 @@ class AsyncioModel:
 
     async def _execute_together(self, batch: Batch) -> None:
         try:
-            requests = [Request(core) for _, core in batch]
-            answers = await self._calls.call(self._model.infer_batch, requests)
+            answers = await self._infer_batch([core for _, core in batch])
             if len(answers) != len(batch):
                 count = f"{len(answers)} responses for {len(batch)} requests"
                 raise InternalError(f"'infer_batch' returned {count}")
@@ -134,6 +142,16 @@ class AsyncioModel:
             return
         for (reply, _), response in zip(batch, answers, strict=True):
             reply.send(self._outputs.convert(response, reply), final=True)
+
+    async def _infer_batch(self, batch: Sequence[CoreRequest]) -> Sequence[Response]:
+        requests = [Request(core) for core in batch]
+        answers: Sequence[Response]
+        if timelines := [core.timeline for core in batch if core.timeline is not None]:
+            with Serving(timelines, len(batch)):
+                answers = await self._calls.call(self._model.infer_batch, requests)
+        else:
+            answers = await self._calls.call(self._model.infer_batch, requests)
+        return answers
 
 
 class _Outputs:
@@ -179,7 +197,9 @@ class _Outputs:
 def _failure(error: BaseException) -> InferenceResponse:
     """The error response of an exception; unexpected exceptions are logged."""
     if not isinstance(error, InferenceError | asyncio.CancelledError):
-        runtime.current().log(logging.ERROR, describe(error), *place(error))
+        where = place(error)
+        if (note := repeat_note(type(error).__name__, *where)) is not None:
+            runtime.current().log(logging.ERROR, f"{note} {describe(error)}".lstrip(), *where)
     seen = as_inference_error(error)
     return InferenceResponse(error=TritonError.from_name(seen.code, seen.message))
 

@@ -15,6 +15,7 @@ from penstock.hosting.link.messages import Execute, Kind
 from penstock.model import Context, Model
 from penstock_backends.python.pb_utils.logger import ServerHandler
 from penstock_backends.python.process.asyncio_model import AsyncioModel, call_model
+from penstock_backends.python.process.current_trace import take_spans
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.replies import ReplyPolicy
@@ -40,6 +41,7 @@ class AsyncioWorker:
         self._answer_readiness = answer_readiness
         self._runtime = runtime
         self._replies = replies
+        self._spans = introduction["spans"]
         config = config_from_json(introduction["config"])
         self._model = AsyncioModel(cls, config)
         self._policy = ReplyPolicy.from_config(introduction["config"], introduction["window"])
@@ -61,6 +63,8 @@ class AsyncioWorker:
         except BaseException as error:  # a model may raise anything
             self._link.send(Kind.FAILED, failure(error))
             return
+        if self._spans:
+            take_spans(self._replies.find_timeline, self._replies.send_recorded)
         self._runtime.executing = True
         self._link.send(Kind.READY, self._model.has_readiness)
         try:

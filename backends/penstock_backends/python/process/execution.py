@@ -10,6 +10,8 @@ from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
+from penstock.core.log_fields import request_fields
+from penstock.core.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.frames import encode
@@ -30,6 +32,7 @@ class Execution:
 
     `collect` takes the result of `execute`, or `fail` the exception that it raised. Then `finish`
     returns the messages to the server; `failures` does for batches that overlap with others.
+    `timelines` are those of its traced requests.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Execution:
         self._replies = [reply for reply, _ in accepted]
         self._cores = [core for _, core in accepted]
         self.requests = [InferenceRequest.received(core, reply) for reply, core in accepted]
+        self.timelines = [core.timeline for core in self._cores if core.timeline is not None]
         self._collected: deque[tuple[PendingReply, CoreResponse]] = deque()
         self._problem: str | None = None
         self._unanswered: list[PendingReply] = []
@@ -126,12 +130,19 @@ class Execution:
         message = (
             f"Failed to process the request(s) for model '{self._name}', message: {printable(text)}"
         )
-        self._link.log(logging.ERROR, message, *place(error))
+        where = place(error)
+        note = repeat_note(type(error).__name__, *where)
+        if note is not None:
+            self._link.log(logging.ERROR, f"{note} {message}".lstrip(), *where, self._log_fields())
         return message
+
+    def _log_fields(self) -> dict[str, str]:
+        """The log fields of a line about the execution: those of its only request, if it has one."""
+        return request_fields(self._cores[0]) if len(self._cores) == 1 else {}
 
     def finish(self) -> list[Buffer]:
         """The messages with the responses; they ask for the next batch."""
-        again = self._rescheduled()
+        again = self._recorded() + self._rescheduled()
         headers, payload, failures = self._pack()
         self._finished = time.monotonic_ns()
         self._waited += self._link.waited
@@ -141,7 +152,20 @@ class Execution:
 
     def failures(self) -> list[Buffer]:
         """The errors of failed requests; the others are answered by their response senders."""
-        return self._pack()[2]
+        return self._recorded() + self._pack()[2]
+
+    def _recorded(self) -> list[Buffer]:
+        """The messages with recordings of traced requests, which precede their responses.
+
+        Response senders tell it themselves.
+        """
+        parts: list[Buffer] = []
+        if self.timelines:
+            for reply, request in zip(self._replies, self.requests, strict=True):
+                if not request.has_sender or self._problem is not None:
+                    for kind, header in reply.recorded():
+                        parts += encode(kind, header)
+        return parts
 
     def _rescheduled(self) -> list[Buffer]:
         """The notifications of rescheduled requests, which precede the end of the execution."""

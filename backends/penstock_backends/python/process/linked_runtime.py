@@ -8,7 +8,9 @@ import weakref
 from typing import Any
 
 from penstock.core.errors import error_from_code
+from penstock.core.log_fields import trace_fields
 from penstock.core.request import InferenceRequest as CoreRequest
+from penstock.core.request import traced
 from penstock.hosting.link.messages import (
     Controlled,
     Error,
@@ -19,6 +21,7 @@ from penstock.hosting.link.messages import (
 )
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.process.bls_call import BlsCall
+from penstock_backends.python.process.current_trace import caller
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.reentry import Reentry
 
@@ -59,6 +62,8 @@ class LinkedRuntime:
         # A weak reference: a call that the model drops, as by leaving an iterator, is cancelled.
         self._calls[number] = weakref.ref(call, lambda _: self._drop_call(number))
         self._link.exit_if_fork()
+        if request.timeline is None and (timeline := caller()) is not None:
+            request = traced(request, timeline)
         header, payload = pack_request(number, request, self._link.codec)
         holds = blocks and self.reentry is not None and self.reentry.holds()
         self._link.send(Kind.CALL, (decoupled, holds, header), payload)
@@ -80,7 +85,10 @@ class LinkedRuntime:
         return self._wait_for_answer(number) if answered else None
 
     def log(self, level: int, message: str, file: str, line: int) -> None:
-        self._link.log(level, message, file, line)
+        if (timeline := caller()) is None:
+            self._link.log(level, message, file, line)
+        else:
+            self._link.log(level, message, file, line, trace_fields(timeline))
 
     def _wait_for_answer(self, number: int) -> Any:
         self._link.wait(lambda: number in self._answers)

@@ -23,6 +23,8 @@ from penstock_backends.python.process.release_queue import ReleaseQueue
 
 _FORK_ENDED = b"a fork of a model's process has left the model's code, and is ended\n"
 
+_NO_FIELDS: dict[str, str] = {}
+
 Handler = Callable[[Any, memoryview], None]
 """Handles the header and payload of one kind of message."""
 
@@ -96,9 +98,11 @@ class ModelLink:
         send = self._link.send if response.final else self._link.offer
         send(Kind.RESPONSE, (number, header), payload)
 
-    def log(self, level: int, message: str, file: str, line: int) -> None:
-        """Write to the server's log, which adds the names of model and instance."""
-        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message))
+    def log(
+        self, level: int, message: str, file: str, line: int, fields: dict[str, str] = _NO_FIELDS
+    ) -> None:
+        """Write to the server's log, which adds the names of model and instance to `fields`."""
+        self._link.send(Kind.LOG, (level, "penstock.model", file, line, message, fields))
 
     def report_released(self) -> None:
         """Report released blocks of the server's memory and dropped calls to the server."""

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 _END = object()
@@ -35,9 +35,7 @@ class MethodCalls:
         """
         if inspect.iscoroutinefunction(inspect.unwrap(method)):
             return await method(*arguments)
-        run = copy_context().run
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._thread, run, _guarded, method, arguments)
+        result = await self._on_thread(copy_context(), method, *arguments)
         return await result if inspect.isawaitable(result) else result
 
     async def iterate(
@@ -45,11 +43,19 @@ class MethodCalls:
     ) -> AsyncGenerator[Any, None]:
         """Iterate over a plain generator; closing this closes it, on the thread too."""
         generator: Iterator[Any] = method(*arguments)  # runs nothing yet
+        context = copy_context()  # one for all, as what a generator sets lasts from step to step
         try:
-            while (value := await self.call(next, generator, _END)) is not _END:
+            while (value := await self._on_thread(context, next, generator, _END)) is not _END:
                 yield value
         finally:
-            await self.call(generator.close)  # type: ignore[attr-defined]
+            close = generator.close  # type: ignore[attr-defined]
+            await self._on_thread(context, close)
+
+    async def _on_thread(
+        self, context: Context, method: Callable[..., Any], *arguments: Any
+    ) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, context.run, _guarded, method, arguments)
 
 
 def _guarded(method: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from penstock.core.log_throttle import repeat_note
 from penstock.hosting.link.blocking import LinkClosedError
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.process.author_code import PythonModel
@@ -76,5 +77,6 @@ class Readiness:
     def _fail(self, problem: str) -> None:
         """A model whose `is_ready` fails is not ready."""
         self._link.exit_if_fork()
-        self._runtime.log(logging.ERROR, f"is_ready failed: {problem}", "model.py", 0)
+        if (note := repeat_note("is_ready")) is not None:
+            self._runtime.log(logging.ERROR, f"is_ready failed: {problem}{note}", "model.py", 0)
         self._answer(False)

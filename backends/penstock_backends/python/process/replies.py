@@ -13,10 +13,12 @@ from penstock.core.errors import InferenceError, InternalError, error_from_code
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor
+from penstock.core.timeline import NOTHING_RECORDED, Timeline
 from penstock.hosting.link.messages import Kind
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 from penstock_backends.python.pb_utils.exception import TritonModelException
 from penstock_backends.python.pb_utils.responses import InferenceResponse
+from penstock_backends.python.process.current_trace import spans_remain
 from penstock_backends.python.process.traceback_text import printable
 
 _MOST_HELD = 1024
@@ -72,7 +74,8 @@ class ReplyLink(Protocol):
 class PendingReply:
     """The reply to one request: its responses, until the final flag closes it or it is cancelled.
 
-    Any thread of the model may send.
+    Any thread of the model may send. What the model recorded in `timeline`, that of a request that
+    is traced, is sent before the last response.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class PendingReply:
         "places",
         "sent",
         "stopped",
+        "timeline",
     )
 
     def __init__(
@@ -102,9 +106,11 @@ class PendingReply:
         policy: ReplyPolicy,
         forget: Callable[[int], object],
         places: Places = NO_PLACES,
+        timeline: Timeline | None = None,
     ) -> None:
         """`forget` is called with the number once the reply is complete."""
         self.number = number
+        self.timeline = timeline
         self.places = places
         self.outputs = outputs
         self.decoupled = policy.decoupled
@@ -158,15 +164,45 @@ class PendingReply:
     def _transmit(self, response: CoreResponse | None) -> None:
         """Send a response, or without one the end, unless the request is cancelled."""
         if self.cancelled:  # the model may not have noticed yet
+            if response is None or response.final:
+                self.send_recorded()
             return
         if response is None:
+            self.send_recorded()
             self._link.send(Kind.END, self.number)
         elif response.final:
+            self.send_recorded()
             self._link.send_response(self.number, response, self.places)
         else:
             self._send_counted(response)
             return
         self._forget(self.number)
+
+    def recorded(self) -> list[tuple[int, Any]]:
+        """Kinds and headers of the messages that tell what the model has recorded of the request.
+
+        They precede the last response. Where the client has left, the server waits for one of them,
+        if only with nothing.
+        """
+        timeline = self.timeline
+        if timeline is None:
+            return []
+        remain = spans_remain(self.number)
+        if self.cancelled and remain:  # they will be told when they have ended
+            return []
+        messages: list[tuple[int, Any]] = []
+        taken = timeline.take_recorded()
+        if taken is not None or self.cancelled:
+            messages.append((Kind.RECORDED, (self.number, *(taken or NOTHING_RECORDED))))
+        if remain:
+            messages.append((Kind.RECORDING, self.number))
+        return messages
+
+    def send_recorded(self) -> None:
+        """Send what the model has recorded of the request, if it is traced."""
+        if self.timeline is not None:
+            for kind, header in self.recorded():
+                self._link.send(kind, header)
 
     def _send_counted(self, response: CoreResponse) -> None:
         """Send one of several; counted first, as another thread may soon read that it was taken."""
@@ -190,6 +226,7 @@ class PendingReply:
             self._held.clear()
             self.closed = True
             self._forget(self.number)
+            self.send_recorded()
             self._link.send(Kind.ERROR, (self.number, InternalError.code, printable(str(error))))
 
     def to_core(self, response: InferenceResponse, *, final: bool) -> CoreResponse:

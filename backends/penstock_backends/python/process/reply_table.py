@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from penstock.core.errors import RequestCancelledError
 from penstock.core.request import InferenceRequest
+from penstock.core.timeline import NOTHING_RECORDED, Timeline
 from penstock.hosting.link.messages import Kind, PackedRequest, Taken, unpack_request
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
@@ -21,6 +22,8 @@ class ReplyTable:
         """Requests that were cancelled before they arrived."""
         self._stopped: set[int] = set()
         """Requests that were stopped before they arrived."""
+        self._timelines: dict[int, Timeline] = {}
+        """Those of traced requests, by the ids of the server's spans."""
         self._latest = 0
         link.on(Kind.TAKEN, self._on_taken)
         link.on(Kind.CANCEL, self._on_cancel)
@@ -41,20 +44,49 @@ class ReplyTable:
             reply = self._open(number, request, policy)
             if policy.sequences or not (reply.cancelled or reply.stopped):
                 accepted.append((reply, request))
-            elif not reply.cancelled:
+            elif reply.cancelled:
+                reply.send_recorded()
+            else:
                 reply.refuse(RequestCancelledError())
         return accepted
 
     def forget(self, number: int) -> None:
         """The reply is complete."""
-        self._replies.pop(number, None)
+        reply = self._replies.pop(number, None)
+        if reply is not None and reply.timeline is not None:
+            self._timelines.pop(reply.timeline.span_id, None)
+
+    def send_recorded(self, timeline: Timeline) -> None:
+        """Send what is recorded of a request that is over, for which the server waits."""
+        recorded = timeline.take_recorded() or NOTHING_RECORDED
+        self._link.send(Kind.RECORDED, (timeline.on_link, *recorded))
+
+    def find_timeline(self, trace_id: int, span_id: int) -> Timeline | None:
+        """The timeline of the request in flight with this span, or else of one in this trace."""
+        if (timeline := self._timelines.get(span_id)) is not None:
+            return timeline
+        for timeline in list(self._timelines.values()):
+            if timeline.trace.trace_id == trace_id:
+                return timeline
+        return None
 
     def _open(self, number: int, request: InferenceRequest, policy: ReplyPolicy) -> PendingReply:
         """The reply to a request; a rescheduled request keeps the one it has."""
+        if request.timeline is not None:
+            self._timelines[request.timeline.span_id] = request.timeline
         if (reply := self._replies.get(number)) is not None:
+            reply.timeline = request.timeline
             return reply
         wanted = request.requested_outputs or policy.outputs
-        reply = PendingReply(self._link, number, wanted, policy, self.forget, request.output_places)
+        reply = PendingReply(
+            self._link,
+            number,
+            wanted,
+            policy,
+            self.forget,
+            request.output_places,
+            request.timeline,
+        )
         # A rescheduled request without a reply was cancelled meanwhile.
         rescheduled = number <= self._latest
         # In this order, since another thread may read the cancellation meanwhile.
@@ -76,7 +108,8 @@ class ReplyTable:
 
     def _on_cancel(self, number: int, _: memoryview) -> None:
         self._cancelled.add(number)  # first of all: another thread may accept its batch right now
-        reply = self._replies.pop(number, None)
+        reply = self._replies.get(number)
+        self.forget(number)
         if reply is not None:
             reply.cancel()
         if reply is not None or number <= self._latest:

@@ -21,6 +21,7 @@ from penstock_backends.python.pb_utils.api import install_module
 from penstock_backends.python.pb_utils.request import InferenceRequest
 from penstock_backends.python.process.asyncio_worker import AsyncioWorker
 from penstock_backends.python.process.author_code import PythonModel, load_class
+from penstock_backends.python.process.current_trace import Serving, take_spans
 from penstock_backends.python.process.execution import Execution
 from penstock_backends.python.process.linked_runtime import LinkedRuntime
 from penstock_backends.python.process.memory_limit import limit_memory
@@ -114,6 +115,8 @@ class Worker:
         self._model = PythonModel(cls)
         self._readiness = Readiness(self._model, self._link, self._runtime, self._answer_readiness)
         self._model.initialize(_arguments(introduction))
+        if introduction["spans"]:
+            take_spans(self._replies.find_timeline, self._replies.send_recorded)
         self._runtime.executing = True
 
     def _finalize(self, _: Any, __: memoryview) -> bool:
@@ -144,7 +147,7 @@ class Worker:
         self._running += 1
         try:
             if execution.requests:
-                execution.collect(self._model.execute(execution.requests))
+                execution.collect(self._run_model(execution))
         except BaseException as error:  # a model may raise anything: exits, panics of Rust
             execution.fail(error)
         self._link.exit_if_fork()
@@ -153,6 +156,12 @@ class Worker:
         parts = execution.finish()
         self._link.send_parts(parts, urgent=not execution.quick)
         return True
+
+    def _run_model(self, execution: Execution) -> Any:
+        if not execution.timelines:
+            return self._model.execute(execution.requests)
+        with Serving(execution.timelines, len(execution.requests)):
+            return self._model.execute(execution.requests)
 
     def _is_running(self) -> bool:
         """Whether an execution must return before anything is answered or executed."""
@@ -188,7 +197,7 @@ class Worker:
         self._running += not ahead
         try:
             if execution.requests:
-                execution.collect(await self._model.execute(execution.requests))
+                execution.collect(await self._run_coroutine(execution))
         except GeneratorExit:
             raise
         except BaseException as error:  # a model may raise anything
@@ -198,6 +207,12 @@ class Worker:
         self._requests = ()
         self._link.send_parts(execution.failures() if ahead else execution.finish())
         self._link.report_released()
+
+    async def _run_coroutine(self, execution: Execution) -> Any:
+        if not execution.timelines:
+            return await self._model.execute(execution.requests)
+        with Serving(execution.timelines, len(execution.requests)):
+            return await self._model.execute(execution.requests)
 
 
 def _arguments(introduction: Introduction) -> dict[str, str]:

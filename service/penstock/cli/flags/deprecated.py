@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli import compound, values
+from penstock.cli import compound, tracing, values
 from penstock.cli.flags.flag import Flag, Group, by_name, integer, text
 
 
@@ -43,17 +43,23 @@ DEPRECATED = Group(
             "triton,file=<filepath>",
         ),
         deprecated_trace(
-            text("trace-level", "", "Use --trace-config level=<level>.", compound.trace_level),
+            text("trace-level", "", "Use --trace-config level=<level>.", tracing.trace_level),
             "level=<OFF|TIMESTAMPS|TENSORS>",
         ),
         deprecated_trace(
-            integer("trace-rate", "", "Use --trace-config rate=<n>."), "rate=<rate value>"
+            integer("trace-rate", "", "Use --trace-config rate=<n>.", tracing.unsigned),
+            "rate=<rate value>",
         ),
         deprecated_trace(
             integer("trace-count", "", "Use --trace-config count=<n>."), "count=<count value>"
         ),
         deprecated_trace(
-            integer("trace-log-frequency", "", "Use --trace-config triton,log-frequency=<n>."),
+            integer(
+                "trace-log-frequency",
+                "",
+                "Use --trace-config triton,log-frequency=<n>.",
+                tracing.unsigned,
+            ),
             "triton,log-frequency=<log frequency value>",
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli import compound, values
+from penstock.cli import compound, tracing, values
 from penstock.cli.flags.flag import Flag, Group, boolean, by_attribute, integer, text
 
 METRICS = Group(
@@ -42,10 +42,12 @@ TRACING = Group(
         Flag(
             "trace-config",
             "string>,<string>=<string",
-            compound.trace_config,
+            tracing.trace_config,
             "",
             "A setting of tracing: rate, level, count, mode; with a mode before it "
-            "triton,file, triton,log-frequency, or opentelemetry,<setting>. Repeatable.",
+            "triton,file, triton,log-frequency, or opentelemetry,<setting>: url, resource, "
+            "bsp_max_queue_size, bsp_schedule_delay, bsp_max_export_batch_size, protocol, sampler, "
+            "ratio, slow_threshold_ms, always_on_error. Repeatable.",
         ),
     ),
 )

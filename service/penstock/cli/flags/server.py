@@ -40,8 +40,8 @@ LOGGING = Group(
             "log-format",
             "logging.format",
             'Start of a line: "default" (LMMDD hh:mm:ss.ssssss) or "ISO8601" '
-            "(YYYY-MM-DDThh:mm:ssZ L).",
-            values.one_of("log-format", "default", "ISO8601", fold=False),
+            '(YYYY-MM-DDThh:mm:ssZ L); or "json", a JSON object on each line.',
+            values.one_of("log-format", "default", "ISO8601", "json", fold=False),
         ),
         text("log-file", "logging.file", "Write the log to this file, and not to the console."),
         text(
@@ -51,6 +51,13 @@ LOGGING = Group(
             'standard error), or all of the process, its models\' prints included, to "stdout" or '
             'to "stderr". Default "split".',
             values.one_of("log-stream", "split", "stdout", "stderr", fold=False),
+        ),
+        text(
+            "access-log",
+            "logging.access",
+            "Write a line for each finished HTTP request and gRPC call to this file, or to "
+            'standard output for "-". Default "off".',
+            values.access_log,
         ),
     ),
 )

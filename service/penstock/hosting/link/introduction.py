@@ -16,10 +16,12 @@ from penstock.core.placement import Placement
 class Introduction(TypedDict):
     """The header of an INITIALIZE message: an `InstanceContext`, and how its process is to run.
 
-    `pulse` is the descriptor of the process's end of the pulse.
+    `pulse` is the descriptor of the process's end of the pulse. `spans` says whether requests may
+    come with the context of a trace that takes spans of the model's own.
     """
 
     pulse: int
+    spans: bool
     target: str
     serial: bool
     window: tuple[int, int]
@@ -53,10 +55,11 @@ class Launch(Protocol):
         """Responses that may be in flight to a reader."""
 
 
-def introduce(launch: Launch, context: InstanceContext, pulse: int) -> Introduction:
+def introduce(launch: Launch, context: InstanceContext, pulse: int, *, spans: bool) -> Introduction:
     """The introduction of an instance, as plain values."""
     return {
         "pulse": pulse,
+        "spans": spans,
         "target": launch.target,
         "serial": launch.serial,
         "window": (launch.window.responses, launch.window.size),

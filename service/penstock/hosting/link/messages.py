@@ -19,7 +19,9 @@ from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
+    traced,
 )
+from penstock.core.timeline import received_timeline
 from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Places, TensorCodec
 
 TensorSpecs = Any
@@ -39,6 +41,7 @@ PackedRequest = tuple[
     bool,  # sequence end
     float | None,  # deadline
     Any,  # places of outputs in shared memory
+    Any,  # `Timeline.reference` if it is traced
 ]
 PackedError = tuple[str, str]
 """Error code and message."""
@@ -57,10 +60,12 @@ Error = tuple[int, str, str]
 Done = tuple[int, int, int, int, int]
 """Number of the batch; compute start, input end, output start, and of these the time waited."""
 Executed = tuple[int, int, int, int, int, list[NumberedResponse]]
-Log = tuple[int, str, str, int, str]
-"""Level, name of the logger, path, line, text."""
+Log = tuple[int, str, str, int, str, dict[str, str]]
+"""Level, name of the logger, path, line, text, fields (`core.log_fields`)."""
 Call = tuple[bool, bool, PackedRequest]
 """Whether any number of responses may come; whether the caller waits for the first; the request."""
+Recorded = tuple[int, Any, Any, Any]
+"""Number of a request, and what `Timeline.take_recorded` returned."""
 Control = tuple[int, str, Sequence[Any]]
 """Number of the call, verb, arguments."""
 Controlled = tuple[int, Any, str | None]
@@ -98,6 +103,7 @@ class Kind(IntEnum):
     ERROR = 15  # Error
     DONE = 16  # Done: the next batch may be sent
     METRICS = 18  # {name: value}
+    HISTOGRAMS = 37  # {name: state of a histogram}
     UNHEALTHY = 19  # text: the backend is beyond repair, the process ends
     LOG = 20  # Log
     CALL = 21  # Call: a model calls another one
@@ -109,6 +115,8 @@ class Kind(IntEnum):
     REGION_MAPPED = 27  # number of a region
     EXECUTED = 26  # Executed: DONE and RESPONSES in one
     RESCHEDULE = 28  # number of a request that is to be scheduled again
+    RECORDED = 36  # Recorded: before the last response of a traced request, or after CANCEL
+    RECORDING = 38  # number of a traced request: RECORDED also comes after its last response
 
 
 def pack_request(
@@ -132,6 +140,7 @@ def pack_request(
         request.sequence_end,
         request.deadline,
         codec.pack_places(request.output_places) if request.output_places else [],
+        None if request.timeline is None else request.timeline.reference(),
     )
     return header, payload
 
@@ -155,6 +164,7 @@ def unpack_request(
         sequence_end,
         deadline,
         places,
+        reference,
     ) = header
     inputs, at = codec.unpack(specs, payload, at)
     request = InferenceRequest(
@@ -171,6 +181,8 @@ def unpack_request(
         sequence_end,
         deadline,
     )
+    if reference is not None and not isinstance(reference, int):
+        request = traced(request, received_timeline(reference, number))
     if places:
         request = replace(request, output_places=codec.unpack_places(places))
     return number, request, at

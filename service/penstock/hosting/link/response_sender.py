@@ -14,6 +14,7 @@ from penstock.core.errors import InferenceError, RequestCancelledError, as_infer
 from penstock.core.flow_control import WINDOW, Credit, Window
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Timeline
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Kind, pack_next_response
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
@@ -54,9 +55,14 @@ class ResponseSenders:
         """Whether this stream of responses has not ended."""
         return number in self._open
 
-    def open(self, number: int, places: Places = NO_PLACES) -> ResponseSender:
-        """A sender for the request with this number; `places` are for its outputs."""
-        sender = self._open[number] = ResponseSender(self, number, places)
+    def open(
+        self, number: int, places: Places = NO_PLACES, timeline: Timeline | None = None
+    ) -> ResponseSender:
+        """A sender for the request with this number; `places` are for its outputs.
+
+        What is recorded in `timeline` is sent before the end of the responses.
+        """
+        sender = self._open[number] = ResponseSender(self, number, places, timeline)
         return sender
 
     def taken(self, number: int, count: int) -> None:
@@ -87,15 +93,33 @@ class ResponseSenders:
 class ResponseSender:
     """Sends the responses to one request in their order while there is credit."""
 
-    __slots__ = ("_credit", "_moving", "_number", "_places", "_senders", "_stream", "done")
+    __slots__ = (
+        "_credit",
+        "_moving",
+        "_number",
+        "_places",
+        "_relay",
+        "_senders",
+        "_stream",
+        "_timeline",
+        "done",
+    )
 
-    def __init__(self, senders: ResponseSenders, number: int, places: Places = NO_PLACES) -> None:
+    def __init__(
+        self,
+        senders: ResponseSenders,
+        number: int,
+        places: Places = NO_PLACES,
+        timeline: Timeline | None = None,
+    ) -> None:
+        self._timeline = timeline
         self.done = False
         self._places = places
         self._senders = senders
         self._number = number
         self._credit = Credit(senders.window)
         self._stream: ResponseStream | None = None
+        self._relay: asyncio.Task[None] | None = None
         self._moving = False
 
     def answer(self, outcome: Outcome) -> asyncio.Task[None] | None:
@@ -105,7 +129,8 @@ class ResponseSender:
             return None
         stream = ResponseStream(window=_ONE)
         self.connect(stream)
-        return deliver(outcome, stream)
+        self._relay = deliver(outcome, stream)
+        return self._relay
 
     def connect(self, stream: ResponseStream) -> None:
         """Send the responses of `stream`, or close it when the request was cancelled."""
@@ -121,10 +146,19 @@ class ResponseSender:
         self._move()
 
     def cancel(self) -> None:
-        """The reader has cancelled: send nothing more for this request."""
+        """The reader has cancelled: send nothing more for this request but what was recorded.
+
+        That is sent once the outcome is closed, which may take a generator a while.
+        """
         self._finish()
         if self._stream is not None:
             self._stream.close()
+        if self._timeline is None:
+            return
+        if self._relay is None:
+            self._confirm_cancelled()
+        else:
+            self._relay.add_done_callback(self._confirm_cancelled)
 
     def stop(self) -> None:
         """Stop the stream, whose remaining responses are sent; without one, end with CANCELLED."""
@@ -159,6 +193,8 @@ class ResponseSender:
         senders = self._senders
         payload: list[Buffer] = []
         header = pack_next_response(response, payload, senders.memory.codec, self._places)
+        if response.final:
+            self._send_recorded()
         senders.respond(self._number, header, payload)
         if response.final:
             self._finish()
@@ -169,7 +205,17 @@ class ResponseSender:
         self.done = True
         self._senders.forget(self._number)
 
+    def _send_recorded(self) -> None:
+        if self._timeline is not None and (recorded := self._timeline.take_recorded()) is not None:
+            self._senders.send(Kind.RECORDED, (self._number, *recorded))
+
+    def _confirm_cancelled(self, _: asyncio.Task[None] | None = None) -> None:
+        """Send what was recorded, if only nothing: the reader waits for it."""
+        recorded = self._timeline.take_recorded() if self._timeline is not None else None
+        self._senders.send(Kind.RECORDED, (self._number, *(recorded or ((), {}, ()))))
+
     def _send_end(self, error: InferenceError | None) -> None:
+        self._send_recorded()
         send, end_kinds = self._senders.send, self._senders.end_kinds
         if error is None:
             send(end_kinds.end, self._number)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.core.flow_control import WINDOW, Window
@@ -23,12 +23,12 @@ from penstock.system.reaper import Reaper
 class ProcessSpec:
     """The command of a model process: the backend as `module:Class`, and the Python to run it.
 
-    `main` is the function that serves the link there. Times are in seconds: an execution that
-    takes longer than `execution_timeout` ends the process; a backend has `stop_timeout` to
-    finalize before it is killed. While executions are quick, up to `ahead` batches are sent
-    before the first is done. `window` is the flow-control window of responses. While requests
-    wait, a process that gives no sign for `hang_seconds` is hung (0: no hang detection); with
-    `restart_hung` it is then ended and started anew.
+    `main` is the function that serves the link there; `environment` is added to that of the server.
+    Times are in seconds: an execution that takes longer than `execution_timeout` ends the process;
+    a backend has `stop_timeout` to finalize before it is killed. While executions are quick, up to
+    `ahead` batches are sent before the first is done. `window` is the flow-control window of
+    responses. While requests wait, a process that gives no sign for `hang_seconds` is hung (0: no
+    hang detection); with `restart_hung` it is then ended and started anew.
     """
 
     target: str
@@ -43,6 +43,7 @@ class ProcessSpec:
     private_tmp: bool = False
     hang_seconds: float = 30.0
     restart_hung: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Child:
@@ -82,7 +83,7 @@ class Child:
         """
         mark = reaper.new_mark()
         folder = private_tmp(reaper) if spec.private_tmp else None
-        more = {VARIABLE: mark, **(pointing_to(folder) if folder else {})}
+        more = {**spec.environment, VARIABLE: mark, **(pointing_to(folder) if folder else {})}
         printed = PrintedOutput(origin)
         spawning = asyncio.ensure_future(_spawn(spec, more, printed, descriptors, pulse))
         try:

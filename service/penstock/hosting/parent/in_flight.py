@@ -19,6 +19,7 @@ from penstock.core.errors import (
 )
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
@@ -27,11 +28,13 @@ from penstock.hosting.link.messages import (
     Executed,
     Kind,
     NumberedResponse,
+    Recorded,
     pack_request,
     unpack_next_response,
     unpack_response,
 )
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
+from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
 
 Batch = Sequence[Inference]
@@ -71,6 +74,7 @@ class InFlight:
         self._last_request = 0
         self._rescheduled: dict[Inference, int] = {}
         self._taken: dict[int, int] = {}
+        self._recordings = Recordings()
 
     def attach(self, link: Link, memory: SharedMemory, on_late: Callable[[], None]) -> None:
         """Use the link to a process that has just started."""
@@ -138,7 +142,9 @@ class InFlight:
     def _forget(self, batch: Batch) -> None:
         """Drop the numbers of a batch that was not sent."""
         gone = {id(inference) for inference in batch}
-        self._requests = {n: one for n, one in self._requests.items() if id(one) not in gone}
+        for number in [n for n, one in self._requests.items() if id(one) in gone]:
+            del self._requests[number]
+            self._recordings.end(number)
 
     def _pack(self, batch: Batch) -> tuple[list[Any], list[Buffer]]:
         """Headers and payload of the requests of a batch; each request gets its number."""
@@ -156,6 +162,8 @@ class InFlight:
             return known
         number = self._last_request = self._last_request + 1
         self._requests[number] = inference
+        if inference.timeline is not None:
+            self._recordings.begin(number, inference.timeline)
         inference.stream.connect(
             partial(self._cancel, number), partial(self._take, number), self._stop
         )
@@ -167,6 +175,7 @@ class InFlight:
             self._rescheduled.pop(inference, None)
             if self._link is not None:
                 self._link.send(Kind.CANCEL, number)
+                self._recordings.cancelled(number)
 
     def _stop(self, stream: ResponseStream) -> None:
         """Forward a stop to the process; a request that it has not begun is cancelled here."""
@@ -258,14 +267,27 @@ class InFlight:
 
     def on_end(self, number: int, _: memoryview) -> None:
         """A request gets no more responses."""
-        if inference := self._requests.pop(number, None):
+        if inference := self._leave(number):
             inference.stream.end()
 
     def on_error(self, header: Error, _: memoryview) -> None:
         """A request failed."""
         number, code, message = header
-        if inference := self._requests.pop(number, None):
+        if inference := self._leave(number):
             inference.fail(error_from_code(code, message), from_backend=True)
+
+    def on_recorded(self, header: Recorded, _: memoryview) -> None:
+        """What the process has recorded of a traced request, answered next or cancelled."""
+        self._recordings.add(header)
+
+    def on_recording(self, number: int, _: memoryview) -> None:
+        """The process goes on recording after the last response, which is next."""
+        self._recordings.goes_on(number)
+
+    def timeline_of(self, number: int) -> Timeline | None:
+        """The timeline of a request that is not answered in full, if it is traced."""
+        inference = self._requests.get(number)
+        return None if inference is None else inference.timeline
 
     def on_reschedule(self, number: int, _: memoryview) -> None:
         """The model wants a request to be scheduled again, under the same number."""
@@ -284,9 +306,16 @@ class InFlight:
         if inference is None:  # cancelled, and the process has not read that yet
             return
         if response.final:
-            del self._requests[number]
+            self._leave(number)
             inference.from_backend = response.error is not None
         inference.stream.send(response)
+
+    def _leave(self, number: int) -> Inference | None:
+        """Remove a request that is answered in full, if it is in flight."""
+        inference = self._requests.pop(number, None)
+        if inference is not None and inference.timeline is not None:
+            self._recordings.answered(number)
+        return inference
 
     # -- the end of the process ---------------------------------------------------------------
 
@@ -304,6 +333,7 @@ class InFlight:
         lost = [one for one in self._requests.values() if id(one) not in kept]
         self._link = None
         self._requests = {}
+        self._recordings.clear()
         self._rescheduled.clear()
         for inference in lost:
             inference.fail(error, from_backend=True)

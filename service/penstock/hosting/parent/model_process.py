@@ -46,6 +46,7 @@ class ModelProcess:
         services: ModelServices | None = None,
     ) -> None:
         self.metrics: Mapping[str, float] = {}
+        self.histograms: Mapping[str, list[Any]] = {}
         self.caller = CallingInstance(context.name)
         self._spec = spec
         self._context = context
@@ -81,7 +82,10 @@ class ModelProcess:
             Kind.END: in_flight.on_end,
             Kind.ERROR: in_flight.on_error,
             Kind.RESCHEDULE: in_flight.on_reschedule,
+            Kind.RECORDED: in_flight.on_recorded,
+            Kind.RECORDING: in_flight.on_recording,
             Kind.METRICS: self._on_metrics,
+            Kind.HISTOGRAMS: self._on_histograms,
             Kind.UNHEALTHY: self._on_unhealthy,
             Kind.LOG: partial(_log, self._origin),
         }
@@ -100,7 +104,9 @@ class ModelProcess:
         """Start the process and wait until its model is loaded."""
         pulse = await self._start()
         assert self._link is not None
-        self._link.send(Kind.INITIALIZE, introduce(self._spec, self._context, pulse))
+        spans = self._services is not None and self._services.propagates
+        introduction = introduce(self._spec, self._context, pulse, spans=spans)
+        self._link.send(Kind.INITIALIZE, introduction)
         await asyncio.wait([self._ready, self._lost], return_when=asyncio.FIRST_COMPLETED)
         if not self._ready.done():
             reason = await self.ended()
@@ -158,6 +164,7 @@ class ModelProcess:
                 memory,
                 self._send,
                 lambda: in_flight.current,
+                in_flight.timeline_of,
                 decoupled=self._context.config.decoupled,
             )
             self._handlers |= self._calls.handlers
@@ -276,6 +283,9 @@ class ModelProcess:
     def _on_metrics(self, numbers: dict[str, float], _: memoryview) -> None:
         self.metrics = numbers
 
+    def _on_histograms(self, states: dict[str, list[Any]], _: memoryview) -> None:
+        self.histograms = states
+
     def _on_unhealthy(self, complaint: str, _: memoryview) -> None:
         self._complaint = complaint
 
@@ -287,7 +297,8 @@ def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
 
 def _log(origin: Mapping[str, str], header: Log, _: memoryview) -> None:
     """Write a record of the model process to the log, as from the line that it names."""
-    level, name, path, line, text = header
+    level, name, path, line, text, fields = header
     own = logging.getLogger(name)
     if own.isEnabledFor(level):
-        own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None, None, origin))
+        extra = {**fields, **origin}
+        own.handle(own.makeRecord(name, level, path, line, "%s", (text,), None, None, extra))

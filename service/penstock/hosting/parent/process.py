@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
@@ -13,9 +14,10 @@ from penstock.core.errors import UnavailableError
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
+from penstock.hosting.parent.process_state import ProcessState
 from penstock.hosting.parent.restart import RestartPolicy
 from penstock.hosting.parent.services import ModelServices
-from penstock.inflight.inference import Inference, wait_until_answered
+from penstock.inflight.inference import Inference, start_batch, wait_until_answered
 from penstock.system.reaper import Reaper
 
 __all__ = ["ProcessInstance", "ProcessSpec"]
@@ -53,6 +55,7 @@ class ProcessInstance:
         self._process: ModelProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._hangs = 0
+        self._restarts = 0
         self._in_flight = InFlight(
             serial=spec.serial, ahead=spec.ahead, limit=spec.execution_timeout
         )
@@ -78,6 +81,10 @@ class ProcessInstance:
         """The model process's id while it serves."""
         return self._process.pid if self._process else None
 
+    @property
+    def process(self) -> ProcessState:
+        return ProcessState(self.pid, self._restarts)
+
     async def start(self) -> None:
         """Start the process and load the model; raises what the backend raised."""
         self._use(await self._start_process())
@@ -86,8 +93,7 @@ class ProcessInstance:
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         """Start executing a batch; the callback `done` asks for the next one."""
         now = time.monotonic_ns()
-        for inference in batch:
-            inference.started(now)
+        start_batch(batch, now, self.name)
         if (process := self._process) is not None:
             self._in_flight.send(batch, done)
             process.watch()
@@ -115,6 +121,10 @@ class ProcessInstance:
             "penstock_hung_processes": process.hung,
             "penstock_process_hangs_total": self._hangs,
         }
+
+    def histograms(self) -> Mapping[str, list[Any]]:
+        """The states of the histograms that the backend sent last."""
+        return {} if self._process is None else self._process.histograms
 
     async def answered(self) -> None:
         """Wait until every request that the process was sent has been answered."""
@@ -182,6 +192,7 @@ class ProcessInstance:
             delay = self._policy.failed(time.monotonic())
             self._report(f"could not be started again: {error}", delay)
             return delay
+        self._restarts += 1
         text = "model process of instance '%s' is back, pid %s"
         logger.info(text, self.name, self.pid, extra=self._origin)
         self._in_flight.resend()

@@ -17,8 +17,9 @@ from penstock.core.errors import (
     as_inference_error,
     call_refused,
 )
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, traced
 from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import Call as CallMessage
@@ -31,6 +32,10 @@ _END_KINDS = EndKinds(Kind.CALL_END, Kind.CALL_ERROR)
 
 class ModelServices(Protocol):
     """The interface of the server to model processes."""
+
+    @property
+    def propagates(self) -> bool:
+        """Whether the context of traces is forwarded to models, which may add spans."""
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; raises what admission refuses."""
@@ -51,7 +56,8 @@ class ModelServices(Protocol):
 class ServedCalls:
     """The calls of one model process that the server is answering.
 
-    `executing` returns the batch for which it calls; calls of a `decoupled` model may belong to
+    `executing` returns the batch for which it calls, and `timeline_of` the timeline of a request by
+    its number on the link, if it is traced; calls of a `decoupled` model may belong to
     requests whose execution is over.
     """
 
@@ -63,12 +69,14 @@ class ServedCalls:
         memory: SharedMemory,
         send: Send,
         executing: Callable[[], Sequence[Inference]] = tuple,
+        timeline_of: Callable[[int], Timeline | None] = lambda _: None,
         *,
         decoupled: bool = False,
     ) -> None:
         self._services = services
         self._caller = caller
         self._executing = executing
+        self._timeline_of = timeline_of
         self._decoupled = decoupled
         self._owner = f"{caller.instance} {process}"  # a reload has the same instance names
         self._memory = memory
@@ -98,9 +106,11 @@ class ServedCalls:
     def _call(self, header: CallMessage, payload: memoryview) -> None:
         decoupled, holds, packed = header
         number, request, _ = unpack_request(packed, payload, 0, self._memory.codec)
+        if (timeline := self._timeline(packed[-1])) is not None:
+            request = traced(request, timeline)
         try:
             self._check_policy(request, decoupled)
-            stream = self._services.infer(self._traced(request, holds=holds))
+            stream = self._services.infer(self._chained(request, holds=holds))
         except InferenceError as error:
             text = call_refused(request.model_name, error.message)
             self._send(Kind.CALL_ERROR, (number, error.code, text))
@@ -113,7 +123,18 @@ class ServedCalls:
             self._calls.cancel(number)
             self._send(Kind.CALL_END, number)
 
-    def _traced(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
+    def _timeline(self, number: int | None) -> Timeline | None:
+        """The timeline that a call belongs to: that of the request which the model names.
+
+        Where it names none, that of the only request that it can have called for. A number that is
+        not in flight, any more or at all, is nobody's.
+        """
+        if number:
+            return self._timeline_of(number)
+        batch = () if self._decoupled else self._executing()
+        return batch[0].timeline if len(batch) == 1 else None
+
+    def _chained(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
         """The request with its call chain, for cycle detection, and the inherited deadline.
 
         The deadline is the latest of the batch: after it no client waits for the answer.

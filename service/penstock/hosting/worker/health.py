@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.backend import Backend
+from penstock.core.log_throttle import log_fault
 from penstock.hosting.link.messages import Kind
 from penstock.hosting.link.response_sender import Send
 
@@ -23,14 +24,21 @@ class HealthMonitor:
     def __init__(self, backend: Backend, send: Send) -> None:
         self._backend = backend
         self._send = send
+        self._failed = False
 
     async def watch(self) -> None:
         """Send the backend's metrics when they change; returns when it is not healthy."""
         shown: dict[str, float] | None = {}
+        observed: dict[str, list[Any]] = {}
         while await self.healthy():
             numbers = None if shown is None else self._numbers()
-            if numbers is not None and numbers != shown:
-                self._send(Kind.METRICS, numbers)
+            if numbers is not None:
+                if numbers != shown:
+                    self._send(Kind.METRICS, numbers)
+                states = self._states()
+                if states != observed:
+                    self._send(Kind.HISTOGRAMS, states)
+                    observed = states
             shown = numbers
             await asyncio.sleep(_INTERVAL)
         self._send(Kind.UNHEALTHY, "its engine reports that it is not healthy")
@@ -39,9 +47,19 @@ class HealthMonitor:
         """Whether the backend says that it can serve."""
         try:
             return await self._backend.healthy()
-        except Exception:  # a backend that fails to answer is not healthy
-            logger.exception("the health check of the backend failed")
+        except Exception as error:  # a backend that fails to answer is not healthy
+            log_fault(logger, error, "the health check of the backend failed")
             return False
+
+    def _states(self) -> dict[str, list[Any]]:
+        """The backend's histograms; none when it fails to tell."""
+        try:
+            return {name: one.state() for name, one in self._backend.histograms().items()}
+        except Exception:  # a backend may raise anything
+            if not self._failed:
+                logger.exception("reading the histograms of the backend failed")
+            self._failed = True
+            return {}
 
     def _numbers(self) -> dict[str, float] | None:
         """The backend's metrics; `None` when it fails, after which it is not asked again."""

@@ -144,7 +144,7 @@ class Host:
         at = 0
         for one in packed:
             request_number, request, at = unpack_request(one, payload, at, self.memory.codec)
-            reply = self._replies.open(request_number, request.output_places)
+            reply = self._replies.open(request_number, request.output_places, request.timeline)
             batch.append((reply, request))
         self._start(self._execute(number, batch))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from penstock.core.log_fields import fields_of
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.messages import Kind
 
@@ -21,7 +22,8 @@ class LinkHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)
-            header = record.levelno, record.name, record.pathname, record.lineno, text
+            place = record.pathname, record.lineno
+            header = record.levelno, record.name, *place, text, fields_of(record)
             self._loop.call_soon_threadsafe(self._link.send, Kind.LOG, header)
         except RuntimeError:  # the loop is closed: the process is ending
             return

@@ -1,10 +1,12 @@
-"""Detection of the GPUs that are visible to the server."""
+"""GPUs: those that are visible to the server, and those that a model is on."""
 
 from __future__ import annotations
 
 import os
 from itertools import takewhile
 from pathlib import Path
+
+from penstock.core.config import InstanceKind, ModelConfig
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
@@ -23,6 +25,14 @@ def visible_gpus(driver: Path = _DRIVER, environment: dict[str, str] | None = No
     names = (name.strip() for name in chosen.split(","))
     allowed = list(takewhile(lambda name: _exists(name, present), names))
     return list(range(min(present, len(allowed))))
+
+
+def only_gpu(config: ModelConfig) -> int | None:
+    """The GPU that all instances of a complete configuration are on, if there is one."""
+    gpus: set[int | None] = set()
+    for group in config.instance_group:
+        gpus |= set(group.gpus) if group.kind is InstanceKind.KIND_GPU else {None}
+    return gpus.pop() if len(gpus) == 1 else None
 
 
 def _exists(name: str, present: int) -> bool:

@@ -13,6 +13,10 @@ from penstock.core.nearest_name import suggestion
 from penstock.models.config.lenient_json import parse_lenient_json
 from penstock.protocol import model_config_pb2
 from penstock.protocol.pool import POOL
+from penstock.system.switch_interval import SWITCH_INTERVAL
+
+MOST_CHARACTERS = 1 << 20
+"""Characters of the configuration in a load request, at most."""
 
 
 def read_pbtxt(path: Path) -> ModelConfig:
@@ -43,9 +47,15 @@ def parse_pbtxt(text: str, path: Path | str) -> ModelConfig:
 
 
 def parse_override(text: str) -> ModelConfig:
-    """Parse the JSON configuration of a load request."""
+    """Parse the JSON configuration of a load request; a long one takes a second, on a thread."""
+    if len(text) > MOST_CHARACTERS:
+        raise ConfigError(
+            f"Invalid config override: the parameter 'config' has {len(text)} characters, which"
+            f" exceeds the maximum allowed value of {MOST_CHARACTERS}"
+        )
     try:
-        return config_from_json(parse_lenient_json(text))
+        with SWITCH_INTERVAL.short():
+            return config_from_json(parse_lenient_json(text))
     except (ValueError, ConfigError) as error:
         raise ConfigError(f"Invalid config override: {error}") from error
 

@@ -27,7 +27,7 @@ from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.backends import FoundBackend, backend_of
 from penstock.models.loading.dependencies import needs_of
-from penstock.models.loading.gpu_memory import check_gpu_memory
+from penstock.models.loading.gpu_memory import UsedMemory, check_gpu_memory
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.loading.resizing import Resizing, matched
 from penstock.models.loading.schedulers import ensemble_scheduler, make_scheduler
@@ -52,7 +52,7 @@ class VersionBuilder:
 
     `settings_of` returns the command line's settings of a backend. `backends` are those that models
     have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
-    `gpu_limits` are fractions of the memory of GPUs.
+    `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class VersionBuilder:
         limiter: RateLimiter | None = None,
         placements: Mapping[str, Placement] | None = None,
         gpu_limits: Mapping[int, float] | None = None,
+        used_memory: UsedMemory = lambda _: 0.0,
         measurement: Measurement | None = None,
         max_responses: int | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class VersionBuilder:
         self._cache = cache
         self._max_pending = max_pending
         self._gpu_limits = gpu_limits or {}
+        self._used_memory = used_memory
         self._measurement = measurement or Measurement()
         self.backends: dict[str, str] = {}
         self.factory = InstanceFactory(
@@ -91,7 +93,7 @@ class VersionBuilder:
         config = await self._complete(found, path, python)
         loaded = await asyncio.to_thread(VersionFiles.read, files, version, config)
         if self._gpu_limits:
-            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits, self._used_memory)
         instances = self.factory.instances(backend, config, version, loaded.path, python)
         statistics = statistics_of(config, self._measurement)
         active = [instance for instance in instances if not instance.passive]
@@ -145,7 +147,7 @@ class VersionBuilder:
         backend.check_config(config)
         path = files.versions[version]
         if self._gpu_limits:
-            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits)
+            await asyncio.to_thread(check_gpu_memory, config, self._gpu_limits, self._used_memory)
         python = await self.factory.interpreter(backend, config, path)
         wanted = self.factory.instances(backend, config, version, path, python)
         kept, added, removed = matched(wanted, model.instances)

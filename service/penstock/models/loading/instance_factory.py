@@ -25,7 +25,8 @@ BackendSettingsOf = Callable[[str], Mapping[str, str]]
 class InstanceFactory:
     """Creates instances on the host their model chooses, behind the rate limiter, if any.
 
-    `services` handle the calls of model processes to the server (BLS); set before the first load.
+    `services` handle the calls of model processes to the server (BLS), `environment` has variables
+    of these processes besides the server's own; set before the first load.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class InstanceFactory:
         self._placements = placements
         self._max_responses = max_responses
         self.services: ModelServices | None = None
+        self.environment: Mapping[str, str] = {}
 
     async def interpreter(
         self, backend: type[Backend], config: ModelConfig, path: Path
@@ -71,7 +73,7 @@ class InstanceFactory:
             refuse_process_parameters(config)
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
-            spec = process_spec(backend, config, interpreter, self._max_responses)
+            spec = process_spec(backend, config, interpreter, self._max_responses, self.environment)
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")

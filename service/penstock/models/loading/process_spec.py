@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping
 from math import inf, nan
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _OF_PROCESSES = (_EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
 _HANG_SECONDS = 30.0
 """Seconds without a sign of a process, while requests wait, after which it is hung."""
 
+NOTHING: Mapping[str, str] = {}
+
 _AHEAD = 16
 """Batches that may be in flight at the only instance of a model without batching."""
 
@@ -31,10 +34,12 @@ def process_spec(
     config: ModelConfig,
     interpreter: str | None,
     max_responses: int | None = None,
+    environment: Mapping[str, str] = NOTHING,
 ) -> ProcessSpec:
     """The command, settings and limits of the model's processes.
 
-    `max_responses` limits the window of responses of every model.
+    `max_responses` limits the window of responses of every model; `environment` has variables of
+    every process besides the server's own.
     """
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
@@ -49,6 +54,7 @@ def process_spec(
         private_tmp=_private_tmp(backend, config),
         hang_seconds=_hang_seconds(config),
         restart_hung=_restart_hung(config),
+        environment=environment,
     )
 
 

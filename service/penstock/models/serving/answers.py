@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class ModelStatistics:
     """Name, version and counters of a served model version.
 
     `tags` are the configuration's labels for its metrics (C-31), `load_seconds` the
-    duration of the load (M-19).
+    duration of the load (M-19). `gpu` is the CUDA ordinal of the GPU that all its instances are
+    on, `None` if there is no such; `gpu_uuid` names that in metrics (ME-02).
     """
 
     name: str
@@ -41,6 +43,31 @@ class ModelStatistics:
     statistics: Statistics
     tags: Mapping[str, str] = field(default_factory=dict)
     load_seconds: float = 0.0
+    gpu: int | None = None
+    gpu_uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceProcess:
+    """The process of an instance: `pid` is `None` while none serves, `restarts` how often another
+    one was started in its place.
+    """
+
+    model: str
+    version: str
+    instance: str
+    pid: int | None
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHistogram:
+    """A histogram that a backend reports about itself."""
+
+    name: str
+    model: str
+    version: str
+    histogram: Histogram
 
 
 @dataclass(frozen=True, slots=True)

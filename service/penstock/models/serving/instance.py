@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.core.call_chain import CallingInstance
+from penstock.hosting.parent.process_state import ProcessState
 from penstock.scheduling import Instance
 
 
@@ -13,7 +14,8 @@ class InstanceHealth(Protocol):
     """The health of an instance, for readiness checks and metrics.
 
     `alive` is false while the instance cannot work; it may be restarted, so requests may wait for
-    it. `lost` is true once it is down for good; `on_lost` is called then.
+    it. `lost` is true once it is down for good; `on_lost` is called then. `process` is `None` where
+    the instance is on a thread of the server.
     """
 
     on_lost: Callable[[], None] | None
@@ -27,9 +29,14 @@ class InstanceHealth(Protocol):
     @property
     def why_unavailable(self) -> str: ...
 
+    @property
+    def process(self) -> ProcessState | None: ...
+
     async def healthy(self) -> bool: ...
 
     def metrics(self) -> Mapping[str, float]: ...
+
+    def histograms(self) -> Mapping[str, list[Any]]: ...
 
 
 class InstanceLifetime(Protocol):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelRateLimiter
+from penstock.hosting.parent.process_state import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.models.serving.instance import ModelInstance
 from penstock.scheduling.rate_limiter import RateLimiter, Resource, ResourceClaim
@@ -67,6 +69,10 @@ class LimitedInstance:
     def why_unavailable(self) -> str:
         return self._instance.why_unavailable
 
+    @property
+    def process(self) -> ProcessState | None:
+        return self._instance.process
+
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         """Start executing a batch; the resources are held until it is done."""
         self._limiter.acquire(self._claim)
@@ -91,6 +97,9 @@ class LimitedInstance:
 
     def metrics(self) -> Mapping[str, float]:
         return self._instance.metrics()
+
+    def histograms(self) -> Mapping[str, list[Any]]:
+        return self._instance.histograms()
 
     async def answered(self) -> None:
         await self._instance.answered()

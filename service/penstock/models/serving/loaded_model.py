@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
@@ -19,10 +20,20 @@ from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.statistics import Statistics
+from penstock.inflight.traced_responses import TracedResponses
+from penstock.metrics.histogram import Histogram
+from penstock.models.config.gpus import only_gpu
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.admission import Admission
-from penstock.models.serving.answers import Gauge, ModelMetadata, ModelStatistics, TensorMetadata
+from penstock.models.serving.answers import (
+    EngineHistogram,
+    Gauge,
+    InstanceProcess,
+    ModelMetadata,
+    ModelStatistics,
+    TensorMetadata,
+)
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
 from penstock.models.serving.instance import ModelInstance
@@ -106,12 +117,7 @@ class LoadedModel:
         inference = Inference(request, rows, self.statistics, self._version, within)
         if request.call_chain:
             inference.wait = self._cycle_check.wait(request)
-        to_client = self._to_client
-        if request.classes:
-            to_client = self._classifier.transform(request.classes, to_client)
-        if self._follows_responses:
-            to_client = inference.counting_responses(to_client)
-        inference.stream.transform = to_client
+        self._follow(inference, request)
         if request.deadline is not None:
             inference.watch(self._deadlines)
         try:
@@ -121,6 +127,19 @@ class LoadedModel:
             inference.refused(error)
             raise
         return inference.stream
+
+    def _follow(self, inference: Inference, request: InferenceRequest) -> None:
+        """Let each response pass what the client, the statistics or a trace want of it."""
+        to_client = self._to_client
+        if request.classes:
+            to_client = self._classifier.transform(request.classes, to_client)
+        if request.timeline is not None:
+            inference.record(request.timeline, self.config.name)
+        if self._follows_responses:
+            to_client = inference.counting_responses(to_client)
+        if inference.timeline is not None:
+            to_client = TracedResponses(inference.timeline, to_client)
+        inference.stream.transform = to_client
 
     def _callers(self) -> Iterable[CallingInstance | None]:
         """Its instances in the wait-for graph; `None` for those that execute concurrently."""
@@ -141,12 +160,34 @@ class LoadedModel:
         return all(healthy)
 
     def gauges(self) -> Iterable[Gauge]:
-        """Metrics that the instances report, summed by name."""
-        totals: dict[str, float] = {}
+        """Metrics that the instances report, summed by name; of shares, in `_usage`, the mean."""
+        found: dict[str, list[float]] = {}
         for instance in self.instances:
             for name, value in instance.metrics().items():
-                totals[name] = totals.get(name, 0.0) + value
-        return (Gauge(name, self.config.name, str(self.version), v) for name, v in totals.items())
+                found.setdefault(name, []).append(value)
+        for name, values in found.items():
+            total = sum(values)
+            value = total / len(values) if name.endswith("_usage") else total
+            yield Gauge(name, self.config.name, str(self.version), value)
+
+    def histograms(self) -> Iterable[EngineHistogram]:
+        """Histograms that the instances report, added up by name."""
+        states: dict[str, list[Any]] = {}
+        for instance in self.instances:
+            for name, state in instance.histograms().items():
+                states.setdefault(name, []).append(state)
+        return (
+            EngineHistogram(name, self.config.name, self._version, Histogram.merged(found))
+            for name, found in states.items()
+        )
+
+    def processes(self) -> Iterable[InstanceProcess]:
+        """The processes of its instances; none for instances on threads of the server."""
+        for one in self.instances:
+            if (process := one.process) is not None:
+                yield InstanceProcess(
+                    self.config.name, self._version, one.name, process.pid, process.restarts
+                )
 
     def metadata(self, versions: Iterable[int]) -> ModelMetadata:
         """Its tensors and platform, with the `versions` that are served."""
@@ -253,6 +294,7 @@ class LoadedModel:
             self.statistics,
             self.config.metric_tags,
             self.load_seconds,
+            only_gpu(self.config),
         )
 
     @property

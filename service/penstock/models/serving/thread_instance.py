@@ -15,11 +15,13 @@ from typing import Any
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
+from penstock.core.log_throttle import log_fault
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
+from penstock.hosting.parent.process_state import ProcessState
 from penstock.inflight.eager_start import start_eagerly
-from penstock.inflight.inference import Inference, wait_until_answered
+from penstock.inflight.inference import Inference, start_batch, wait_until_answered
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ class ThreadInstance:
         self.on_available: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         self.caller: CallingInstance | None = None
+        self.process: ProcessState | None = None
         self.lost = False  # a thread of the server does not die
         self._backend = backend()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
@@ -75,8 +78,7 @@ class ThreadInstance:
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
         """Start executing a batch; `done` is called when the instance can take the next."""
         now = time.monotonic_ns()
-        for inference in batch:
-            inference.started(now)
+        start_batch(batch, now, self.name)
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
         task = start_eagerly(loop, work) if self._backend.eager else _start_task(work)
@@ -116,16 +118,24 @@ class ThreadInstance:
         """Whether the backend reports that it can serve."""
         try:
             return self._ready and await self._backend.healthy()
-        except Exception:  # a backend may raise anything
-            logger.exception("the health check of instance '%s' failed", self.name)
+        except Exception as error:  # a backend may raise anything
+            log_fault(logger, error, "the health check of instance '%s' failed", self.name)
             return False
 
     def metrics(self) -> Mapping[str, float]:
         """Gauges that the backend reports about itself, by name."""
         try:
             return self._backend.metrics()
+        except Exception as error:  # a backend may raise anything
+            log_fault(logger, error, "reading the metrics of instance '%s' failed", self.name)
+            return {}
+
+    def histograms(self) -> Mapping[str, list[Any]]:
+        """The states of the backend's histograms, by name."""
+        try:
+            return {name: one.state() for name, one in self._backend.histograms().items()}
         except Exception:  # a backend may raise anything
-            logger.exception("reading the metrics of instance '%s' failed", self.name)
+            logger.exception("reading the histograms of instance '%s' failed", self.name)
             return {}
 
     async def answered(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.core.log_fields import error_fields
+from penstock.core.log_throttle import log_fault
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
@@ -64,10 +67,13 @@ class GrpcioContext:
 
     request_compressed: bool | None = None
     writes_at_once = False
+    trace_id: int = 0
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
+        self.opened = time.monotonic_ns()
         self._initial: Metadata | None = None
+        self._trailing: list[tuple[str, str | bytes]] = []
         self._waiting: deque[Reply] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._compress = True
@@ -94,8 +100,9 @@ class GrpcioContext:
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = metadata
 
-    def set_trailing_metadata(self, metadata: Metadata) -> None:
-        self._context.set_trailing_metadata(tuple(metadata))
+    def add_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing += metadata
+        self._context.set_trailing_metadata(tuple(self._trailing))
 
     def compress_responses(self, wanted: bool) -> None:
         if wanted and self._initial is None:
@@ -214,8 +221,8 @@ def _guarded(method: Method, grace: ExitDeadline) -> _Handler:
             failure = StatusError(status_code(error), error.message)
         except StatusError as error:
             failure = error
-        except Exception:  # a fault of the server ends as a status, with the reason in the log
-            logger.exception("%s failed", method.name)
+        except Exception as error:  # a fault of the server ends as a status, with a line in the log
+            log_fault(logger, error, "%s failed", method.name, extra=error_fields(error))
             failure = StatusError(StatusCode.INTERNAL, "internal error; see the server's log")
         except asyncio.CancelledError:
             if grace.started and grace.left() < _CUT_WITHIN:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.core.log_fields import error_fields
+from penstock.core.log_throttle import log_fault
 from penstock.http2 import grpc_headers as responses
 from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode
@@ -62,6 +65,7 @@ class RpcCall(Stream):
     writes_at_once = True
     request_compressed: bool | None = False
     deadline: float | None = None
+    trace_id: int = 0
     _initial: Sequence[Field] = ()
     _trailing: Sequence[Field] = ()
     _task: asyncio.Task[Any] | None = None
@@ -79,6 +83,7 @@ class RpcCall(Stream):
         self.receive_left = connection.limits.stream_window
         self._host = host
         self._head = head
+        self.opened = time.monotonic_ns()
         self._method = method
         if head.timeout is not None:
             self.deadline = connection.now + head.timeout
@@ -104,8 +109,8 @@ class RpcCall(Stream):
     def set_initial_metadata(self, metadata: Metadata) -> None:
         self._initial = write_metadata(metadata)
 
-    def set_trailing_metadata(self, metadata: Metadata) -> None:
-        self._trailing = write_metadata(metadata)
+    def add_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = [*self._trailing, *write_metadata(metadata)]
 
     def compress_responses(self, wanted: bool) -> None:
         if wanted and self._compression is None and not self.answered:
@@ -269,7 +274,7 @@ class RpcCall(Stream):
         elif isinstance(error, asyncio.CancelledError):
             self.fail(StatusError(StatusCode.CANCELLED, "the call was cancelled"))
         else:  # a fault of the server ends as a status, with the reason in the log
-            logger.error("%s failed", self._method.name, exc_info=error)
+            log_fault(logger, error, "%s failed", self._method.name, extra=error_fields(error))
             self.fail(StatusError(StatusCode.INTERNAL, "internal error; see the server's log"))
 
     def abort(self, status: StatusError) -> None:

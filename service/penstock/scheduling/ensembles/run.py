@@ -68,6 +68,7 @@ def step_request(
         output_places=places,
         call_chain=asked.call_chain,
         on_device=step.on_device,
+        timeline=asked.timeline,
     )
 
 

@@ -6,7 +6,14 @@ import logging
 from collections.abc import Hashable
 from dataclasses import replace
 
-from penstock.core.errors import InvalidRequestError, UnavailableError, request_prefix
+from penstock.core.errors import (
+    InvalidRequestError,
+    UnavailableError,
+    request_prefix,
+    shortened,
+)
+from penstock.core.log_fields import request_fields
+from penstock.core.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls, IdControl
@@ -71,12 +78,14 @@ class SequenceAdmission:
                 raise self._lost_sequences.find_error(id) or self._not_started(id)
             self._lost_sequences.forget(id)
             return self._table.open(id, now)
-        if request.sequence_start:
+        if request.sequence_start and (note := repeat_note("conflict", self._model)) is not None:
             logger.warning(
                 "sequence %s for model '%s' has a conflict. The previous sequence did not end"
-                " before this sequence start. Previous sequence will be terminated early.",
-                id,
+                " before this sequence start. Previous sequence will be terminated early.%s",
+                shortened(str(id)),
                 self._model,
+                note,
+                extra=request_fields(request),
             )
         return sequence
 

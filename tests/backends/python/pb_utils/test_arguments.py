@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -240,7 +241,7 @@ def test_wrong_types_of_metrics_are_refused(
         {"trace": 1},
         {"parameters": "{}"},
     ],
-    ids=str,
+    ids=lambda wrong: re.sub(" at 0x[0-9a-f]+", "", str(wrong)),
 )
 def test_wrong_types_of_a_request_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"is not|expected a Tensor"):

@@ -44,7 +44,8 @@ def test_metric_returns_its_value(process: FakeRuntime) -> None:
 def test_histogram_takes_bounds_and_observations(process: FakeRuntime) -> None:
     metric = MetricFamily("h", "a histogram", HISTOGRAM).Metric({"a": "b"}, [1, 2])
     metric.observe(1.5)
-    assert [count for _, count in process.metrics.snapshot()[0].series[0].buckets] == [0, 1, 1]
+    (series,) = process.metrics.snapshot()[0].series
+    assert [count for _, count in series.buckets] == [0, 1, 1]
 
 
 def test_metric_keeps_its_family(process: FakeRuntime) -> None:

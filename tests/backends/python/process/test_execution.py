@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -188,7 +189,7 @@ def test_nothing_is_an_error_for_requests_whose_sender_nobody_took(
     assert list(answers(done)) == answered
     ((_, (number, _, told), _),) = others
     assert (number, told.rpartition("message: ")[2]) == (2, text)
-    assert [header[-1] for kind, header, _ in linked.sent() if kind == Kind.LOG] == [told]
+    assert [header[4] for kind, header, _ in linked.sent() if kind == Kind.LOG] == [told]
     sender.send(response(1), TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
@@ -239,10 +240,21 @@ def test_exception_is_in_the_log_once(begin: Begin, linked: Linked, answered: bo
     except ValueError as error:
         execution.fail(error)
     assert list(failures(execution)) == ([] if answered else [1, 2])
-    ((kind, (level, _, file, line, text), _),) = linked.sent()
+    ((kind, (level, _, file, line, text, _), _),) = linked.sent()
     assert (kind, level, file) == (Kind.LOG, logging.ERROR, __file__)
     assert text.startswith("Failed to process the request(s) for model 'm_0_0', message: Value")
     assert f"{__file__}({line}): test_exception_is_in_the_log_once" in text
+
+
+@pytest.mark.parametrize("ids", [("a",), ("a", "b")])
+def test_log_names_the_request_that_failed(
+    begin: Begin, linked: Linked, ids: tuple[str, ...]
+) -> None:
+    """Of several in a batch none is named: the exception is about all of them."""
+    begin(*[replace(request(1), id=id) for id in ids]).fail(ValueError("no"))
+    ((kind, header, _),) = linked.sent()
+    assert kind == Kind.LOG
+    assert header[-1].get("request_id") == ("a" if len(ids) == 1 else None)
 
 
 def test_failure_leaves_those_alone_that_are_answered(begin: Begin) -> None:

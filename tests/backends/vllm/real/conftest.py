@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
 
-from penstock.core.config import ModelConfig
+from penstock.backend import OTLP_ENDPOINT, OTLP_PROTOCOL
+from penstock.core.config import ModelConfig, Parameter
 from penstock.testing import RunningInstance, running
 from penstock_backends.vllm import VllmBackend
 
@@ -67,7 +71,40 @@ def version(checkpoint_version: Path) -> Path:
     return checkpoint_version
 
 
+class Collector(BaseHTTPRequestHandler):
+    """A collector of spans: the bodies of what is posted."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def collected() -> Iterator[list[bytes]]:
+    """What vLLM exports, as the model process of a server would that exports its spans."""
+    with pytest.MonkeyPatch.context() as patch, HTTPServer(("127.0.0.1", 0), Collector) as server:
+        patch.setenv(OTLP_ENDPOINT, f"http://127.0.0.1:{server.server_port}/v1/traces")
+        patch.setenv(OTLP_PROTOCOL, "http/protobuf")
+        for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_TRACES_SAMPLER"):
+            patch.setenv(name, "")  # which the backend sets
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield Collector.bodies
+        server.shutdown()
+        thread.join()
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def instance(version: Path) -> AsyncIterator[RunningInstance]:
-    async with running(VllmBackend, ModelConfig(name="m"), version) as instance:
+async def instance(version: Path, collected: list[bytes]) -> AsyncIterator[RunningInstance]:
+    parameters = {"REPORT_CUSTOM_METRICS": Parameter("true")}
+    config = ModelConfig(name="m", parameters=parameters)
+    async with running(VllmBackend, config, version) as instance:
         yield instance

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from vllm import exceptions
+from vllm import exceptions, tracing
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
@@ -16,7 +17,7 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
-from vllm.v1.metrics.stats import IterationStats, SchedulerStats
+from vllm.v1.metrics.stats import IterationStats, RequestStateStats, SchedulerStats
 
 from penstock_backends.vllm.sampling import _LOGPROBS, _OURS
 
@@ -30,6 +31,7 @@ def parameters(function: Any) -> list[str]:
     [
         (AsyncLLM.from_engine_args, ["engine_args", "stat_loggers"]),
         (AsyncLLM.generate, ["prompt", "sampling_params", "request_id", "lora_request"]),
+        (AsyncLLM.generate, ["trace_headers"]),
         (AsyncLLM.shutdown, ["timeout"]),
         (BaseRenderer.render_cmpl_async, ["prompts"]),
         (LoRARequest, ["lora_name", "lora_int_id", "lora_path"]),
@@ -57,21 +59,34 @@ def test_statistics_have_their_names() -> None:
     assert IterationStats().num_prompt_tokens == IterationStats().num_generation_tokens == 0
 
 
+def test_statistics_of_a_request_have_their_names() -> None:
+    times = {"queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts"}
+    counts = {"num_generation_tokens", "num_preemptions", "first_token_latency"}
+    assert times | counts <= {field.name for field in fields(RequestStateStats)}
+
+
 def test_outputs_have_their_names() -> None:
-    assert {"prompt_token_ids", "outputs", "finished"} <= set(parameters(RequestOutput.__init__))
+    names = {"prompt_token_ids", "outputs", "finished", "metrics", "num_cached_tokens"}
+    assert names <= set(parameters(RequestOutput.__init__))
     names = {"index", "text", "token_ids", "cumulative_logprob", "logprobs", "finish_reason"}
     assert names <= {field.name for field in fields(CompletionOutput)}
 
 
 def test_sampling_parameters_have_their_names() -> None:
     assert {"n", "structured_outputs", *_OURS, *_LOGPROBS} <= set(SamplingParams.__struct_fields__)
+    assert "stream_interval" in SamplingParams.__struct_fields__
     assert {"DELTA", "FINAL_ONLY"} <= set(RequestOutputKind.__members__)
 
 
 def test_engine_arguments_have_the_names_that_are_looked_at() -> None:
     names = {"model", "tokenizer", "dtype", "enable_lora", "quantization"}
     names |= {"tensor_parallel_size", "pipeline_parallel_size", "hf_config_path"}
+    names |= {"otlp_traces_endpoint", "served_model_name"}
     assert names | {"generation_config"} <= {field.name for field in fields(AsyncEngineArgs)}
+
+
+def test_spans_are_available_where_opentelemetry_is() -> None:
+    assert tracing.is_tracing_available() is (find_spec("opentelemetry.sdk") is not None)
 
 
 def test_errors_have_their_families() -> None:

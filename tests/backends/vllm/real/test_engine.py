@@ -129,6 +129,19 @@ async def test_leaving_while_generating_frees_the_cache(instance: RunningInstanc
     assert instance.backend.metrics()["penstock_llm_cancelled_requests_total"] == before + 1
 
 
+@pytest.mark.contract("VL-20", "ME-32")
+async def test_times_and_lengths_are_reported_under_both_names(instance: RunningInstance) -> None:
+    def counts() -> dict[str, list[int]]:
+        return {n: h.state()[1] for n, h in instance.backend.histograms().items()}
+
+    before = counts()
+    assert len(before["vllm:request_prompt_tokens"]) == 11  # 1, 2, 5 and so on to 1000, and inf
+    await ask(instance, max_tokens=4)
+    await until(lambda: counts()["vllm:request_params_n"] != before["vllm:request_params_n"], PAUSE)
+    assert [name for name, count in counts().items() if count == before[name]] == []
+    assert instance.backend.metrics()["vllm:generation_tokens_total"] >= 4
+
+
 async def test_leaving_while_waiting_takes_no_turn(instance: RunningInstance) -> None:
     """All 16 places are taken when the 17th request comes and goes."""
     streams = [start(instance, max_tokens=600) for _ in range(16)]

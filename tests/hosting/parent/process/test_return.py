@@ -13,6 +13,7 @@ from hosting.parent.process.lives import children, kill, pid_of
 from hosting.puppets import PATIENCE, Puppets, eventually, everything
 from penstock.core.errors import UnavailableError
 from penstock.hosting.parent import probes
+from penstock.hosting.parent.process_state import ProcessState
 
 
 async def test_killed_process_is_started_again(puppets: Puppets) -> None:
@@ -25,6 +26,14 @@ async def test_killed_process_is_started_again(puppets: Puppets) -> None:
     assert instance.available
     assert await instance.healthy()
     assert await puppets.report(instance, "pid") == instance.pid != former
+
+
+async def test_processes_after_the_first_are_counted(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    assert instance.process == ProcessState(instance.pid, 0)
+    kill(instance)
+    await eventually(lambda: instance.process.restarts == 1)
+    assert instance.process == ProcessState(instance.pid, 1)
 
 
 @pytest.mark.slow

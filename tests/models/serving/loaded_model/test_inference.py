@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from math import inf
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.core.errors import InvalidRequestError, RejectedError, Unavailable
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType
 from penstock.inflight.statistics import FailureReason, Statistics
+from penstock.metrics.histogram import Histogram
 from penstock.models.serving.answers import Gauge, TensorMetadata
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.scheduling import Scheduler
@@ -141,6 +143,25 @@ async def test_numbers_of_equal_names_are_summed_over_the_instances() -> None:
     first.numbers, second.numbers = {"load": 1.5, "free": 3.0}, {"load": 2.0}
     gauges = sorted(make_model(first, second).gauges(), key=lambda gauge: gauge.name)
     assert gauges == [Gauge("free", "m", "1", 3.0), Gauge("load", "m", "1", 3.5)]
+
+
+async def test_of_shares_the_mean_is_shown() -> None:
+    """Two caches that are half full are half full together."""
+    first, second = FakeInstance("m_0"), FakeInstance("m_1")
+    first.numbers, second.numbers = {"cache_usage": 0.25}, {"cache_usage": 0.75}
+    (gauge,) = make_model(first, second).gauges()
+    assert gauge == Gauge("cache_usage", "m", "1", 0.5)
+
+
+async def test_histograms_of_equal_names_are_added_up_over_the_instances() -> None:
+    instances = FakeInstance("m_0"), FakeInstance("m_1")
+    for each in instances:
+        histogram = Histogram((1.0,))
+        histogram.observe(0.5)
+        each.states = {"seconds": histogram.state()}
+    (found,) = make_model(*instances).histograms()
+    assert (found.name, found.model, found.version) == ("seconds", "m", "1")
+    assert found.histogram.buckets == ((1.0, 2), (inf, 2))
 
 
 @pytest.mark.parametrize(("max_batch_size", "shape"), [(8, (-1, 4)), (0, (4,))])

@@ -24,6 +24,9 @@ class Talking(FakeBackend):
     def metrics(self) -> Any:
         return {"load": self.said()}
 
+    def histograms(self) -> Any:
+        return {"load": self.said()}
+
 
 async def _talking(said: Callable[[], Any]) -> ThreadInstance:
     attributes = {"script": Script(), "said": staticmethod(said)}
@@ -47,6 +50,15 @@ async def test_a_backend_that_cannot_say_how_it_is_is_not_healthy(
     instance = await _talking(lambda: 1 / 0)
     assert not await instance.healthy()
     assert caplog.messages == ["the health check of instance 'm_0' failed"]
+    await instance.stop()
+
+
+async def test_a_backend_that_cannot_say_its_histograms_has_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    instance = await _talking(lambda: 1 / 0)
+    assert instance.histograms() == {}
+    assert caplog.messages == ["reading the histograms of instance 'm_0' failed"]
     await instance.stop()
 
 

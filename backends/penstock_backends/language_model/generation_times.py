@@ -1,0 +1,93 @@
+"""`GenerationTimes`: the times of one request, in its engine's histograms and its own timeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from penstock.backend import InferenceRequest
+from penstock_backends.language_model.generation_record import GenerationRecord
+from penstock_backends.language_model.statistics import EngineStatistics
+
+
+class GenerationTimes:
+    """Observes one request, whose steps an engine reports: histograms and timeline agree.
+
+    `clock` is in nanoseconds. `trace_id`, of a request whose trace is exported, becomes an
+    exemplar. `record` is that of a traced request. `latest` is when its last output came.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_clock",
+        "_last",
+        "_prompt",
+        "_record",
+        "_statistics",
+        "_trace_id",
+        "_waits",
+        "latest",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        statistics: EngineStatistics,
+        prompt: int,
+        trace_id: str = "",
+        clock: Callable[[], int] = time.monotonic_ns,
+        record: GenerationRecord | None = None,
+    ) -> None:
+        self._statistics = statistics
+        self._prompt = prompt
+        self._trace_id = trace_id
+        self._clock = clock
+        self._record = record
+        self._begun = self._last = self.latest = 0
+        self._waits = True
+        self.tokens = 0
+
+    def queued(self) -> None:
+        """The engine has it."""
+        self._begun = self._clock()
+        if self._record is not None:
+            self._record.queued(self._begun)
+
+    def scheduled(self) -> None:
+        """It has its first place in the engine; later calls, for further candidates, do nothing."""
+        if self._waits:
+            now = self._clock()
+            self._observe("queue_seconds", _seconds(now - self._begun))
+            self._waits = False
+            if self._record is not None:
+                self._record.scheduled(now)
+
+    def output(self, tokens: int, *, finished: bool) -> None:
+        """A step of the engine has made tokens for it, or ended it; `finished` for the last one."""
+        now = self.latest = self._clock()
+        if tokens:
+            if self.tokens:
+                self._observe("inter_token_seconds", _seconds(now - self._last))
+            else:
+                self._observe("time_to_first_token_seconds", _seconds(now - self._begun))
+            self._last = now
+            self.tokens += tokens
+            if self._record is not None:
+                self._record.produced(self.tokens, now)
+        if finished:
+            self._observe("request_seconds", _seconds(now - self._begun))
+            self._observe("request_prompt_tokens", self._prompt)
+            self._observe("request_generation_tokens", self.tokens)
+
+    def _observe(self, name: str, number: float) -> None:
+        self._statistics.observe(name, number, self._trace_id)
+
+
+def _seconds(nanoseconds: int) -> float:
+    return nanoseconds / 1e9
+
+
+def exemplar_id(request: InferenceRequest) -> str:
+    """The id under which the trace of a request is found; empty if it is not exported."""
+    timeline = request.timeline
+    return timeline.trace.text_id if timeline is not None and timeline.trace.propagated else ""

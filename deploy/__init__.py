@@ -1,0 +1,1 @@
+"""Deployment of the server, and of the programs beside it."""

@@ -1,0 +1,1 @@
+"""Prometheus, Grafana and Jaeger around the server, in containers or without them."""

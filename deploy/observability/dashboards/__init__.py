@@ -1,0 +1,1 @@
+"""Grafana dashboards, built from Grafana's own types and written as JSON for it to load."""

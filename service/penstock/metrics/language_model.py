@@ -1,0 +1,125 @@
+"""The metrics of language models: declared here once, reported by every engine's backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.metrics.exposition import MetricKind
+
+PREFIX: Final = "penstock_llm_"
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredMetric:
+    """One family: its name, what it is, and the upper bounds of its buckets if it has any."""
+
+    name: str
+    description: str
+    kind: MetricKind
+    bounds: tuple[float, ...] = ()
+
+
+def _gauge(name: str, description: str) -> DeclaredMetric:
+    return DeclaredMetric(PREFIX + name, description, MetricKind.GAUGE)
+
+
+def _counter(name: str, description: str) -> DeclaredMetric:
+    return DeclaredMetric(f"{PREFIX}{name}_total", description, MetricKind.COUNTER)
+
+
+def _histogram(name: str, description: str, bounds: tuple[float, ...]) -> DeclaredMetric:
+    return DeclaredMetric(PREFIX + name, description, MetricKind.HISTOGRAM, bounds)
+
+
+def _triton(
+    name: str, description: str, bounds: tuple[float, ...] = (), kind: MetricKind | None = None
+) -> DeclaredMetric:
+    return DeclaredMetric(f"vllm:{name}", description, kind or MetricKind.HISTOGRAM, bounds)
+
+
+_TRITON_WAITS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
+    *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+_WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_STEPS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+_WHOLE = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
+_LENGTHS = tuple(float(4**power) for power in range(10))
+
+LANGUAGE_MODEL_METRICS: Final = {
+    metric.name: metric
+    for metric in (
+        _gauge("running_requests", "Sequences that the engine generates"),
+        _gauge("waiting_requests", "Sequences that wait for a place in the engine"),
+        _gauge("kv_cache_usage", "Share of the KV cache that is in use [0.0 - 1.0]"),
+        _counter("requests", "Requests that the engine was given"),
+        _counter("cancelled_requests", "Requests whose clients left before the end"),
+        _counter("failed_requests", "Requests that the engine failed"),
+        _counter("prompt_tokens", "Tokens of prompts that the engine has begun with"),
+        _counter("generation_tokens", "Tokens that the engine has generated"),
+        _counter("engine_steps", "Steps of the engine"),
+        _counter("preemptions", "Times that a running request lost its KV cache to others"),
+        _histogram(
+            "queue_seconds", "Time that requests waited for their first place in the engine", _WAITS
+        ),
+        _histogram(
+            "time_to_first_token_seconds",
+            "Time from the engine's getting a request to its first token",
+            _WAITS,
+        ),
+        _histogram(
+            "inter_token_seconds",
+            "Time between two outputs of a request",
+            _STEPS,
+        ),
+        _histogram(
+            "request_seconds",
+            "Time from the engine's getting a request to its last token",
+            _WHOLE,
+        ),
+        _histogram("request_prompt_tokens", "Tokens of a request's prompt", _LENGTHS),
+        _histogram(
+            "request_generation_tokens", "Tokens that were generated for a request", _LENGTHS
+        ),
+    )
+}
+"""The families by name; those of requests count the ones that were answered whole."""
+
+TRITON_VLLM_METRICS: Final = {
+    metric.name: metric
+    for metric in (
+        _triton(
+            "prompt_tokens_total", "Number of prefill tokens processed.", (), MetricKind.COUNTER
+        ),
+        _triton(
+            "generation_tokens_total",
+            "Number of generation tokens processed.",
+            (),
+            MetricKind.COUNTER,
+        ),
+        _triton(
+            "time_to_first_token_seconds",
+            "Histogram of time to first token in seconds.",
+            _TRITON_WAITS,
+        ),
+        _triton(
+            "time_per_output_token_seconds",
+            "Histogram of time per output token in seconds.",
+            (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5),
+        ),
+        _triton(
+            "e2e_request_latency_seconds",
+            "Histogram of end to end request latency in seconds.",
+            (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+        ),
+        _triton("request_prompt_tokens", "Number of prefill tokens processed."),
+        _triton("request_generation_tokens", "Number of generation tokens processed."),
+        _triton(
+            "request_params_n",
+            "Histogram of the n request parameter.",
+            (1.0, 2.0, 5.0, 10.0, 20.0),
+        ),
+    )
+}
+"""The families of Triton's vLLM backend (VL-20); bounds of lengths depend on the context."""

@@ -1,0 +1,1 @@
+"""ORCA: load reports for load balancers, with answers and out of band."""

@@ -1,0 +1,47 @@
+"""Metrics that backends report about their engines, under the engines' own names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from penstock.metrics.exposition import Family, MetricKind, Series
+from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS
+from penstock.models.serving.answers import EngineHistogram, Gauge
+
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
+
+
+def engine_families(
+    gauges: Iterable[Gauge], histograms: Iterable[EngineHistogram] = ()
+) -> Iterator[Family]:
+    """One family per name; numbers whose names end with `_total` are counters."""
+    numbers: dict[str, list[Gauge]] = {}
+    for gauge in gauges:
+        numbers.setdefault(_NO_NAME.sub("_", gauge.name), []).append(gauge)
+    for name, found in numbers.items():
+        kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
+        yield Family(name, _description(name), kind, (_number(one) for one in found))
+    observed: dict[str, list[EngineHistogram]] = {}
+    for histogram in histograms:
+        name = _NO_NAME.sub("_", histogram.name)
+        if name not in numbers:
+            observed.setdefault(name, []).append(histogram)
+    for name, each in observed.items():
+        series = (_distribution(one) for one in each)
+        yield Family(name, _description(name), MetricKind.HISTOGRAM, series)
+
+
+def _description(name: str) -> str:
+    declared = LANGUAGE_MODEL_METRICS.get(name) or TRITON_VLLM_METRICS.get(name)
+    return "Reported by the model's engine" if declared is None else declared.description
+
+
+def _number(one: Gauge) -> Series:
+    return Series((("model", one.model), ("version", one.version)), one.value)
+
+
+def _distribution(one: EngineHistogram) -> Series:
+    histogram = one.histogram
+    labels = (("model", one.model), ("version", one.version))
+    return Series(labels, histogram.total, histogram.buckets, exemplars=histogram.exemplars)

@@ -1,0 +1,98 @@
+"""Options of `penstock top`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.top.address import Address, AddressError, parse_address
+from penstock.top.view import SORTS
+
+METRICS_PORT = 8002
+HTTP_PORT = 8000
+_SHORTEST = 0.1
+_LONGEST = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where the endpoints are, seconds between readings, and what to show."""
+
+    metrics: Address
+    http: Address
+    interval: float = 1.0
+    sort: str = SORTS[0]
+    once: bool = False
+    json: bool = False
+
+
+def read_options(arguments: Sequence[str]) -> Options:
+    """The options; ends the program with a message where they are wrong."""
+    chosen = _parser().parse_args(arguments)
+    metrics: Address = chosen.url
+    return Options(
+        metrics,
+        chosen.http or Address(metrics.host, HTTP_PORT, metrics.secure),
+        chosen.interval,
+        chosen.sort,
+        chosen.once,
+        chosen.json,
+    )
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        "penstock top",
+        description="Show models, queues, batches and latencies of a running server.",
+        epilog="Keys: q quit, s sort, arrows or j and k select, enter details of a model, esc back."
+        " Where the output is not a terminal, one table is printed.",
+    )
+    parser.add_argument(
+        "--url",
+        metavar="HOST:PORT",
+        type=_address(METRICS_PORT),
+        default=f"localhost:{METRICS_PORT}",
+        help="the metrics endpoint (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        type=_address(HTTP_PORT),
+        help=f"the HTTP endpoint (default: port {HTTP_PORT} of the metrics endpoint's host)",
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="SECONDS",
+        type=_seconds,
+        default=1.0,
+        help="seconds between readings (default: %(default)g)",
+    )
+    parser.add_argument("--once", action="store_true", help="print one table, and end")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and end")
+    parser.add_argument(
+        "--sort", choices=SORTS, default=SORTS[0], help="order of the models (default: %(default)s)"
+    )
+    return parser
+
+
+def _address(port: int) -> Callable[[str], Address]:
+    def address(text: str) -> Address:
+        try:
+            return parse_address(text, port)
+        except AddressError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return address
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST <= seconds <= _LONGEST:
+        raise ArgumentTypeError(
+            f"'{text}' is not a number of seconds from {_SHORTEST:g} to {_LONGEST:g}"
+        )
+    return seconds

@@ -1,0 +1,1 @@
+"""Traces of requests: which are recorded, and where the records go."""

@@ -1,0 +1,139 @@
+"""Times, tokens and spans of traced requests, with the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from backends.generation import PROMPT, plain, start, until, usage
+from penstock.core.timeline import Timeline, Trace
+from penstock.testing import RunningInstance
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+trace: Any = import_module("opentelemetry.trace")
+messages: Any = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+
+MARKS = ["ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"]
+TOKENS = ("penstock_llm_prompt_tokens_total", "penstock_llm_generation_tokens_total")
+
+
+def counted(instance: RunningInstance) -> list[float]:
+    """Tokens of prompts and of answers, as the metrics count them."""
+    metrics = instance.backend.metrics()
+    return [metrics[name] for name in TOKENS]
+
+
+def noted(timeline: Timeline) -> list[Any]:
+    facts = timeline.facts
+    return [facts["gen_ai.usage.input_tokens"], facts["gen_ai.usage.output_tokens"]]
+
+
+def totals(instance: RunningInstance) -> dict[str, float]:
+    """The sum of each histogram of the engine."""
+    histograms: Any = instance.backend.histograms()
+    return {name: histogram.total for name, histogram in histograms.items()}
+
+
+async def ask(instance: RunningInstance, timeline: Timeline | None, **given: Any) -> list[Any]:
+    return [plain(r) async for r in start(instance, traced_by=timeline, **given)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("logprobs", [None, 1])
+async def test_a_traced_request_equals_metrics_and_an_untraced_one(
+    instance: RunningInstance, stream: bool, logprobs: int | None
+) -> None:
+    wanted: dict[str, Any] = {"stream": stream}
+    wanted |= {f"return_{name}": True for name in ("num_output_tokens", "finish_reason")}
+    sampling: dict[str, Any] = {"max_tokens": 9}
+    if logprobs is not None:
+        sampling["logprobs"] = logprobs
+        wanted["return_logprobs"] = True
+    untraced = await ask(instance, None, inputs=wanted, **sampling)
+    before, timeline, earlier = counted(instance), Trace(1).root, totals(instance)
+    replies = await ask(instance, timeline, inputs=wanted, **sampling)
+    after, later = counted(instance), totals(instance)
+    if stream:
+        texts = ["".join(r["text_output"][0] for r in answer) for answer in (replies, untraced)]
+        assert texts[0] == texts[1]
+    else:
+        assert replies == untraced
+    assert noted(timeline) == [a - b for a, b in zip(after, before, strict=True)]
+    assert noted(timeline)[1] == sum(r["num_output_tokens"][0] for r in replies) == 9
+    assert [name for name, _ in timeline.marks] == MARKS
+    times = [at for _, at in timeline.marks]
+    assert times == sorted(times)
+    facts = timeline.facts
+    since = {name: later[name] - earlier[name] for name in later}
+    waited, first = times[1] - times[0], facts["penstock.llm.time_to_first_token_ms"]
+    assert since["penstock_llm_queue_seconds"] == pytest.approx(waited / 1e9, abs=1e-6)
+    assert isinstance(first, float)
+    assert since["penstock_llm_time_to_first_token_seconds"] == pytest.approx(first / 1e3)
+    assert since["penstock_llm_request_generation_tokens"] == 9
+    assert facts["gen_ai.response.finish_reasons"] == ["length"]
+    assert facts["gen_ai.response.model"] == "model"
+    assert facts["gen_ai.usage.cache_read.input_tokens"] == 0
+    assert facts["penstock.llm.preemptions"] == 0
+    assert PROMPT not in repr(facts)
+
+
+async def test_candidates_add_up(instance: RunningInstance) -> None:
+    before, timeline = counted(instance), Trace(1).root
+    sampling: dict[str, Any] = {"n": 3, "seed": 7, "temperature": 1.5, "max_tokens": 20}
+    inputs = {"stream": False, "exclude_input_in_output": True}
+    (reply,) = await ask(instance, timeline, inputs=inputs, **sampling)
+    assert len(reply["text_output"]) == 3
+    assert noted(timeline)[1] == counted(instance)[1] - before[1] == 60
+    assert timeline.facts["gen_ai.request.choice.count"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_leaving_tells_the_tokens_so_far(instance: RunningInstance, stream: bool) -> None:
+    before, timeline = counted(instance), Trace(1).root
+
+    async def read() -> None:
+        inputs = {"stream": stream}
+        async with aclosing(
+            start(instance, traced_by=timeline, inputs=inputs, max_tokens=900)
+        ) as responses:
+            async for _ in responses:
+                pass
+
+    task = asyncio.ensure_future(read())
+    await until(lambda: counted(instance)[1] - before[1] > 5, 0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await until(lambda: usage(instance) == (0, 0, 0.0), 0.01)
+    made = noted(timeline)[1]
+    assert 5 < made <= counted(instance)[1] - before[1]
+    assert [name for name, _ in timeline.marks] == MARKS
+
+
+async def test_vllms_spans_are_children_of_exported_requests(
+    instance: RunningInstance, collected: list[bytes]
+) -> None:
+    timelines = [Trace(1, propagated=propagated).root for propagated in (False, True)]
+    for timeline in (None, *timelines):
+        await ask(instance, timeline, max_tokens=4)
+    await asyncio.to_thread(trace.get_tracer_provider().force_flush)
+    spans = [
+        span
+        for body in collected
+        for resource in messages.ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    (span,) = spans
+    exported = timelines[1]
+    assert span.name == "llm_request"
+    assert int.from_bytes(span.trace_id) == exported.trace.trace_id
+    assert int.from_bytes(span.parent_span_id) == exported.span_id
+    told = {each.key: each.value.int_value for each in span.attributes}
+    assert [told["gen_ai.usage.prompt_tokens"], told["gen_ai.usage.completion_tokens"]] == noted(
+        exported
+    )

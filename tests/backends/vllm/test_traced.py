@@ -1,0 +1,285 @@
+"""Traced requests: vLLM's times and counts, with a scripted engine in place of `AsyncLLM`."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.core.errors import RequestCancelledError
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.core.tensor import Tensor
+from penstock.core.timeline import Timeline, Trace
+from penstock_backends.vllm import VllmBackend, backend
+from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.lora import Adapters
+from penstock_backends.vllm.statistics import VllmStatistics
+
+MARKS = ["ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"]
+
+
+class ScriptedLlm:
+    """`AsyncLLM` with a made-up model: a token `x` at each step, without end if `endless`.
+
+    As the real one, it keeps one object of statistics for each request up to date; without `stats`
+    it has none. Its clock is `ahead` of ours.
+    """
+
+    def __init__(self, *, endless: bool = False, stats: bool = True, ahead: float = 0.0) -> None:
+        self.ahead = ahead
+        self.errored = False
+        self.renderer = self
+        self.endless = endless
+        self.stats = stats
+        self.given: dict[str, Any] = {}
+        self.latest: Any = None
+
+    async def render_cmpl_async(self, prompts: list[Any]) -> list[Any]:
+        return prompts
+
+    async def generate(
+        self, prompt: Any, sampling: Any, number: str, **given: Any
+    ) -> AsyncIterator[Any]:
+        self.given = given
+
+        def now() -> float:
+            return time.monotonic() + self.ahead
+
+        stats = SimpleNamespace(
+            queued_ts=now(),
+            scheduled_ts=now(),
+            first_token_ts=now(),
+            last_token_ts=0.0,
+            first_token_latency=0.25,
+            num_generation_tokens=0,
+            num_preemptions=2,
+        )
+        self.latest = stats
+        interval = getattr(sampling, "stream_interval", None) or 1
+        unsent = 0
+        for step in itertools.count(1) if self.endless else range(1, sampling.max_tokens + 1):
+            stats.num_generation_tokens, stats.last_token_ts = step, now()
+            unsent += 1
+            finished = step == sampling.max_tokens and not self.endless
+            if finished or step == 1 or unsent >= interval:
+                yield self._output(unsent, stats, finished=finished)
+                unsent = 0
+
+    def _output(self, tokens: int, stats: Any, *, finished: bool) -> Any:
+        completion = SimpleNamespace(
+            index=0,
+            text="x" * tokens,
+            token_ids=[7] * tokens,
+            logprobs=None,
+            cumulative_logprob=None,
+            finish_reason="length" if finished else None,
+        )
+        return SimpleNamespace(
+            prompt_token_ids=[1, 2, 3],
+            num_cached_tokens=2,
+            outputs=[completion],
+            finished=finished,
+            metrics=stats if self.stats else None,
+        )
+
+
+def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = False) -> VllmBackend:
+    """The backend over the scripted engine; its `SamplingParams` are plain."""
+
+    def read_sampling(given: Any, *, stream: bool, logprobs: bool) -> tuple[Any, str | None]:
+        known = {"max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "n": 1, **given}
+        return SimpleNamespace(**known, stream=stream, stream_interval=None), None
+
+    monkeypatch.setattr(backend, "read_sampling", read_sampling)
+    made, engine = VllmBackend(), VllmEngine.__new__(VllmEngine)
+    engine.statistics = VllmStatistics()
+    engine._numbers = itertools.count(1)
+    engine._llm = llm
+    engine._makes_spans = spans
+    engine.logprobs = True
+    made._engine, made._adapters, made._model, made._relays = engine, Adapters(None), "tiny", set()
+    return made
+
+
+def request(timeline: Timeline | None, *, stream: bool, max_tokens: int = 5) -> InferenceRequest:
+    inputs = {
+        "text_input": Tensor.from_strings(["a prompt"]),
+        "stream": Tensor.from_numpy(np.array([stream])),
+    }
+    parameters = {"max_tokens": max_tokens}
+    return InferenceRequest("chatty", inputs=inputs, parameters=parameters, timeline=timeline)
+
+
+async def ask(
+    made: VllmBackend, timeline: Timeline | None, *, stream: bool, most: int | None = None
+) -> list[str]:
+    """The texts of the answer; with `most`, of so many responses, after which the client leaves."""
+    (outcome,) = await made.execute([request(timeline, stream=stream)])
+    assert isinstance(outcome, AsyncGenerator)
+    texts: list[str] = []
+    async with aclosing(outcome) as responses:
+        async for response in responses:
+            texts.append(response.outputs["text_output"].elements()[0].decode())
+            if len(texts) == most:
+                break
+    return texts
+
+
+def names(timeline: Timeline) -> list[str]:
+    return [name for name, _ in timeline.marks]
+
+
+def ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_marks_are_the_engines_times(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    llm, noted = ScriptedLlm(), Trace(1).root
+    await ask(vllm(monkeypatch, llm), noted, stream=stream)
+    stats = llm.latest
+    times = (stats.queued_ts, stats.scheduled_ts, stats.first_token_ts, stats.last_token_ts)
+    assert noted.marks == list(zip(MARKS, map(ns, times), strict=True))
+    facts = noted.facts
+    assert facts["gen_ai.usage.output_tokens"] == stats.num_generation_tokens == 5
+    assert facts["gen_ai.usage.input_tokens"] == 3
+    assert facts["gen_ai.usage.cache_read.input_tokens"] == 2
+    assert facts["penstock.llm.preemptions"] == 2
+    assert facts["gen_ai.response.finish_reasons"] == ["length"]
+    assert facts["gen_ai.provider.name"] == "vllm"
+    assert facts["gen_ai.request.model"] == "chatty"
+    assert facts["gen_ai.response.model"] == "tiny"
+    assert facts["gen_ai.request.stream"] is stream
+    assert facts["penstock.llm.time_to_first_token_ms"] == 250.0  # as in vLLM's own metric
+    decode = ns(stats.last_token_ts) - ns(stats.first_token_ts)
+    assert facts["penstock.llm.decode_tokens_per_second"] == 4e9 / decode
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_traced_answer_is_that_of_an_untraced_request(
+    monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    made = vllm(monkeypatch, ScriptedLlm())
+    untraced = await ask(made, None, stream=stream)
+    assert await ask(made, Trace(1).root, stream=stream) == untraced
+    assert "".join(untraced).endswith("xxxxx")
+
+
+async def test_an_engine_without_statistics_is_timed_from_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted = Trace(1).root
+    await ask(vllm(monkeypatch, ScriptedLlm(stats=False)), noted, stream=True)
+    assert names(noted) == ["ENGINE_QUEUED", "FIRST_TOKEN", "DECODE_END"]
+    assert noted.facts["gen_ai.usage.output_tokens"] == 5
+
+
+@pytest.mark.parametrize("ahead", [-600.0, 600.0])
+async def test_times_of_another_clock_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """An engine's process may run on another host."""
+    llm, noted, begun = ScriptedLlm(ahead=ahead), Trace(1).root, time.monotonic_ns()
+    await ask(vllm(monkeypatch, llm), noted, stream=True)
+    assert names(noted) == ["ENGINE_QUEUED", "FIRST_TOKEN", "DECODE_END"]
+    assert all(begun <= at <= time.monotonic_ns() for _, at in noted.marks)
+
+
+async def test_leaving_a_stream_tells_the_tokens_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = Trace(1).root
+    await ask(vllm(monkeypatch, ScriptedLlm(endless=True)), noted, stream=True, most=3)
+    assert names(noted) == MARKS
+    assert noted.facts["gen_ai.usage.output_tokens"] == 3
+    assert "gen_ai.response.finish_reasons" not in noted.facts
+
+
+async def test_leaving_before_a_whole_answer_tells_the_tokens_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine has reported one token only; its statistics know the others."""
+    llm, noted = ScriptedLlm(), Trace(1).root
+    made = vllm(monkeypatch, llm)
+    generated = made._engine.generate
+    llm.endless = True
+
+    async def two(*given: Any) -> AsyncIterator[Any]:
+        async with aclosing(generated(*given)) as outputs:
+            yield await anext(outputs)
+            llm.latest.num_generation_tokens = 4
+            raise RequestCancelledError
+
+    monkeypatch.setattr(made._engine, "generate", two)
+    with pytest.raises(RequestCancelledError):
+        await ask(made, noted, stream=False)
+    assert names(noted) == MARKS
+    assert noted.facts["gen_ai.usage.output_tokens"] == 4
+
+
+async def test_leaving_before_the_first_token_tells_that_it_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noted, llm = Trace(1).root, ScriptedLlm()
+
+    class Left:
+        """Outputs that never come, since the client leaves."""
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        def __aiter__(self) -> Left:
+            return self
+
+        async def __anext__(self) -> Any:
+            raise RequestCancelledError
+
+        async def aclose(self) -> None: ...
+
+    monkeypatch.setattr(llm, "generate", Left)
+    made = vllm(monkeypatch, llm)
+    monkeypatch.setattr("penstock_backends.vllm.engine._translated", lambda error: error)
+    with pytest.raises(RequestCancelledError):
+        await ask(made, noted, stream=False)
+    assert names(noted) == ["ENGINE_QUEUED", "DECODE_END"]
+    assert noted.facts["gen_ai.usage.output_tokens"] == 0
+
+
+async def test_a_pushed_stream_is_recorded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = Trace(1).root
+    asked = request(noted, stream=True)
+    unmerged = {**asked.parameters, "penstock_coalesce": False}
+    asked = InferenceRequest("chatty", inputs=asked.inputs, parameters=unmerged, timeline=noted)
+    (outcome,) = await vllm(monkeypatch, ScriptedLlm()).execute([asked])
+    assert isinstance(outcome, ResponseStream)
+    assert len([response async for response in outcome]) == 5
+    assert names(noted) == MARKS
+
+
+# -- vLLM's own spans ------------------------------------------------------------------------------
+
+
+async def headers(
+    monkeypatch: pytest.MonkeyPatch, timeline: Timeline | None, *, spans: bool = True
+) -> Any:
+    """The `trace_headers` that the engine was given."""
+    llm = ScriptedLlm()
+    await ask(vllm(monkeypatch, llm, spans=spans), timeline, stream=True)
+    return llm.given["trace_headers"]
+
+
+async def test_an_exported_request_passes_its_span_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = Trace(1, propagated=True).root
+    given = await headers(monkeypatch, noted)
+    assert given == {"traceparent": noted.context.traceparent}
+
+
+async def test_other_requests_pass_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = Trace(1, propagated=True).root
+    assert await headers(monkeypatch, None) is None
+    assert await headers(monkeypatch, Trace(1).root) is None
+    assert await headers(monkeypatch, exported, spans=False) is None

@@ -1,0 +1,243 @@
+"""The environment variables of the settings page: what reads each, and what it does."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Variable(NamedTuple):
+    """An environment variable: its form or default, the modules that read it, what it does."""
+
+    name: str
+    value: str
+    readers: tuple[str, ...]
+    effect: str
+
+
+_TRACING = ("cli/tracing.py",)
+_COLLECTOR = ("cli/tracing.py", "tracing/model_environment.py")
+_SDK = ("tracing/otlp.py",)
+
+READ = (
+    Variable("AIP_HTTP_PORT", "port", ("cli/arguments.py",), "As `--vertex-ai-port`."),
+    Variable(
+        "AIP_MODE",
+        "`PREDICTION`",
+        ("cli/arguments.py",),
+        "As `--allow-vertex-ai=true --allow-http=false --allow-grpc=false`, which is refused: the"
+        " Vertex AI endpoint is not built yet.",
+    ),
+    Variable(
+        "AIP_STORAGE_URI",
+        "folder",
+        ("cli/arguments.py",),
+        "The model repository, where `--model-repository` is not given.",
+    ),
+    Variable(
+        "CUDA_VISIBLE_DEVICES",
+        "numbers or names",
+        ("models/config/gpus.py", "system/nvml.py", "backends/vllm/engine_args.py"),
+        "The GPUs that instances may have and that metrics are of.",
+    ),
+    Variable("CXX", "`g++`", ("backends/vllm/engine.py",), "Compiler that vLLM on a CPU needs."),
+    Variable(
+        "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+        "spans",
+        _TRACING,
+        "As `opentelemetry,bsp_max_export_batch_size`, which counts first.",
+    ),
+    Variable(
+        "OTEL_BSP_MAX_QUEUE_SIZE",
+        "spans",
+        _TRACING,
+        "As `opentelemetry,bsp_max_queue_size`, which counts first.",
+    ),
+    Variable(
+        "OTEL_BSP_SCHEDULE_DELAY",
+        "ms",
+        _TRACING,
+        "As `opentelemetry,bsp_schedule_delay`, which counts first.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "URL",
+        _COLLECTOR,
+        "Switches the export of traces on, where no flag chooses the mode; the collector.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_PROTOCOL",
+        "`http/protobuf`",
+        _TRACING,
+        "As `opentelemetry,protocol`, which counts first.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_TIMEOUT",
+        "seconds",
+        ("backends/vllm/own_spans.py",),
+        "How long one export may take; the exporters read it too.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        "URL",
+        _COLLECTOR,
+        "As `OTEL_EXPORTER_OTLP_ENDPOINT`, and counts before it.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        "`http/protobuf`",
+        _TRACING,
+        "As `OTEL_EXPORTER_OTLP_PROTOCOL`, and counts before it.",
+    ),
+    Variable(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "`key=value,...`",
+        ("backends/vllm/own_spans.py",),
+        "Attributes of the resource of spans; without `service.name`, vLLM's are `vllm`'s.",
+    ),
+    Variable(
+        "OTEL_SDK_DISABLED", "`true`", _TRACING, "Switches OpenTelemetry off, whatever flags say."
+    ),
+    Variable(
+        "OTEL_TRACES_EXPORTER",
+        "`otlp` or `none`",
+        _TRACING,
+        "Switches the export of traces on or off, where no flag chooses the mode.",
+    ),
+    Variable(
+        "OTEL_TRACES_SAMPLER",
+        "a sampler's name",
+        _TRACING,
+        "As `opentelemetry,sampler`, which counts first.",
+    ),
+    Variable(
+        "OTEL_TRACES_SAMPLER_ARG",
+        "0.0 to 1.0",
+        _TRACING,
+        "As `opentelemetry,ratio`, which counts first.",
+    ),
+    Variable(
+        "PENSTOCK_CACHE",
+        "`~/.cache/penstock`",
+        ("backends/python/environment/environment.py",),
+        "Folder of the environments that Python models bring.",
+    ),
+    Variable(
+        "PENSTOCK_OTLP_TRACES_ENDPOINT",
+        "set by the server",
+        ("backends/vllm/own_spans.py",),
+        "In model processes: the collector that the server exports traces to.",
+    ),
+    Variable(
+        "PENSTOCK_OTLP_TRACES_PROTOCOL",
+        "set by the server",
+        ("backends/vllm/own_spans.py",),
+        "In model processes: how it is spoken to.",
+    ),
+    Variable(
+        "PENSTOCK_SHARED_TMPDIR",
+        "set by the server",
+        ("backends/vllm/engine_args.py",),
+        "In model processes: the folder for files that outlast one, such as compiled kernels.",
+    ),
+    Variable(
+        "TRITONCACHE_REDIS_PASSWORD",
+        "text",
+        ("caching/redis_settings.py",),
+        "As `--cache-config redis,password=`, which counts first.",
+    ),
+    Variable(
+        "TRITONCACHE_REDIS_USERNAME",
+        "text",
+        ("caching/redis_settings.py",),
+        "As `--cache-config redis,user=`, which counts first.",
+    ),
+    Variable(
+        "TRITONSERVER_BACKLOG_DELAY_SCHEDULER",
+        "number",
+        ("scheduling/first_batch.py",),
+        "For tests: with the next one, how many requests without a slot the first batch awaits.",
+    ),
+    Variable(
+        "TRITONSERVER_DELAY_SCHEDULER",
+        "number",
+        ("scheduling/first_batch.py",),
+        "For tests: how many requests the first batch awaits.",
+    ),
+    Variable(
+        "TRITON_PARALLEL_INSTANCE_LOADING",
+        "`0`",
+        ("models/loading/build_version.py",),
+        "0 starts the instances of a model one after the other.",
+    ),
+    Variable(
+        "TRITON_SERVER_CPU_ONLY",
+        "any value",
+        ("cli/arguments.py",),
+        "No GPU is used, and none is measured.",
+    ),
+    Variable(
+        "TRITON_SERVER_ESCAPE_LOG_MESSAGES",
+        "`0`",
+        ("cli/arguments.py",),
+        "0 writes messages of the log's text forms as they are.",
+    ),
+    Variable(
+        "XDG_CACHE_HOME",
+        "`~/.cache`",
+        ("backends/python/environment/environment.py",),
+        "Where `penstock` is the folder above, if `PENSTOCK_CACHE` is not set.",
+    ),
+)
+"""Variables that our own code reads."""
+
+BY_LIBRARIES = (
+    Variable(
+        "OTEL_RESOURCE_ATTRIBUTES, OTEL_SERVICE_NAME",
+        "`key=value,...`",
+        _SDK,
+        "Attributes of the resource that spans are of, by OpenTelemetry's detector.",
+    ),
+    Variable(
+        "OTEL_EXPORTER_OTLP_* (headers, timeout, compression, certificates)",
+        "as specified",
+        _SDK,
+        "How the collector is reached, by OpenTelemetry's exporters.",
+    ),
+    Variable(
+        "TMPDIR",
+        "`/tmp`",
+        ("system/private_tmp.py",),
+        "Where temporary folders of model processes are, by Python's `tempfile`.",
+    ),
+    Variable(
+        "GRPC_EXPERIMENTS, GRPC_VERBOSITY",
+        "`-event_engine_listener`, `NONE`",
+        ("rpc/grpcio/transport.py",),
+        "Of grpcio, set for `--grpc-transport=grpcio` unless they are given.",
+    ),
+    Variable(
+        "VLLM_NO_USAGE_STATS, VLLM_CPU_KVCACHE_SPACE, VLLM_WORKER_MULTIPROC_METHOD,"
+        " HF_HUB_OFFLINE, TORCHINDUCTOR_CACHE_DIR",
+        "see the module",
+        ("backends/vllm/engine_args.py",),
+        "Of vLLM and its libraries, set in its processes unless they are given.",
+    ),
+)
+"""Variables that libraries read, where our code depends on it or sets them."""
+
+NOT_READ = (
+    Variable(
+        "TRITON_CLOUD_CREDENTIAL_PATH, AWS_*, AZURE_STORAGE_*, GOOGLE_APPLICATION_CREDENTIALS,"
+        " TRITON_AWS_MOUNT_DIRECTORY, TRITON_GCS_MOUNT_DIRECTORY, TRITON_AZURE_MOUNT_DIRECTORY",
+        "",
+        ("models/repository/repository.py",),
+        "Repositories in cloud storage (`s3://`, `gs://`, `as://`) are refused at the start.",
+    ),
+    Variable(
+        "AIP_PREDICT_ROUTE, AIP_HEALTH_ROUTE, SAGEMAKER_*",
+        "",
+        ("cli/unsupported.py",),
+        "The endpoints of Vertex AI and SageMaker are refused at the start.",
+    ),
+)
+"""Variables of Triton that nothing reads, and what refuses what they are for."""

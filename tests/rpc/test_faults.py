@@ -1,0 +1,56 @@
+"""A fault of the server is a line of the log that names the request, over every protocol."""
+
+from __future__ import annotations
+
+import grpc
+import httpx
+import numpy as np
+import pytest
+
+from gateway.serving import FakeServer
+from gateway.serving import connected as over_http
+from penstock.core import log_throttle
+from penstock.core.log_fields import fields_of
+from penstock.core.log_throttle import RepeatThrottle
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.settings import GrpcSettings
+from rpc.serving import connected, infer_request
+
+Caplog = pytest.LogCaptureFixture
+NUMBERS = np.ones(2, np.float32)
+
+
+class Broken(FakeServer):
+    """Fails at every request, by a mistake of its own."""
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        raise KeyError("a mistake")
+
+
+@pytest.fixture(autouse=True)
+def _own_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_throttle, "_REPEATS", RepeatThrottle(burst=2))
+
+
+async def test_over_grpc(local: GrpcSettings, caplog: Caplog) -> None:
+    async with connected(Broken(), local) as client:
+        for _ in range(5):
+            with pytest.raises(grpc.aio.AioRpcError, match="internal error; see the server's log"):
+                await client.call("ModelInfer", infer_request("numbers", "g-1", IN=NUMBERS))
+    failed = [one for one in caplog.records if one.getMessage() == "ModelInfer failed"]
+    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "g-1"}] * 2
+    assert "KeyError: 'a mistake'" in caplog.text
+
+
+async def test_over_http(caplog: Caplog) -> None:
+    tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.5]}
+    async with over_http(Broken()) as client:
+        for _ in range(5):
+            answer: httpx.Response = await client.post(
+                "/v2/models/numbers/infer", json={"id": "h-1", "inputs": [tensor]}
+            )
+            assert answer.status_code == 500
+    text = "POST /v2/models/numbers/infer failed"
+    failed = [one for one in caplog.records if one.getMessage() == text]
+    assert [fields_of(one) for one in failed] == [{"model": "numbers", "request_id": "h-1"}] * 2

@@ -1,0 +1,39 @@
+"""Metrics that backends report about their engines."""
+
+from __future__ import annotations
+
+from penstock.metrics.exposition import render
+from penstock.metrics.histogram import Histogram
+from penstock.models.serving.answers import EngineHistogram, Gauge
+from penstock.telemetry.engine_metrics import engine_families
+
+
+def _histogram(*numbers: float) -> Histogram:
+    histogram = Histogram((0.1,))
+    for number in numbers:
+        histogram.observe(number)
+    return histogram
+
+
+def test_histograms_stand_behind_the_numbers() -> None:
+    gauges = [Gauge("penstock_llm_waiting_requests", "m", "1", 2)]
+    name = "penstock_llm_queue_seconds"
+    histograms = [EngineHistogram(name, "m", "1", _histogram(0.05, 2.0))]
+    assert render(engine_families(gauges, histograms)).splitlines() == [
+        "# HELP penstock_llm_waiting_requests Sequences that wait for a place in the engine",
+        "# TYPE penstock_llm_waiting_requests gauge",
+        'penstock_llm_waiting_requests{model="m",version="1"} 2',
+        "# HELP penstock_llm_queue_seconds"
+        " Time that requests waited for their first place in the engine",
+        "# TYPE penstock_llm_queue_seconds histogram",
+        'penstock_llm_queue_seconds_bucket{model="m",version="1",le="0.1"} 1',
+        'penstock_llm_queue_seconds_bucket{model="m",version="1",le="+Inf"} 2',
+        'penstock_llm_queue_seconds_sum{model="m",version="1"} 2.05',
+        'penstock_llm_queue_seconds_count{model="m",version="1"} 2',
+    ]
+
+
+def test_what_is_a_number_is_no_histogram() -> None:
+    gauges = [Gauge("x", "m", "1", 2)]
+    text = render(engine_families(gauges, [EngineHistogram("x", "n", "1", _histogram())]))
+    assert text.count("# TYPE x") == 1

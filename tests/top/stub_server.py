@@ -1,0 +1,84 @@
+"""An HTTP server that answers as a test tells it, on a port that it may take again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
+
+from penstock.top.address import Address
+
+Answer = bytes | Callable[[BufferedIOBase], None]
+"""The body of an answer of status 200; or what writes an answer, from its first line on."""
+
+
+class StubServer(ThreadingHTTPServer):
+    """`answers` by path; any other is 404. `asked` are the paths of requests so far."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int = 0) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.asked: list[str] = []
+        self.released = threading.Event()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def address(self) -> Address:
+        return Address("127.0.0.1", self.server_port)
+
+    def hold(self, out: BufferedIOBase) -> None:
+        """An answer that does not end before `released`."""
+        out.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
+        out.flush()
+        self.released.wait(60)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients may leave."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StubServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        answer = self.server.answers.get(self.path)
+        if callable(answer):
+            answer(self.wfile)
+            return
+        self.send_response(404 if answer is None else 200)
+        self.end_headers()
+        self.wfile.write(answer or b"")
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def stub_server(port: int = 0) -> Iterator[StubServer]:
+    """The server, which runs; all of its answers end with it."""
+    with StubServer(port) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.released.set()
+            server.shutdown()
+            thread.join()
+
+
+def tritons(server: StubServer, *, success: int = 5, model: str = "bert") -> None:
+    """Have it answer as a server with one model does."""
+    labels = f'model="{model}",version="1"'
+    server.answers |= {
+        "/metrics": f"nv_inference_request_success{{{labels}}} {success}\n".encode(),
+        "/v2": b'{"name": "stub", "version": "1.2"}',
+        "/v2/health/ready": b"",
+        "/v2/repository/index": f'[{{"name":"{model}","version":"1","state":"READY"}}]'.encode(),
+        "/v2/models/stats": b'{"model_stats": []}',
+    }

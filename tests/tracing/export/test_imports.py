@@ -1,0 +1,18 @@
+"""The SDK of OpenTelemetry stays out of the server process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_PROGRAM = """
+import sys
+import penstock.app, penstock.cli
+import penstock.tracing.export, penstock.tracing.spans, penstock.tracing.exporter
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+
+
+def test_server_does_not_import_opentelemetry() -> None:
+    done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
