@@ -160,15 +160,24 @@ def test_table_lists_conditional_and_open_rows() -> None:
     assert "\n- A: A-03\n- B: all rows\n" in text
 
 
-def test_table_that_is_not_what_ran_is_refused_with_the_reason() -> None:
+def test_table_that_says_more_than_what_ran_is_refused_with_the_reason() -> None:
+    written = document(areas(), coverage([Ran("t", ("G-01",), "passed")]))
     run = [Ran("tests/t.py::t", ("G-01",), "skipped")]
-    problem = disagreement("old", run, {"G-01": ["t.py::t"], "G-02": ["t.py::u"]})
+    problem = disagreement(written, run, {"G-02": ["t.py::u"]})
     assert problem.endswith("G-01: tests/t.py::t skipped\nG-02: no test with its mark ran")
 
 
-def test_table_that_is_what_ran_is_accepted() -> None:
-    run = [Ran("t", ("G-01",), "passed")]
-    assert disagreement(document(areas(), coverage(run)), run, {}) == ""
+def test_table_that_says_asserted_of_a_row_that_ran_under_a_condition_is_refused() -> None:
+    written = document(areas(), coverage([Ran("t", ("G-01",), "passed")]))
+    assert "\n+- h2spec: G-01" in disagreement(
+        written, [Ran("t", ("G-01",), "passed", ("h2spec",))], {}
+    )
+
+
+@pytest.mark.parametrize("rows", [("G-01",), ("G-01", "G-02")])
+def test_table_that_says_no_more_than_what_ran_is_accepted(rows: tuple[str, ...]) -> None:
+    written = document(areas(), coverage([Ran("t", ("G-01",), "passed")]))
+    assert disagreement(written, [Ran("t", rows, "passed")], {}) == ""
 
 
 def test_every_difference_is_about_rows_of_the_contract() -> None:
