@@ -119,6 +119,18 @@ def test_kv_cache_is_written_as_by_triton(metered: _Metered, form: str, text: st
 
 
 @pytest.mark.contract("HG-14")
+def test_kv_cache_of_an_engine_is_written_alike(metered: _Metered) -> None:
+    metered.gauges = [
+        Gauge(f'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="{name}"}}', "m", "1", value)
+        for name, value in {"tokens_per": 64, "used": 25, "max": 100}.items()
+    ]
+    assert metered.later(1.0).kv_cache == {
+        "kv_cache_utilization": 0.25,
+        "max_token_capacity": 6400,
+    }
+
+
+@pytest.mark.contract("HG-14")
 @pytest.mark.parametrize(
     "found", [{}, {"tokens_per": 64, "used": 1}, {"tokens_per": 64, "used": -1, "max": 1}]
 )

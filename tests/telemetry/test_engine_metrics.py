@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.metrics.exposition import render
 from penstock.metrics.histogram import Histogram
-from penstock.models.serving.answers import EngineHistogram, Gauge
+from penstock.models.serving.answers import EngineHistogram, Gauge, is_alike
 from penstock.telemetry.engine_metrics import engine_families
 
 
@@ -37,3 +39,29 @@ def test_what_is_a_number_is_no_histogram() -> None:
     gauges = [Gauge("x", "m", "1", 2)]
     text = render(engine_families(gauges, [EngineHistogram("x", "n", "1", _histogram())]))
     assert text.count("# TYPE x") == 1
+
+
+def test_a_name_may_have_labels() -> None:
+    gauges = [
+        Gauge('jobs{kind="a,b",place="the \\"queue\\""}', "m", "1", 2),
+        Gauge('jobs{kind="short"}', "m", "1", 3),
+    ]
+    assert render(engine_families(gauges)).splitlines()[1:] == [
+        "# TYPE jobs gauge",
+        'jobs{kind="a,b",place="the \\"queue\\"",model="m",version="1"} 2',
+        'jobs{kind="short",model="m",version="1"} 3',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("x_usage", True),
+        ('x{kind="fraction"}', True),
+        ('x{kind="tokens_per"}', True),
+        ('x{kind="used"}', False),
+        ("x_total", False),
+    ],
+)
+def test_shares_are_not_added_up(name: str, alike: bool) -> None:
+    assert is_alike(name) is alike

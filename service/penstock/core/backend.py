@@ -218,6 +218,7 @@ class Backend(ABC):
 
         A name that ends with `_total` is shown as a counter, any other as a gauge; numbers of a
         model's instances are added up, but of those that end with `_usage` the mean is shown.
+        A name may have labels: `jobs{kind="short"}`.
         """
         return {}
 

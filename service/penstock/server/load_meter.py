@@ -10,7 +10,7 @@ from typing import Protocol
 import orjson
 
 from penstock.metrics.exposition import Family
-from penstock.models.serving.answers import Gauge, ModelStatistics
+from penstock.models.serving.answers import Gauge, ModelStatistics, is_alike
 
 FORMAT = "endpoint-load-metrics-format"
 """Header and metadata key of a client that wants a report with its answer: `text` or `json`."""
@@ -144,6 +144,11 @@ class LoadMeter:
             if family.name == _TRT_LLM
             for series in family.series
         }
+        blocks |= {
+            name: engines[gauge]
+            for name in ("tokens_per", "used", "max")
+            if (gauge := f'{_TRT_LLM}{{kv_cache_block_type="{name}"}}') in engines
+        }
         if all(blocks.get(name, -1) >= 0 for name in ("tokens_per", "used", "max")):
             used = blocks["used"] / blocks["max"] if blocks["max"] else 0.0
             capacity = int(blocks["max"] * blocks["tokens_per"])
@@ -157,7 +162,7 @@ def _sums(gauges: Iterable[Gauge]) -> dict[str, float]:
     found: dict[str, float] = {}
     for gauge in gauges:
         before = found.get(gauge.name, 0.0)
-        both = max if gauge.name.endswith("_usage") else float.__add__
+        both = max if is_alike(gauge.name) else float.__add__
         found[gauge.name] = both(before, float(gauge.value))
     return found
 

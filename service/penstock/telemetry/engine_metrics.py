@@ -18,7 +18,7 @@ def engine_families(
     """One family per name; numbers whose names end with `_total` are counters."""
     numbers: dict[str, list[Gauge]] = {}
     for gauge in gauges:
-        numbers.setdefault(_NO_NAME.sub("_", gauge.name), []).append(gauge)
+        numbers.setdefault(_NO_NAME.sub("_", gauge.family), []).append(gauge)
     for name, found in numbers.items():
         kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
         yield Family(name, _description(name), kind, (_number(one) for one in found))
@@ -38,7 +38,7 @@ def _description(name: str) -> str:
 
 
 def _number(one: Gauge) -> Series:
-    return Series((("model", one.model), ("version", one.version)), one.value)
+    return Series((*one.labels, ("model", one.model), ("version", one.version)), one.value)
 
 
 def _distribution(one: EngineHistogram) -> Series:

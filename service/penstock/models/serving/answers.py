@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.histogram import Histogram
+
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+_ALIKE = ("_usage", "fraction", "tokens_per")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +77,28 @@ class EngineHistogram:
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A number that a backend reports about itself; a counter if `name` ends with `_total`."""
+    """A number that a backend reports about itself; a counter if `name` ends with `_total`.
+
+    The name may have labels: `jobs{kind="short",place="queue"}`.
+    """
 
     name: str
     model: str
     version: str
     value: float
+
+    @property
+    def family(self) -> str:
+        """The name without labels."""
+        return self.name.partition("{")[0]
+
+    @property
+    def labels(self) -> tuple[tuple[str, str], ...]:
+        """The labels that the name has."""
+        found = _LABEL.findall(self.name.partition("{")[2])
+        return tuple((name, _ESCAPED.sub(r"\1", value)) for name, value in found)
+
+
+def is_alike(name: str) -> bool:
+    """Whether a number of this name is a share, or the same for each instance: no sum of them."""
+    return name.rstrip('"}').endswith(_ALIKE)

@@ -33,6 +33,7 @@ from penstock.models.serving.answers import (
     ModelMetadata,
     ModelStatistics,
     TensorMetadata,
+    is_alike,
 )
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
@@ -160,14 +161,14 @@ class LoadedModel:
         return all(healthy)
 
     def gauges(self) -> Iterable[Gauge]:
-        """Metrics that the instances report, summed by name; of shares, in `_usage`, the mean."""
+        """Metrics that the instances report, summed by name; of shares the mean."""
         found: dict[str, list[float]] = {}
         for instance in self.instances:
             for name, value in instance.metrics().items():
                 found.setdefault(name, []).append(value)
         for name, values in found.items():
             total = sum(values)
-            value = total / len(values) if name.endswith("_usage") else total
+            value = total / len(values) if is_alike(name) else total
             yield Gauge(name, self.config.name, str(self.version), value)
 
     def histograms(self) -> Iterable[EngineHistogram]:
