@@ -14,7 +14,7 @@ import pytest
 
 from gateway.serving import AnsweringServer, FakeServer, SilentServer, connected
 from harness.standstill import standstill
-from penstock.core.errors import InternalError
+from penstock.core.errors import ExhaustedError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
@@ -47,6 +47,34 @@ def _events(answer: httpx.Response) -> list[Any]:
 async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Response:
     async with connected(server) as client:
         return await client.post(path, json={"IN": 1.0} if body is None else body)
+
+
+class _FullServer(FakeServer):
+    """Has no room for any request, or finds that out after it has admitted it."""
+
+    def __init__(self, *, late: bool) -> None:
+        super().__init__()
+        self._late = late
+
+    def infer(self, request: InferenceRequest) -> ResponseStream:
+        error = ExhaustedError("no room", retry_after=7)
+        if not self._late:
+            raise error
+        stream = ResponseStream()
+        stream.fail(error)
+        return stream
+
+
+@pytest.mark.parametrize("path", [_ONE, _STREAM])
+async def test_want_of_room_is_429_with_the_seconds_to_wait(path: str) -> None:
+    answer = await _post(path, _FullServer(late=False))
+    assert (answer.status_code, answer.json()) == (429, {"error": "no room"})
+    assert answer.headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("path", [_ONE, _STREAM])
+async def test_want_of_room_that_an_engine_finds_is_429_too(path: str) -> None:
+    assert (await _post(path, _FullServer(late=True))).status_code == 429
 
 
 @pytest.mark.contract("HG-06")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InvalidRequestError, NotFoundError
+from penstock.core.errors import ExhaustedError, InvalidRequestError, NotFoundError
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
@@ -32,7 +32,8 @@ class _ManualModel:
 
 
 class ManualServer(InferenceServer):
-    """Models `once*` answer once, models `many*` are decoupled; `strict` refuses every request.
+    """Models `once*` answer once, models `many*` are decoupled; `strict` refuses every request,
+    `full` every one for want of room.
 
     `streams` are the requests' streams by their ids, `requests` the requests in order.
     """
@@ -50,13 +51,15 @@ class ManualServer(InferenceServer):
         await self.stopped.wait()
 
     def find(self, name: str, version: str) -> ServedModel:
-        if not name.startswith(("once", "many", "strict")):
+        if not name.startswith(("once", "many", "strict", "full")):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         return _ManualModel(ModelConfig(name=name), name.startswith("many"), self.infer)
 
     def infer(self, request: InferenceRequest) -> ResponseStream:
         if request.model_name == "strict":
             raise InvalidRequestError("not like this")
+        if request.model_name == "full":
+            raise ExhaustedError("no room", retry_after=7)
         stream = ResponseStream(model_version="1")
         stream.connect(lambda: self.closed.append(request.id))
         self.requests.append(request)
@@ -82,6 +85,7 @@ class Call:
         self.peer = "ipv4:127.0.0.1:1"
         self.request_compressed = False
         self.responses: list[pb.ModelStreamInferResponse] = []
+        self.trailing: list[tuple[str, str | bytes]] = []
         self.may_write = asyncio.Event()
         self.may_write.set()
         self._requests: asyncio.Queue[pb.ModelInferRequest | None] = asyncio.Queue()
@@ -116,7 +120,7 @@ class Call:
         """Not looked at."""
 
     def add_trailing_metadata(self, metadata: Metadata) -> None:
-        """Not looked at."""
+        self.trailing += metadata
 
     def compress_responses(self, wanted: bool) -> None:
         """Not looked at."""

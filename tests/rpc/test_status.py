@@ -21,6 +21,7 @@ from penstock.rpc.status import StatusCode, replace_surrogates, status_code
         (errors.ConfigError, StatusCode.INVALID_ARGUMENT),
         (errors.UnavailableError, StatusCode.UNAVAILABLE),
         (errors.RejectedError, StatusCode.UNAVAILABLE),
+        (errors.ExhaustedError, StatusCode.RESOURCE_EXHAUSTED),
         (errors.UnsupportedError, StatusCode.UNIMPLEMENTED),
         (errors.AlreadyExistsError, StatusCode.ALREADY_EXISTS),
         (errors.RequestCancelledError, StatusCode.CANCELLED),

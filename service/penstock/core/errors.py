@@ -52,6 +52,16 @@ class RejectedError(UnavailableError):
     """A queue policy rejected the request: the queue is full, or its timeout has expired."""
 
 
+class ExhaustedError(RejectedError):
+    """A limit on what may wait is reached; trying again in `retry_after` seconds may succeed."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 def shortened(text: str) -> str:
     """A client's text, as error texts repeat it: of a long one the beginning and the length."""
     if len(text) <= _LONGEST_REPEATED:
@@ -119,6 +129,7 @@ _BY_CODE: dict[str, type[InferenceError]] = {
         NotFoundError,
         InvalidRequestError,
         UnavailableError,
+        ExhaustedError,
         UnsupportedError,
         AlreadyExistsError,
         RequestCancelledError,

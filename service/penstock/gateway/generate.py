@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.core.errors import DeadlineExceededError, InferenceError, InvalidRequestError
+from penstock.core.errors import (
+    DeadlineExceededError,
+    ExhaustedError,
+    InferenceError,
+    InvalidRequestError,
+)
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
@@ -19,7 +24,7 @@ from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.tensors import tensor_to_json, tensor_to_text
 from penstock.gateway.json.text import dump, dump_sorted
 from penstock.gateway.load_header import with_load
-from penstock.gateway.replies import reply
+from penstock.gateway.replies import http_status, reply
 from penstock.gateway.request_scope import (
     REQUEST,
     ForwardedHeaders,
@@ -189,8 +194,9 @@ class _AnswerReader:
 
 
 def _failure(error: InferenceError) -> _EncodedAnswer:
-    late = isinstance(error, DeadlineExceededError)
-    return _EncodedAnswer(dump_sorted({"error": error.message}), 504 if late else 400)
+    """The answer of a request that failed after its admission: 400 in Triton, mostly."""
+    own = isinstance(error, DeadlineExceededError | ExhaustedError)
+    return _EncodedAnswer(dump_sorted({"error": error.message}), http_status(error) if own else 400)
 
 
 class _EventStream:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.core.buffer import Buffer
 from penstock.core.errors import (
     DeadlineExceededError,
+    ExhaustedError,
     InferenceError,
     InternalError,
     NotFoundError,
@@ -47,6 +48,8 @@ class Refusal(Response):
 
     def __init__(self, error: InferenceError, content_type: str) -> None:
         headers = {"content-type": content_type}
+        if isinstance(error, ExhaustedError):
+            headers["retry-after"] = str(error.retry_after)
         super().__init__(dump({"error": error.message}), http_status(error), headers)
         self.error = error
 
@@ -78,6 +81,7 @@ _STATUS: dict[type[InferenceError], HTTPStatus] = {
     InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
     NotFoundError: HTTPStatus.NOT_FOUND,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ExhaustedError: HTTPStatus.TOO_MANY_REQUESTS,
     UnsupportedError: HTTPStatus.NOT_IMPLEMENTED,
     DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from urllib.parse import quote_from_bytes
 
 from penstock.core.errors import (
     AlreadyExistsError,
     DeadlineExceededError,
+    ExhaustedError,
     InferenceError,
     InternalError,
     InvalidRequestError,
@@ -50,6 +52,7 @@ _CODES: dict[type[InferenceError], StatusCode] = {
     NotFoundError: StatusCode.NOT_FOUND,
     InvalidRequestError: StatusCode.INVALID_ARGUMENT,
     UnavailableError: StatusCode.UNAVAILABLE,
+    ExhaustedError: StatusCode.RESOURCE_EXHAUSTED,
     UnsupportedError: StatusCode.UNIMPLEMENTED,
     AlreadyExistsError: StatusCode.ALREADY_EXISTS,
     RequestCancelledError: StatusCode.CANCELLED,
@@ -61,6 +64,11 @@ def status_code(error: InferenceError) -> StatusCode:
     """The code of the nearest known class of `error` (contract G-31)."""
     known = (_CODES[cls] for cls in type(error).__mro__ if cls in _CODES)
     return next(known, StatusCode.UNKNOWN)
+
+
+def retry_metadata(error: BaseException) -> Sequence[tuple[str, str]]:
+    """Trailing metadata with the seconds after which to try again, where the error has them."""
+    return [("retry-after", str(error.retry_after))] if isinstance(error, ExhaustedError) else ()
 
 
 def replace_surrogates(text: str) -> str:

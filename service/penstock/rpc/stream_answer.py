@@ -25,8 +25,8 @@ class StreamAnswer:
 
     `model` and `size` (bytes of its tensors) are the request's. `ordered` answers are written
     after those of the requests before them (GP-16), and have exactly one message (DC-04): what
-    the model sends after it is logged. `error` is the error in the last message; that of a
-    refusal is not, since it never ends the call (GP-19). `on_close` is called once the answer is
+    the model sends after it is logged. `error` is the error in the last message; of a refusal
+    only one that may end the call (GP-19). `on_close` is called once the answer is
     complete or cancelled.
     """
 
@@ -35,6 +35,7 @@ class StreamAnswer:
         "_empty_final",
         "_id",
         "_refusal",
+        "_refused",
         "_replies",
         "_stream",
         "_written",
@@ -61,13 +62,14 @@ class StreamAnswer:
         self._written = False
         self._dropped = 0
         self._refusal: bytes | None = None
+        self._refused: InferenceError | None = None
         self.record: CallRecord | None = None
         self._stream: ResponseStream | None = None
         self._replies: StreamReplies
 
-    def refuse(self, message: bytes) -> None:
-        """Answer with just this message."""
-        self._refusal = message
+    def refuse(self, message: bytes, error: InferenceError | None = None) -> None:
+        """Answer with just this message; an `error` may end the call instead."""
+        self._refusal, self._refused = message, error
 
     def connect(self, request: InferenceRequest, stream: ResponseStream, empty_final: bool) -> None:
         """Answer with the responses of `stream`."""
@@ -106,7 +108,7 @@ class StreamAnswer:
         """The next message, if there is one now; `done` after the last."""
         stream = self._stream
         if stream is None:
-            self.done = True
+            self.done, self.error = True, self._refused
             return self._refusal
         if self.ordered and self._written:
             self._drop(stream)

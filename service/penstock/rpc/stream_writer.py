@@ -8,13 +8,14 @@ from collections import deque
 from functools import partial
 from typing import Generic, TypeVar
 
-from penstock.core.errors import DeadlineExceededError, InferenceError
+from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
 from penstock.header_forward import HeaderForward
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
 from penstock.rpc.context import RpcContext
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.parameters import forwarded, wants_empty_final
+from penstock.rpc.status import retry_metadata
 from penstock.rpc.stream_answer import StreamAnswer
 from penstock.rpc.stream_replies import refusal
 from penstock.server.server import InferenceServer
@@ -53,6 +54,7 @@ class StreamWriter:
         self.failure: Exception | None = None
         self._read_since = context.opened
         self._explanations = Explanations(context)
+        self._retry_told = False
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -116,7 +118,7 @@ class StreamWriter:
             answer.ordered = not model.decoupled
             answer.connect(request, stream, empty_final)
         except InferenceError as error:
-            answer.refuse(refusal(message, error))
+            answer.refuse(refusal(message, error), self._ending(error))
             if record is not None:
                 record.explain(error)
                 record.finish(error)
@@ -129,6 +131,15 @@ class StreamWriter:
             self._schedule(answer)
         else:
             stream.watch(partial(self._schedule, answer))
+
+    def _ending(self, error: InferenceError) -> InferenceError | None:
+        """The error, if a refusal with it ends a call that fails fast: one for want of room."""
+        if self._fail_fast:
+            return error if isinstance(error, ExhaustedError | DeadlineExceededError) else None
+        if not self._retry_told and (later := retry_metadata(error)):
+            self._retry_told = True
+            self._context.add_trailing_metadata(later)
+        return None
 
     def close(self) -> None:
         """Cancel the requests in flight."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.core.errors import InternalError, NotFoundError
+from penstock.core.errors import ExhaustedError, InternalError, NotFoundError
 from penstock.core.request import InferenceResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from rpc.infer_stream.talk import Talk
@@ -103,6 +103,12 @@ async def test_response_that_cannot_be_encoded_is_an_error_of_its_request_alone(
     assert talk.server.closed == ["bad"]
 
 
+async def test_refusals_for_want_of_room_tell_once_when_to_try_again(talk: Talk) -> None:
+    await talk.say(ask("full", "a"), ask("full", "b"), ask("nope", "c"))
+    assert [response.error_message for response in talk.responses][:2] == ["no room", "no room"]
+    assert talk.call.trailing == [("retry-after", "7")]
+
+
 # -- errors as the status of the call --------------------------------------------------------------
 
 
@@ -175,3 +181,10 @@ async def test_error_text_with_half_a_surrogate_pair_is_sent(talk: Talk) -> None
     talk.server.streams["bad"].fail(InternalError("\ud800!"))
     await turns()
     assert talk.responses[0].error_message == "?!"
+
+
+async def test_refusal_for_want_of_room_ends_a_call_that_wants_a_status(strict_talk: Talk) -> None:
+    await strict_talk.say(ask("full", "a"))
+    with pytest.raises(ExhaustedError, match=r"^no room$"):
+        await asyncio.wait_for(strict_talk.task, PATIENCE)
+    assert strict_talk.responses == []

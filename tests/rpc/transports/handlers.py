@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from penstock.core.errors import NotFoundError
+from penstock.core.errors import ExhaustedError, NotFoundError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, RpcContext, Service, StatusError
@@ -34,7 +34,8 @@ class Handlers:
 
     def service(self) -> Service:
         request, response = pb.ModelInferRequest, pb.ModelInferResponse
-        unary = [self.echo, self.refuse, self.fail, self.wait, self.annotate, self.refuse_exactly]
+        unary = [self.echo, self.refuse, self.fail, self.wait, self.annotate]
+        unary += [self.refuse_exactly, self.have_no_room]
         streams = [self.echoes, self.flood, self.refuse_late, self.echo_at_once]
         kinds = (
             (False, False, unary),
@@ -57,6 +58,9 @@ class Handlers:
 
     async def refuse(self, request: pb.ModelInferRequest, _: RpcContext) -> Message:
         raise NotFoundError(request.id)
+
+    async def have_no_room(self, _: pb.ModelInferRequest, __: RpcContext) -> Message:
+        raise ExhaustedError("no room", retry_after=7)
 
     async def fail(self, _: pb.ModelInferRequest, __: RpcContext) -> Message:
         raise KeyError("a fault")

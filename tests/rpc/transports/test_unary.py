@@ -28,6 +28,13 @@ async def test_core_error_becomes_a_status(client: Client) -> None:
     assert failed.value.details() == "no such thing: é\n"
 
 
+async def test_want_of_room_tells_when_to_try_again(client: Client) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as failed:
+        await unary(client, "have_no_room")
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(fields(failed.value.trailing_metadata()))["retry-after"] == "7"
+
+
 async def test_fault_becomes_internal_and_is_logged(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -29,7 +29,7 @@ from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource
 from penstock.rpc.grpcio.listening import listen, options
-from penstock.rpc.status import StatusCode, status_code, truncate_message
+from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel, GrpcSettings
 from penstock.system.fd_reserve import DescriptorReserve
 
@@ -219,6 +219,8 @@ def _guarded(method: Method, grace: ExitDeadline) -> _Handler:
             return await _answer(method, request, rpc_context)
         except InferenceError as error:
             failure = StatusError(status_code(error), error.message)
+            if later := retry_metadata(error):
+                rpc_context.add_trailing_metadata(later)
         except StatusError as error:
             failure = error
         except Exception as error:  # a fault of the server ends as a status, with a line in the log

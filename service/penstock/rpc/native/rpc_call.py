@@ -24,7 +24,7 @@ from penstock.rpc.context import Metadata, Method, Reply, Starter, StatusError, 
 from penstock.rpc.native.channelz_counters import CallCounters
 from penstock.rpc.native.response_compression import LARGEST, ResponseCompression, choose_encoding
 from penstock.rpc.native.server_state import ServerState
-from penstock.rpc.status import StatusCode, status_code, truncate_message
+from penstock.rpc.status import StatusCode, retry_metadata, status_code, truncate_message
 from penstock.settings import CompressionLevel
 
 logger = logging.getLogger(__name__)
@@ -268,6 +268,8 @@ class RpcCall(Stream):
         """End with the status of an exception that the method raised."""
         self._on_abandoned = None
         if isinstance(error, InferenceError):
+            if later := retry_metadata(error):
+                self.add_trailing_metadata(later)
             self.fail(StatusError(status_code(error), error.message))
         elif isinstance(error, StatusError):
             self.fail(error)
