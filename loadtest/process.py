@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,23 +30,38 @@ class Server:
     def target(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
 
+    def processes(self) -> dict[str, list[int]]:
+        """The process that talks to clients, `front`, and all below it, `engine`."""
+        front, *others = family(self.pid)
+        return {"front": [front], "engine": others}
+
     def cpu_seconds(self) -> float:
         """CPU time of the server and every process below it, so far."""
-        return sum(_cpu_seconds(pid) for pid in _family(self.pid))
+        return sum(map(cpu_seconds, family(self.pid)))
 
-    def own_cpu_seconds(self) -> float:
+    def owncpu_seconds(self) -> float:
         """CPU time of the server's first process alone, so far."""
-        return _cpu_seconds(self.pid)
+        return cpu_seconds(self.pid)
 
 
 @contextmanager
-def penstock(repository: Path, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
-    """`penstock serve` over a model repository, ready to answer."""
+def penstock(
+    repository: Path,
+    *arguments: str,
+    timeout: float = 300.0,
+    python: str = sys.executable,
+    paths: Sequence[Path] = (),
+) -> Iterator[Server]:
+    """`penstock serve` over a model repository, ready to answer.
+
+    `paths` are folders with further packages, such as backends.
+    """
     grpc_port, http_port, metrics_port = free_ports(3)
-    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={repository}"]
+    command = [python, "-m", "penstock", "serve", f"--model-repository={repository}"]
     command += [f"--grpc-port={grpc_port}", f"--http-port={http_port}"]
     command += [f"--metrics-port={metrics_port}", "--log-info=false", *arguments]
-    with _running(command) as process:
+    environment = {"PYTHONPATH": os.pathsep.join(map(str, paths))} if paths else {}
+    with _running(command, environment) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
         yield Server(process.pid, grpc_port, http_port, metrics_port)
 
@@ -90,8 +105,10 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command)
+def _running(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
     try:
         yield process
     finally:
@@ -121,14 +138,15 @@ def _wait_until_open(port: int) -> None:
             time.sleep(0.05)
 
 
-def _family(root: int) -> Iterator[int]:
+def family(root: int) -> Iterator[int]:
     """A process and all below it."""
     yield root
     for task in Path(f"/proc/{root}/task").glob("*/children"):
         for child in task.read_text().split():
-            yield from _family(int(child))
+            yield from family(int(child))
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process, so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,0 +1,228 @@
+"""How many tokens a second the front bears: a backend without an engine sends recorded ones.
+
+    python -m loadtest.scenarios.front_limit [--wire sse] [--engines 2] [--streams 64 256 1024]
+
+`flat out`: a response for every token, made as fast as readers take them. Else there is a token for
+every stream in each step of so many milliseconds; with `by 4` those that come within 4 ms share a
+response, as do those that come while a reader is busy.
+CPU is microseconds a token of the front, of the processes that play the engine, and of the client.
+`share` is the part of a core that the front used: less than 1 means that something else, on this
+machine, was full before it, and `full at` is what the front alone on a core would bear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from loadtest.process import Server, penstock
+from loadtest.recorded_backend import MARK, STEP, recorded_text
+from loadtest.report import Row, arguments, median_rows, show
+from loadtest.stream_load import StreamLoad, run
+from penstock.core.tensor import Tensor
+from penstock.models.config.own_parameters import READERS
+from penstock.protocol import grpc_service_pb2 as pb
+
+_METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
+_INTERVAL = "penstock.stream_interval_ms"
+_ROOT = Path(__file__).resolve().parents[2]
+_ENDLESS = 10**9
+_CHECKED = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast tokens are made, and whether the reader gets each in a response of its own."""
+
+    name: str
+    step: float  # milliseconds, 0 for as fast as readers take them
+    merge: bool
+    interval: str = ""  # of `penstock.stream_interval_ms`; empty for its default
+
+    def model(self, engine: int) -> str:
+        """The model of this pace on one of the engines."""
+        return f"recorded-{self.step}-{self.interval or 'default'}-{engine}"
+
+    def config(self) -> str:
+        """Its configuration."""
+        parameters = {STEP: f"{self.step}"} | ({_INTERVAL: self.interval} if self.interval else {})
+        entries = (
+            f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+            for key, value in parameters.items()
+        )
+        return 'backend: "recorded"\n' + "".join(entries)
+
+
+def paces() -> Iterator[Pace]:
+    """Those that this server knows, in the order of the table."""
+    yield Pace("flat out", 0, merge=False)
+    yield Pace("5 ms", 5, merge=True)
+    if _INTERVAL in READERS:
+        yield Pace("0.3 ms, each", 0.3, merge=True, interval="0")
+        yield Pace("0.3 ms, by 4", 0.3, merge=True, interval="4")
+    else:
+        yield Pace("0.3 ms", 0.3, merge=True)
+
+
+def main() -> None:
+    options = _options().parse_args()
+    cases = [
+        (pace, wire, streams)
+        for pace in paces()
+        if not options.pace or pace.name in options.pace
+        for wire in options.wire
+        for streams in options.streams
+    ]
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        for pace in paces():
+            _write_models(directory / "models", pace, options.engines)
+        site = _installed(directory / "site")
+        server_arguments = [f"--grpc-transport={options.transport}"]
+        with penstock(
+            directory / "models", *server_arguments, python=options.python, paths=[site, _ROOT]
+        ) as server:
+            for pace in paces():
+                _check(server, pace)
+
+            def measure() -> list[Row]:
+                return [_row(directory, server, options, *case) for case in cases]
+
+            rows = median_rows(options.rounds, measure)
+    show("tokens through one front", rows, options.json)
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = arguments(__doc__)
+    parser.set_defaults(seconds=2.0)
+    parser.add_argument("--streams", type=int, nargs="+", default=[64, 256, 1024])
+    parser.add_argument("--wire", nargs="+", choices=("grpc", "sse"), default=["grpc", "sse"])
+    parser.add_argument("--pace", nargs="+", choices=[pace.name for pace in paces()])
+    parser.add_argument("--engines", type=int, default=1, help="processes that make tokens")
+    parser.add_argument("--connections", type=int, default=4, help="of gRPC")
+    parser.add_argument("--transport", choices=("native", "grpcio"), default="native")
+    parser.add_argument(
+        "--python",
+        default=sys.executable,
+        help="the server's interpreter, such as that of a compiled one",
+    )
+    return parser
+
+
+def _installed(site: Path) -> Path:
+    """A folder that announces the backend to processes that have it on their path."""
+    info = site / "recorded-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: recorded\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[penstock.backends]\nrecorded = loadtest.recorded_backend:RecordedBackend\n"
+    )
+    return site
+
+
+def _write_models(repository: Path, pace: Pace, engines: int) -> None:
+    for engine in range(engines):
+        model = repository / pace.model(engine)
+        (model / "1").mkdir(parents=True)
+        (model / "config.pbtxt").write_text(pace.config())
+
+
+def _message(pace: Pace, engine: int, tokens: int) -> pb.ModelInferRequest:
+    message = pb.ModelInferRequest(model_name=pace.model(engine))
+    tensors = {
+        "text_input": Tensor.from_strings(["What do you know?"]),
+        "stream": Tensor.from_numpy(np.array([True])),
+        "sampling_parameters": Tensor.from_strings([json.dumps({"max_tokens": tokens})]),
+    }
+    for name, tensor in tensors.items():
+        message.inputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
+        message.raw_input_contents.append(bytes(tensor.buffer))
+    if not pace.merge:
+        message.parameters["penstock_coalesce"].bool_param = False
+    return message
+
+
+def _body(pace: Pace) -> bytes:
+    parameters = {} if pace.merge else {"penstock_coalesce": False}
+    sampling = json.dumps({"max_tokens": _ENDLESS})
+    tensors = {"text_input": "What do you know?", "stream": True, "sampling_parameters": sampling}
+    return json.dumps({**tensors, "parameters": parameters}).encode()
+
+
+def _check(server: Server, pace: Pace) -> None:
+    """Stop the run unless a stock client gets the whole text."""
+    with grpc.insecure_channel(server.target) as channel:
+        method = channel.stream_stream(
+            _METHOD,
+            request_serializer=pb.ModelInferRequest.SerializeToString,
+            response_deserializer=pb.ModelStreamInferResponse.FromString,
+        )
+        answers = list(method(iter([_message(pace, 0, _CHECKED)])))
+    raw = [answer.infer_response.raw_output_contents[0] for answer in answers]
+    text = b"".join(contents[4:] for contents in raw).decode()
+    if text != recorded_text(_CHECKED):
+        raise SystemExit(f"wrong text from {pace.model(0)}: {text}")
+
+
+def _row(
+    directory: Path,
+    server: Server,
+    options: argparse.Namespace,
+    pace: Pace,
+    wire: str,
+    streams: int,
+) -> Row:
+    models = [pace.model(engine) for engine in range(options.engines)]
+    load = StreamLoad(
+        server.target if wire == "grpc" else f"127.0.0.1:{server.http_port}",
+        wire,
+        _request_files(directory, pace, wire, options.engines),
+        streams,
+        seconds=options.seconds,
+        paths=[f"/v2/models/{model}/generate_stream" for model in models],
+        connections=options.connections,
+        watched=server.processes(),
+        mark=MARK,
+    )
+    found = run(load)
+    rate = found.marks / found.seconds
+    share = found.cpu["front"] / found.seconds
+    cpu = {f"{name} us": used / found.marks * 1e6 for name, used in found.cpu.items()}
+    return {
+        "pace": pace.name,
+        "wire": wire,
+        "streams": str(streams),
+        "tokens/s": rate,
+        "a response": found.marks / max(found.messages, 1),
+        **cpu,
+        "share": share,
+        "full at": rate / share,
+        "gap p50 ms": found.gap_p50,
+        "gap p99 ms": found.gap_p99,
+    }
+
+
+def _request_files(directory: Path, pace: Pace, wire: str, engines: int) -> Sequence[str]:
+    if wire == "sse":
+        contents = [_body(pace)]
+    else:
+        messages = [_message(pace, engine, _ENDLESS) for engine in range(engines)]
+        contents = [message.SerializeToString() for message in messages]
+    files = []
+    for number, content in enumerate(contents):
+        path = directory / f"{pace.model(number)}-{wire}.bin"
+        path.write_bytes(content)
+        files.append(str(path))
+    return files
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Load of many streams, read in a process of its own by a client that costs little.
+
+A stock client in Python spends several times on a message what the server does, and a machine of
+few cores then measures its client. This one takes about a microsecond.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from loadtest.http2_wire import Http2Wire
+from loadtest.process import cpu_seconds
+from loadtest.sse_wire import SseWire
+from loadtest.stream_tally import Tally, percentile
+
+_SETTLING = 0.3  # seconds between the first message of the last stream and what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLoad:
+    """`streams` loops of calls, each of which is answered by a stream.
+
+    With `rounds` each loop calls so often, and all of it is measured; else calls go on until, with
+    every stream under way, `seconds` were measured. `request_files` hold what is sent, in turns:
+    serialized `ModelInferRequest`s for `grpc`, bodies for `sse`, which go to `paths`. `watched` are
+    processes by name whose CPU time is measured. `mark` is a text that every token has in it.
+    """
+
+    target: str
+    wire: str
+    request_files: Sequence[str]
+    streams: int
+    rounds: int = 0
+    seconds: float = 0.0
+    paths: Sequence[str] = ("",)
+    connections: int = 4
+    watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOutcome:
+    """What was counted in `seconds`; times are in milliseconds, CPU time in seconds by process."""
+
+    calls: int
+    messages: int
+    marks: int
+    seconds: float
+    first_p50: float
+    first_p99: float
+    gap_p50: float
+    gap_p99: float
+    cpu: Mapping[str, float]
+
+
+def run(load: StreamLoad) -> StreamOutcome:
+    """Put the load on from another process."""
+    command = [sys.executable, "-m", "loadtest.stream_load", json.dumps(asdict(load))]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return StreamOutcome(**json.loads(done.stdout))
+
+
+class _Client:
+    def __init__(self, load: StreamLoad) -> None:
+        self._load = load
+        self._messages = cycle([Path(file).read_bytes() for file in load.request_files])
+        self._tally = Tally(load.mark)
+        self._firsts: list[float] = []
+        self._left = 0
+        self._wires = self._opened()
+        self._poll = select.epoll()
+        self._by_number = {wire.fileno(): wire for wire in self._wires}
+        for number in self._by_number:
+            self._poll.register(number, select.EPOLLIN)
+
+    def _opened(self) -> list[Any]:
+        load = self._load
+        if load.wire == "grpc":
+            count = min(load.connections, load.streams)
+            return [Http2Wire(load.target, self._tally, self._ended) for _ in range(count)]
+        paths = cycle(load.paths)
+        return [
+            SseWire(load.target, next(paths), self._tally, self._ended) for _ in range(load.streams)
+        ]
+
+    def run(self) -> dict[str, Any]:
+        """All of the load, and what came of it."""
+        if self._load.rounds:
+            self._calls(len(self._wires), len(self._wires))
+            start, cpu = self._begin()
+            self._calls(self._load.streams, self._load.rounds * self._load.streams)
+        else:
+            start, cpu = self._window()
+        return self._outcome(time.perf_counter() - start, cpu)
+
+    def _calls(self, streams: int, calls: int) -> None:
+        """So many calls, as many at a time as there are streams, to the end of the last."""
+        self._left = calls
+        self._start(streams)
+        done = self._tally.calls + calls
+        self._read_until(lambda: self._tally.calls >= done)
+
+    def _window(self) -> tuple[float, dict[str, float]]:
+        """Calls without end; returns once what is to be measured was."""
+        streams, tally = self._load.streams, self._tally
+        self._left = 1 << 60
+        self._start(streams)
+        self._read_until(lambda: len(tally.firsts) >= streams)
+        settled = time.perf_counter() + _SETTLING
+        self._read_until(lambda: time.perf_counter() >= settled)
+        self._firsts = list(tally.firsts)
+        start, cpu = self._begin()
+        end = start + self._load.seconds
+        self._read_until(lambda: time.perf_counter() >= end)
+        return start, cpu
+
+    def _start(self, streams: int) -> None:
+        for number in range(streams):
+            self._ended(self._wires[number % len(self._wires)])
+
+    def _ended(self, wire: Any) -> None:
+        if self._left:
+            self._left -= 1
+            wire.start(next(self._messages))
+
+    def _read_until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            for number, _ in self._poll.poll(0.1):
+                self._by_number[number].read()
+
+    def _begin(self) -> tuple[float, dict[str, float]]:
+        self._tally.clear()
+        return time.perf_counter(), self._cpu()
+
+    def _cpu(self) -> dict[str, float]:
+        watched = {**self._load.watched, "client": [os.getpid()]}
+        return {name: sum(map(cpu_seconds, pids)) for name, pids in watched.items()}
+
+    def _outcome(self, seconds: float, cpu: dict[str, float]) -> dict[str, Any]:
+        used = {name: value - cpu[name] for name, value in self._cpu().items()}
+        tally, firsts = self._tally, self._firsts or self._tally.firsts
+        return asdict(
+            StreamOutcome(
+                tally.calls,
+                tally.messages,
+                tally.marks,
+                seconds,
+                percentile(firsts, 0.5) * 1e3,
+                percentile(firsts, 0.99) * 1e3,
+                percentile(tally.gaps, 0.5) * 1e3,
+                percentile(tally.gaps, 0.99) * 1e3,
+                used,
+            )
+        )
+
+
+if __name__ == "__main__":
+    print(json.dumps(_Client(StreamLoad(**json.loads(sys.argv[1]))).run()))

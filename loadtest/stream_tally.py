@@ -1,0 +1,53 @@
+"""What a reader of streams counts: messages, times to the first, and times between them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+
+class Call:
+    """A call that is answered by a stream; times are in seconds, 0 before there is one."""
+
+    __slots__ = ("last", "partial", "start")
+
+    def __init__(self, start: float) -> None:
+        self.start = start
+        self.last = 0.0
+        self.partial = bytearray()
+
+
+class Tally:
+    """Counts of all calls of a reader. `mark` is a text that each token has in it, if any has."""
+
+    __slots__ = ("calls", "firsts", "gaps", "mark", "marks", "messages")
+
+    def __init__(self, mark: str = "") -> None:
+        self.mark = mark.encode()
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.calls = self.messages = self.marks = 0
+        self.firsts = array("d")
+        self.gaps = array("d")
+
+    def message(self, call: Call, now: float) -> None:
+        """A message has come."""
+        if call.last:
+            self.gaps.append(now - call.last)
+        else:
+            self.firsts.append(now - call.start)
+        call.last = now
+        self.messages += 1
+
+    def count_marks(self, buffer: bytearray, start: int, end: int) -> None:
+        """Count the tokens in a part of what was received."""
+        if self.mark:
+            self.marks += buffer.count(self.mark, start, end)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies; 0 without any."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(len(ranked) * share))] if ranked else 0.0
