@@ -10,6 +10,7 @@ from typing import Any
 from fakes.values import answer, model_config
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig
+from penstock.core.errors import UnsupportedError
 from penstock.hosting.parent.process_state import ProcessState
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
@@ -53,6 +54,7 @@ class FakeInstance:
         self.stopped = 0
         self.batches: list[list[str]] = []
         self.began: list[float] = []
+        self.commands: list[tuple[str, dict[str, Any]]] = []
         self.running = 0
         self.most_running = 0
         self._available = True
@@ -114,6 +116,12 @@ class FakeInstance:
             answer(inference)
         self.running -= 1
         done()
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        if action == "refuse":
+            raise UnsupportedError("no")
+        self.commands.append((action, dict(arguments)))
+        return {"done": action}
 
     async def start(self) -> None:
         pass

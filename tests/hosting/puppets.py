@@ -58,6 +58,7 @@ class Puppets:
         private_tmp: bool = False,
         hang_seconds: float = 0.0,
         restart_hung: bool = False,
+        controlled: bool = True,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -71,6 +72,7 @@ class Puppets:
             private_tmp=private_tmp,
             hang_seconds=hang_seconds,
             restart_hung=restart_hung,
+            controlled=controlled,
         )
         context = InstanceContext(
             name=name,

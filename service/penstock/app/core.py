@@ -93,6 +93,7 @@ async def open_server(
         repository,
         lifecycle,
         explicit_control=settings.repository.explicit,
+        engine_control=settings.engine_control,
         strict_readiness=settings.repository.strict_readiness,
         trace=trace,
         log=log,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import InferenceError, ModelLoadError
+from penstock.core.errors import InferenceError, ModelLoadError, no_commands
 from penstock.core.flow_control import WINDOW, Window
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
@@ -204,6 +204,22 @@ class Backend(ABC):
         An outcome that streams (an async generator, a `ResponseStream`) may go on after `execute`
         has returned, beside the next batch.
         """
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """Carry out an operator's command, such as `sleep`; returns values that JSON has.
+
+        Called beside `execute`, and to its end also where the operator no longer waits. Names of
+        actions and arguments are between the operator and the backend; the server allows commands
+        only with `--allow-engine-control`. Raise `UnsupportedError` for an unknown action.
+        """
+        raise no_commands(action)
+
+    def unready(self) -> str:
+        """Why the instance should get no requests now, though it is healthy; empty if it should.
+
+        For readiness only: such as an engine that sleeps.
+        """
+        return ""
 
     async def healthy(self) -> bool:
         """Whether the instance can serve.

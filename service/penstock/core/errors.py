@@ -90,6 +90,11 @@ class UnsupportedError(InferenceError):
     code = "UNSUPPORTED"
 
 
+def no_commands(action: str) -> UnsupportedError:
+    """The error of a backend that takes no commands of operators."""
+    return UnsupportedError(f"the backend of this model does not know the action '{action}'")
+
+
 class AlreadyExistsError(InferenceError):
     """The name is taken."""
 

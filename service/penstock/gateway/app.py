@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connection import ConnectionRules
+from penstock.gateway.engine import EngineEndpoints
 from penstock.gateway.generate import GenerateEndpoints
 from penstock.gateway.infer import InferEndpoint
 from penstock.gateway.json.bodies import JsonBodies
@@ -27,6 +28,7 @@ _REPOSITORY = "/v2/repository(?:/(?P<repository>[^/]+))?"
 _REPOSITORY_MODEL = _REPOSITORY + "/models/(?P<model>[^/]+)"
 
 _GET, _POST, _BOTH = ("GET",), ("POST",), ("GET", "POST")
+_CHANGE = ("POST", "DELETE")
 
 
 @asynccontextmanager
@@ -59,6 +61,7 @@ def gateway_app(server: InferenceServer, settings: HttpSettings, thread: JsonThr
         *_server_routes(server),
         *_model_routes(server),
         *_repository_routes(server, bodies),
+        *_engine_routes(server, bodies),
         *_settings_routes(server, bodies),
         *_memory_routes(server, bodies),
     ]
@@ -106,6 +109,16 @@ def _repository_routes(server: InferenceServer, bodies: JsonBodies) -> list[Rout
         Route(f"{_REPOSITORY}/index", _POST, repository.index, feature),
         Route(f"{_REPOSITORY_MODEL}/load", _POST, repository.load, feature),
         Route(f"{_REPOSITORY_MODEL}/unload", _POST, repository.unload, feature),
+    ]
+
+
+def _engine_routes(server: InferenceServer, bodies: JsonBodies) -> list[Route]:
+    engine = EngineEndpoints(server, bodies)
+    feature = Feature.ENGINE_CONTROL
+    return [
+        Route(f"{_VERSION}/engine/(?P<action>[^/]+)", _POST, engine.act, feature),
+        Route(f"{_VERSION}/adapters", _GET, engine.adapters, feature),
+        Route(f"{_VERSION}/adapters/(?P<adapter>.+)", _CHANGE, engine.change_adapter, feature),
     ]
 
 

@@ -30,6 +30,8 @@ class Target:
     version: str = ""
     repository: str = ""
     region: str = ""
+    action: str = ""
+    adapter: str = ""
 
 
 Handler = Callable[[Request, Target], Awaitable[ASGIApp]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.models.serving.catalog import VersionState, VersionStatus, failed_reload
 
@@ -45,6 +46,15 @@ class ModelIndexEntry:
     version: str = ""
     state: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineControlled:
+    """What the instances of a model version returned for a command, by their names."""
+
+    name: str
+    version: str
+    instances: Mapping[str, Any]
 
 
 def model_index(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from penstock.core.change_notifier import ChangeNotifier
 from penstock.core.config import ModelConfig
@@ -31,7 +32,12 @@ from penstock.models.serving.answers import (
 from penstock.models.serving.catalog import VersionState
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
-from penstock.server.answers import ModelIndexEntry, ServerMetadata, model_index
+from penstock.server.answers import (
+    EngineControlled,
+    ModelIndexEntry,
+    ServerMetadata,
+    model_index,
+)
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
 from penstock.server.shutdown_log import ShutdownLog
@@ -58,6 +64,7 @@ class InferenceServer:
         lifecycle: ModelLifecycle,
         *,
         explicit_control: bool = False,
+        engine_control: bool = False,
         strict_readiness: bool = True,
         trace: TraceControl | None = None,
         log: LogControl | None = None,
@@ -70,6 +77,7 @@ class InferenceServer:
         self._lifecycle = lifecycle
         self._catalog = lifecycle.catalog
         self._explicit_control = explicit_control
+        self._engine_control = engine_control
         self._strict_readiness = strict_readiness
         self._trace = trace or TraceControl()
         propagates = self._trace.start.mode == "opentelemetry"
@@ -236,6 +244,20 @@ class InferenceServer:
         await self._lifecycle.load_all(changed)
         for name in gone:
             await self._lifecycle.unload(name)
+
+    async def control(
+        self, name: str, version: str, action: str, arguments: Mapping[str, Any]
+    ) -> EngineControlled:
+        """Have every instance of a model version carry out a command of an operator."""
+        if not self._engine_control:
+            raise UnsupportedError(
+                "engines are not controlled by requests; --allow-engine-control=true allows it"
+            )
+        model = self._find(name, version)
+        instances = await model.control(action, arguments)
+        self.changes.notify()  # an engine may be asleep now
+        logger.info("model '%s' version %s: '%s' is done", name, model.version, action)
+        return EngineControlled(name, str(model.version), instances)
 
     # -- settings -----------------------------------------------------------------------------
 

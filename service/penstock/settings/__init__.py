@@ -191,6 +191,7 @@ class Settings:
     exit_timeout_seconds: int = 30
     max_pending_requests: int = 65536
     client_shared_memory: bool = False
+    engine_control: bool = False
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)

@@ -30,6 +30,7 @@ class Feature(StrEnum):
     STATISTICS = "statistics"
     TRACE = "trace"
     LOGGING = "logging"
+    ENGINE_CONTROL = "engine-control"
 
 
 @dataclass(frozen=True, slots=True)

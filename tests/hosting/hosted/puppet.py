@@ -42,6 +42,8 @@ class Puppet(Backend):
         self.closed = 0
         self.executed = 0
         self.well = True
+        self.reason = ""
+        self.commands = 0
         self.shown: dict[str, float] = {}
         self.observed = Histogram((2.0,))
 
@@ -57,6 +59,24 @@ class Puppet(Backend):
 
     async def healthy(self) -> bool:
         return self.well
+
+    def unready(self) -> str:
+        return self.reason
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """Tell the arguments, refuse, fail, hang, sleep, or return what JSON has not."""
+        self.commands += 1
+        if action == "refuse":
+            raise NotFoundError("no such thing")
+        if action == "fail":
+            raise KeyError("lost")
+        if action == "hang":
+            await asyncio.Event().wait()
+        if action == "wait":
+            await asyncio.sleep(0.05)
+            self.commands += 10
+        self.reason = str(arguments.get("reason", ""))
+        return object() if action == "unspeakable" else {"action": action, **arguments}
 
     def metrics(self) -> Mapping[str, float]:
         if self.shown.get("broken"):
@@ -91,6 +111,7 @@ class Puppet(Backend):
             "made": self.made,
             "closed": self.closed,
             "executed": self.executed,
+            "commands": self.commands,
             "tasks": len(asyncio.all_tasks()),
             "python": sys.prefix,
             "tmp": tempfile.gettempdir(),

@@ -26,7 +26,7 @@ def restriction(name: str, kind: str, field: str) -> Flag:
         field,
         "Serve these groups of calls only to clients that send a header: "
         "<group>[,<group>]:<key>=<value>. Groups: health, metadata, inference, shared-memory, "
-        "model-config, model-repository, statistics, trace, logging. Repeatable; a group may "
-        "appear once.",
+        "model-config, model-repository, statistics, trace, logging, engine-control. Repeatable; "
+        "a group may appear once.",
         disjoint(kind),
     )

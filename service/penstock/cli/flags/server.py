@@ -21,6 +21,12 @@ SERVER = Group(
             "Requests of one model version that may wait for an instance, beside what its queue "
             "policy allows; further ones are rejected. 0: any number. Default 65536.",
         ),
+        boolean(
+            "allow-engine-control",
+            "engine_control",
+            "Let HTTP requests put engines to sleep, pause them, reset their caches, and add and "
+            "remove adapters. Default false.",
+        ),
     ),
 )
 

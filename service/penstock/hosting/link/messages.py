@@ -70,6 +70,10 @@ Control = tuple[int, str, Sequence[Any]]
 """Number of the call, verb, arguments."""
 Controlled = tuple[int, Any, str | None]
 """Number of the call, value, and the error message if it failed."""
+Command = tuple[int, str, str]
+"""Number of the command, action, arguments as JSON."""
+Commanded = tuple[int, str, PackedError | None]
+"""Number of the command, what the backend returned as JSON, and the error if it failed."""
 
 
 @unique
@@ -93,6 +97,7 @@ class Kind(IntEnum):
     CONTROLLED = 30  # Controlled
     REGION = 32  # `region_sharing.Offer`: memory that may be mapped
     REGION_GONE = 33  # number of a region
+    COMMAND = 40  # Command: `Backend.control`; it is carried out to its end
 
     # model process to server
     READY = 11  # bool: whether readiness is probed also while it executes
@@ -116,6 +121,7 @@ class Kind(IntEnum):
     EXECUTED = 26  # Executed: DONE and RESPONSES in one
     RESCHEDULE = 28  # number of a request that is to be scheduled again
     RECORDED = 36  # Recorded: before the last response of a traced request, or after CANCEL
+    COMMANDED = 41  # Commanded
     RECORDING = 38  # number of a traced request: RECORDED also comes after its last response
 
 

@@ -28,7 +28,8 @@ class ProcessSpec:
     a backend has `stop_timeout` to finalize before it is killed. While executions are quick, up to
     `ahead` batches are sent before the first is done. `window` is the flow-control window of
     responses. While requests wait, a process that gives no sign for `hang_seconds` is hung (0: no
-    hang detection); with `restart_hung` it is then ended and started anew.
+    hang detection); with `restart_hung` it is then ended and started anew. A
+    `controlled` backend takes commands of operators.
     """
 
     target: str
@@ -43,6 +44,7 @@ class ProcessSpec:
     private_tmp: bool = False
     hang_seconds: float = 30.0
     restart_hung: bool = False
+    controlled: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

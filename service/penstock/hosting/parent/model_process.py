@@ -20,6 +20,7 @@ from penstock.hosting.link.memory import ARENA_SIZE, SharedMemory
 from penstock.hosting.link.messages import Failed, Kind, Log
 from penstock.hosting.link.region_sharing import Lender
 from penstock.hosting.parent.child import Child, ProcessSpec
+from penstock.hosting.parent.commands import Commands
 from penstock.hosting.parent.heartbeat import Heartbeat
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.probes import Probes
@@ -62,6 +63,7 @@ class ModelProcess:
         self._in_flight = in_flight
         self._services = services
         self._origin = {"model": context.config.name, "instance": context.name}
+        self.commands = Commands(self._send)
         self._probes: Probes | None = None
         self._signs = 0
         self._probed_while_executing = False
@@ -84,6 +86,7 @@ class ModelProcess:
             Kind.RESCHEDULE: in_flight.on_reschedule,
             Kind.RECORDED: in_flight.on_recorded,
             Kind.RECORDING: in_flight.on_recording,
+            Kind.COMMANDED: self.commands.on_commanded,
             Kind.METRICS: self._on_metrics,
             Kind.HISTOGRAMS: self._on_histograms,
             Kind.UNHEALTHY: self._on_unhealthy,
@@ -234,6 +237,7 @@ class ModelProcess:
     def abandon(self) -> None:
         """The process is dead or will be stopped: nothing waits for its messages any more."""
         self._heartbeat.close()
+        self.commands.close()
         if self._probes is not None:
             self._probes.close()
         if self._calls is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.core.backend import InstanceContext
 from penstock.core.call_chain import CallingInstance
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import UnavailableError, no_commands
 from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.in_flight import InFlight
 from penstock.hosting.parent.model_process import ModelProcess
@@ -105,6 +105,14 @@ class ProcessInstance:
     async def healthy(self) -> bool:
         """Whether the process is alive and its backend reports that it can serve."""
         return self._process is not None and await self._process.probe()
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """Have the backend carry out a command; raises what it raises."""
+        if not self._spec.controlled:
+            raise no_commands(action)
+        if self._process is None:
+            raise self._unavailable()
+        return await self._process.commands.ask(action, arguments)
 
     def metrics(self) -> Mapping[str, float]:
         """The metrics that the backend sent last, and those of its process.

@@ -25,6 +25,7 @@ class HealthMonitor:
         self._backend = backend
         self._send = send
         self._failed = False
+        self._reason = ""
 
     async def watch(self) -> None:
         """Send the backend's metrics when they change; returns when it is not healthy."""
@@ -42,6 +43,22 @@ class HealthMonitor:
             shown = numbers
             await asyncio.sleep(_INTERVAL)
         self._send(Kind.UNHEALTHY, "its engine reports that it is not healthy")
+
+    async def ready(self) -> bool:
+        """Whether the backend is healthy, and has no reason to get no requests; logs a new one."""
+        reason = self._unready()
+        if reason != self._reason:
+            self._reason = reason
+            if reason:
+                logger.warning("not ready: %s", reason)
+        return not reason and await self.healthy()
+
+    def _unready(self) -> str:
+        try:
+            return self._backend.unready()
+        except Exception as error:  # a backend may raise anything
+            log_fault(logger, error, "the readiness check of the backend failed")
+            return "its readiness check failed"
 
     async def healthy(self) -> bool:
         """Whether the backend says that it can serve."""

@@ -25,6 +25,7 @@ from penstock.hosting.link.introduction import Introduction, instance_context
 from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
+    Command,
     Done,
     Execute,
     Kind,
@@ -35,6 +36,7 @@ from penstock.hosting.link.messages import (
 from penstock.hosting.link.pulse import Pulse
 from penstock.hosting.link.region_sharing import Borrower
 from penstock.hosting.link.response_sender import EndKinds, ResponseSender, ResponseSenders
+from penstock.hosting.worker.commands import carried_out
 from penstock.hosting.worker.health import HealthMonitor
 from penstock.hosting.worker.log import LinkHandler
 from penstock.system import event_loop
@@ -94,6 +96,7 @@ class Host:
             Kind.TAKEN: self._taken,
             Kind.CANCEL: lambda number, _: self._replies.cancel(number),
             Kind.STOP: lambda number, _: self._replies.stop(number),
+            Kind.COMMAND: lambda header, _: self._start(self._command(header)),
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),
             Kind.REGION: lambda offer, _: self._borrow(offer),
@@ -160,7 +163,7 @@ class Host:
         self._start(self._probe())
 
     async def _probe(self) -> None:
-        self._pulse.answer(ready=await self._health.healthy())
+        self._pulse.answer(ready=await self._health.ready())
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._link.add(Kind.RESPONSES, (number, packed), payload)
@@ -186,6 +189,9 @@ class Host:
             return ()
         requests = [request for _, request in batch]
         return await execute_batch(self._backend, requests, self._name)
+
+    async def _command(self, header: Command) -> None:
+        self._link.send(Kind.COMMANDED, await carried_out(self._backend, header))
 
     async def _finalize(self) -> None:
         backend = getattr(self, "_backend", None)

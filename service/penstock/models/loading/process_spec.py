@@ -54,6 +54,7 @@ def process_spec(
         private_tmp=_private_tmp(backend, config),
         hang_seconds=_hang_seconds(config),
         restart_hung=_restart_hung(config),
+        controlled=backend.control is not Backend.control,
         environment=environment,
     )
 

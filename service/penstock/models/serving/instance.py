@@ -53,7 +53,14 @@ class InstanceLifetime(Protocol):
     async def stop(self) -> None: ...
 
 
-class ModelInstance(Instance, InstanceHealth, InstanceLifetime, Protocol):
+class InstanceControl(Protocol):
+    """Commands of operators to the backend of an instance."""
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """Have the backend carry out a command; raises what it raises."""
+
+
+class ModelInstance(Instance, InstanceHealth, InstanceLifetime, InstanceControl, Protocol):
     """An instance of a model, on a thread of the server or in a process of its own.
 
     A `passive` one gets no requests. Instances of equal `signature` replace each other when a

@@ -95,6 +95,9 @@ class LimitedInstance:
     async def healthy(self) -> bool:
         return await self._instance.healthy()
 
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        return await self._instance.control(action, arguments)
+
     def metrics(self) -> Mapping[str, float]:
         return self._instance.metrics()
 

@@ -37,6 +37,7 @@ from penstock.models.serving.answers import (
 )
 from penstock.models.serving.call_cycles import CallCycleCheck
 from penstock.models.serving.classification import Classifier
+from penstock.models.serving.commands import control_all
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
@@ -159,6 +160,11 @@ class LoadedModel:
         healthy = await asyncio.gather(*(instance.healthy() for instance in instances))
         self._readiness_log.update(instances, healthy)
         return all(healthy)
+
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Have every instance carry out a command; what each returned, by its name."""
+        self._check_serving()
+        return await control_all(self.instances, action, arguments)
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""

@@ -114,10 +114,15 @@ class ThreadInstance:
                 inference.compute_output_start, inference.compute_end = output_start, end
         statistics.executed(rows, input_end - begun, output_start - input_end, end - output_start)
 
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        """Have the backend carry out a command; raises what it raises."""
+        return await self._backend.control(action, arguments)
+
     async def healthy(self) -> bool:
         """Whether the backend reports that it can serve."""
         try:
-            return self._ready and await self._backend.healthy()
+            serves = self._ready and not self._backend.unready()
+            return serves and await self._backend.healthy()
         except Exception as error:  # a backend may raise anything
             log_fault(logger, error, "the health check of instance '%s' failed", self.name)
             return False

@@ -1,0 +1,60 @@
+"""The endpoints of commands to engines, and of their adapters (with `--allow-engine-control`)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from penstock.core.errors import InvalidRequestError
+from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.json.fields import ABSENT
+from penstock.gateway.replies import json_reply
+from penstock.gateway.router import Target
+from penstock.server.server import InferenceServer
+
+LIST, ADD, REMOVE = "list-adapters", "add-adapter", "remove-adapter"
+"""Actions of `Backend.control` that have paths of their own."""
+
+
+class EngineEndpoints:
+    """Handlers of `.../engine/{action}` and `.../adapters`; a body is an object of arguments."""
+
+    def __init__(self, server: InferenceServer, bodies: JsonBodies) -> None:
+        self._server = server
+        self._bodies = bodies
+
+    async def act(self, request: Request, target: Target) -> ASGIApp:
+        return await self._control(target, target.action, await self._arguments(request))
+
+    async def adapters(self, _: Request, target: Target) -> ASGIApp:
+        return await self._control(target, LIST, {})
+
+    async def change_adapter(self, request: Request, target: Target) -> ASGIApp:
+        """Add an adapter, or remove one."""
+        named = {"name": target.adapter}
+        if request.method == "DELETE":
+            return await self._control(target, REMOVE, named)
+        return await self._control(target, ADD, {**await self._arguments(request), **named})
+
+    async def _arguments(self, request: Request) -> dict[str, Any]:
+        text = await self._bodies.read(request, _object_text, optional=True)
+        arguments: dict[str, Any] = json.loads(text)
+        return arguments
+
+    async def _control(self, target: Target, action: str, arguments: dict[str, Any]) -> ASGIApp:
+        done = await self._server.control(target.model, target.version, action, arguments)
+        return json_reply(
+            {"model_name": done.name, "model_version": done.version, "instances": done.instances}
+        )
+
+
+def _object_text(body: Any) -> str:
+    """The body's object as text: what is decoded must not leave a large body's reader."""
+    if body is ABSENT:
+        return "{}"
+    if not isinstance(body, dict):
+        raise InvalidRequestError("the body must be a JSON object of arguments")
+    return json.dumps(body)

@@ -1,0 +1,107 @@
+"""Commands of operators to the backend in a model process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from hosting.parent.process.lives import kill
+from hosting.puppets import Puppets, eventually
+from penstock.core.errors import (
+    InferenceError,
+    InternalError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+)
+from penstock.hosting.parent.process import ProcessInstance
+
+
+async def test_command_brings_back_what_the_backend_returns(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    arguments = {"level": 2, "tags": ["weights", None], "deep": {"x": 1.5}}
+    assert await instance.control("sleep", arguments) == {"action": "sleep", **arguments}
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "text"),
+    [
+        ("refuse", NotFoundError, "no such thing"),
+        ("fail", InternalError, "KeyError: 'lost'"),
+        ("unspeakable", InternalError, "not JSON serializable"),
+    ],
+)
+async def test_failed_command_harms_nothing(
+    puppets: Puppets, action: str, error: type[InferenceError], text: str
+) -> None:
+    instance = await puppets.start()
+    with pytest.raises(error, match=text):
+        await instance.control(action, {})
+    assert await instance.control("next", {}) == {"action": "next"}
+    assert await instance.healthy()
+
+
+async def test_commands_are_carried_out_beside_each_other(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    hanging = asyncio.ensure_future(instance.control("hang", {}))
+    assert await instance.control("next", {}) == {"action": "next"}
+    assert not hanging.done()
+    hanging.cancel()
+
+
+async def test_command_goes_on_without_who_asked_for_it(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    asked = asyncio.ensure_future(instance.control("wait", {}))
+    await eventually(lambda: _commands(puppets, instance, 1))
+    asked.cancel()
+    await eventually(lambda: _commands(puppets, instance, 11))
+    assert await instance.control("next", {}) == {"action": "next"}
+
+
+async def test_end_of_the_process_ends_the_wait_for_a_command(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    former = instance.pid
+    asked = asyncio.ensure_future(instance.control("hang", {}))
+    await eventually(lambda: _commands(puppets, instance, 1))
+    kill(instance)
+    with pytest.raises(UnavailableError, match="process ended before the command was carried out"):
+        await asked
+    with pytest.raises(UnavailableError):
+        await instance.control("next", {})
+    await eventually(lambda: instance.pid not in (None, former))
+    assert await instance.control("next", {}) == {"action": "next"}
+
+
+async def test_stop_ends_the_wait_for_a_command(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    asked = asyncio.ensure_future(instance.control("hang", {}))
+    await eventually(lambda: _commands(puppets, instance, 1))
+    await instance.stop()
+    with pytest.raises(UnavailableError, match="before the command was carried out"):
+        await asked
+
+
+async def test_backend_that_takes_no_commands_is_not_asked(puppets: Puppets) -> None:
+    instance = await puppets.start(controlled=False)
+    with pytest.raises(UnsupportedError, match="does not know the action 'sleep'"):
+        await instance.control("sleep", {})
+
+
+async def test_unready_instance_is_not_restarted(
+    puppets: Puppets, caplog: pytest.LogCaptureFixture
+) -> None:
+    instance = await puppets.start()
+    former = instance.pid
+    await instance.control("sleep", {"reason": "it sleeps"})
+    assert not await instance.healthy()
+    await asyncio.sleep(0.6)  # its health has been looked at once more
+    assert not await instance.healthy()
+    assert caplog.text.count("not ready: it sleeps") == 1
+    await instance.control("wake", {})
+    assert await instance.healthy()
+    assert instance.pid == former
+
+
+async def _commands(puppets: Puppets, instance: ProcessInstance, number: int) -> bool:
+    return int(await puppets.report(instance, "commands")) == number
