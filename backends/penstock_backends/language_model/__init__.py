@@ -7,6 +7,7 @@ from penstock_backends.language_model.delivery import Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.generation_record import GenerationRecord, record_of
 from penstock_backends.language_model.generation_times import GenerationTimes, exemplar_id
+from penstock_backends.language_model.media import MediaLimits, fetch_media, media_limits
 from penstock_backends.language_model.parameters import (
     ParameterReader,
     read_parameters,
@@ -31,6 +32,7 @@ __all__ = [
     "GenerationTimes",
     "LanguageModelBackend",
     "Logprobs",
+    "MediaLimits",
     "ParameterReader",
     "StopStrings",
     "TokenLogprob",
@@ -38,6 +40,8 @@ __all__ = [
     "check_decoupled",
     "complete_tensors",
     "exemplar_id",
+    "fetch_media",
+    "media_limits",
     "read_parameters",
     "read_request",
     "record_of",

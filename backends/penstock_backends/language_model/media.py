@@ -1,0 +1,212 @@
+"""Bounded fetching of media that requests name by URL: `http`, `https` and `data` only."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import http.client
+import ipaddress
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
+
+from penstock.backend import InvalidRequestError, ModelConfig
+
+ALLOWED_HOSTS = "penstock.allowed_media_hosts"
+"""Parameter of a model: hosts, separated by commas, that may have addresses that are not public."""
+
+_REDIRECTIONS = 3
+_MOVED = (301, 302, 303, 307, 308)
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """Limits of one fetch; `allowed_hosts` may have addresses that are not public."""
+
+    allowed_hosts: frozenset[str] = frozenset()
+    size: int = 32 << 20  # bytes
+    seconds: float = 10.0
+
+
+def media_limits(config: ModelConfig) -> MediaLimits:
+    """The limits of a model."""
+    hosts = (config.parameter(ALLOWED_HOSTS) or "").split(",")
+    return MediaLimits(frozenset(host.strip().lower() for host in hosts if host.strip()))
+
+
+async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
+    """The content behind the URL that input `name` holds; raises `InvalidRequestError`.
+
+    An address that is not public, such as that of a neighbour of this machine, is not connected
+    to. Cancelling ends the connection.
+    """
+    if url[:5].lower() == "data:":
+        return _data(url, name, limits)
+    transfer = _Transfer(name, limits)
+    work = asyncio.get_running_loop().run_in_executor(None, transfer.run, url)
+    try:
+        return await asyncio.wait_for(asyncio.shield(work), limits.seconds)
+    except TimeoutError as error:
+        raise _refusal(name, f"takes longer than {limits.seconds:g} s") from error
+    finally:
+        if not work.done():
+            transfer.abandon()
+            work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def _data(url: str, name: str, limits: MediaLimits) -> bytes:
+    head, comma, text = url.partition(",")
+    if not comma:
+        raise _refusal(name, "is a data: URL without a comma")
+    if len(text) > limits.size * 4 // 3 + 4:
+        raise _too_large(name, limits)
+    try:
+        if head.lower().endswith(";base64"):
+            content = base64.b64decode(text, validate=True)
+        else:
+            content = unquote_to_bytes(text)
+    except ValueError as error:
+        raise _refusal(name, f"is not Base64: {error}") from error
+    if len(content) > limits.size:
+        raise _too_large(name, limits)
+    return content
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """One fetch, which runs on a thread; `abandon` ends it from another."""
+
+    name: str
+    limits: MediaLimits
+    _end: float = field(init=False)
+    _socket: socket.socket | None = None
+    _abandoned: bool = False
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.limits.seconds
+
+    def run(self, url: str) -> bytes:
+        """Fetch, following a few redirections, each of which is checked again."""
+        for _ in range(_REDIRECTIONS + 1):
+            answer = self._ask(url)
+            if isinstance(answer, bytes):
+                return answer
+            url = urljoin(url, answer)
+        raise _refusal(self.name, "is redirected too often")
+
+    def abandon(self) -> None:
+        """Shut the connection down, so that the thread ends."""
+        self._abandoned = True
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self, url: str) -> bytes | str:
+        """The content, or where it has moved to."""
+        parts = _parts(url, self.name)
+        connection = self._connect(parts)
+        try:
+            self._left()  # it may have been abandoned meanwhile
+            path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+            connection.request("GET", path, headers={"Accept": "*/*", "User-Agent": "penstock"})
+            with connection.getresponse() as answer:
+                if answer.status in _MOVED and (moved := answer.getheader("Location")):
+                    return moved
+                if answer.status != 200:
+                    raise _refusal(self.name, f"is answered with status {answer.status}")
+                return self._content(answer)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise _refusal(self.name, f"cannot be fetched: {reason}") from error
+        finally:
+            connection.close()
+            self._close()
+
+    def _content(self, answer: http.client.HTTPResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while chunk := answer.read1(_CHUNK):
+            size += len(chunk)
+            if size > self.limits.size:
+                raise _too_large(self.name, self.limits)
+            parts.append(chunk)
+            self._left()
+        return b"".join(parts)
+
+    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
+        """A connection to an address that has been checked: a name may have another next time."""
+        host, secure = str(parts.hostname), parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        address = self._address(host, port)
+        try:
+            self._socket = socket.create_connection((address, port), timeout=self._left())
+            if secure:
+                context = ssl.create_default_context()
+                self._socket = context.wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            self._close()
+            raise _refusal(self.name, f"cannot be fetched: {error}") from error
+        connection = http.client.HTTPConnection(host, port)
+        connection.sock = self._socket
+        return connection
+
+    def _address(self, host: str, port: int) -> str:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise _refusal(self.name, f"has an unknown host '{host}'") from error
+        addresses = [str(one[4][0]) for one in found]
+        allowed = host.lower() in self.limits.allowed_hosts
+        if not allowed and not all(_public(address) for address in addresses):
+            raise _refusal(
+                self.name,
+                f"has the host '{host}', whose address is not public; the model's parameter "
+                f"'{ALLOWED_HOSTS}' can allow it",
+            )
+        return addresses[0]
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    def _left(self) -> float:
+        """Seconds that are left; refuses when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0 or self._abandoned:
+            raise _refusal(self.name, f"takes longer than {self.limits.seconds:g} s")
+        return left
+
+
+def _parts(url: str, name: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for a port that is no number
+    except ValueError as error:
+        raise _refusal(name, f"is not a URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _refusal(name, "must hold http:, https: or data: URLs")
+    if any(not character.isprintable() or character == " " for character in url):
+        raise _refusal(name, "holds a URL with characters that must be encoded")
+    return parts
+
+
+def _public(address: str) -> bool:
+    try:
+        one = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = one.ipv4_mapped if isinstance(one, ipaddress.IPv6Address) else None
+    return (mapped or one).is_global and not one.is_multicast
+
+
+def _refusal(name: str, complaint: str) -> InvalidRequestError:
+    return InvalidRequestError(f"input '{name}' {complaint}")
+
+
+def _too_large(name: str, limits: MediaLimits) -> InvalidRequestError:
+    return _refusal(name, f"is larger than {limits.size} bytes")

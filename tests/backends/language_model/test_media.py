@@ -1,0 +1,170 @@
+"""Fetching of media, from servers that behave in every way."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from penstock.backend import InvalidRequestError, ModelConfig
+from penstock.core.config import Parameter
+from penstock_backends.language_model import MediaLimits, fetch_media, media_limits
+
+LOCAL = MediaLimits(frozenset({"127.0.0.1"}), size=1000, seconds=10)
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Pages by path; one that never ends waits for `over`."""
+
+    over = threading.Event()
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/endless"):
+            self._begin(200)
+            while not self.over.is_set():
+                try:
+                    self.wfile.write(b"x")
+                except OSError:
+                    self.over.set()
+                self.over.wait(0.0 if self.path == "/endless/flood" else 0.01)
+        elif self.path == "/silent":
+            self.rfile.read(1)  # until the client leaves
+            self.over.set()
+        elif self.path.startswith("/to/"):
+            self._begin(302, Location=self.path.removeprefix("/to/"))
+        elif self.path == "/missing":
+            self._begin(404)
+        else:
+            self._begin(200)
+            self.wfile.write(b"x" * int(self.path[1:]))
+
+    def _begin(self, status: int, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    Pages.over.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as pages:
+        thread = threading.Thread(target=pages.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{pages.server_port}"
+        Pages.over.set()
+        pages.shutdown()
+        thread.join()
+
+
+async def refused(url: str, limits: MediaLimits = LOCAL) -> str:
+    with pytest.raises(InvalidRequestError) as error:
+        await fetch_media(url, "image_url", limits)
+    return error.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "content"),
+    [
+        (f"data:image/png;base64,{base64.b64encode(b'abc').decode()}", b"abc"),
+        ("data:,a%20b", b"a b"),
+        ("DATA:text/plain,x", b"x"),
+    ],
+)
+async def test_a_data_url_holds_its_content(url: str, content: bytes) -> None:
+    assert await fetch_media(url, "image_url", LOCAL) == content
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("data:image/png;base64,?", "is not Base64"),
+        ("data:abc", "without a comma"),
+        (f"data:,{'x' * 1001}", "larger than 1000 bytes"),
+        (f"data:;base64,{'A' * 4000}", "larger than 1000 bytes"),
+        ("file:///etc/passwd", "must hold http:, https: or data: URLs"),
+        ("/etc/passwd", "must hold http:, https: or data: URLs"),
+        ("ftp://example.com/a", "must hold http:, https: or data: URLs"),
+        ("http://", "must hold http:, https: or data: URLs"),
+        ("http://127.0.0.1:port/", "is not a URL"),
+        ("http://127.0.0.1/a\r\nHost: b", "must be encoded"),
+        ("http://127.0.0.1/a b", "must be encoded"),
+    ],
+)
+async def test_other_urls_are_refused(url: str, reason: str) -> None:
+    assert reason in await refused(url)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "localhost", "[::1]", "10.1.2.3", "192.168.0.1", "169.254.169.254"),
+        *("0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "224.0.0.1"),
+    ],
+)
+async def test_addresses_that_are_not_public_are_refused(host: str) -> None:
+    text = await refused(f"http://{host}/", MediaLimits())
+    assert "whose address is not public" in text
+    assert "penstock.allowed_media_hosts" in text
+
+
+async def test_an_allowed_host_is_asked(server: str) -> None:
+    assert await fetch_media(f"{server}/1000", "image_url", LOCAL) == b"x" * 1000
+
+
+async def test_redirections_are_followed(server: str) -> None:
+    assert await fetch_media(f"{server}/to//to//7", "image_url", LOCAL) == b"x" * 7
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/missing", "is answered with status 404"),
+        ("/1001", "is larger than 1000 bytes"),
+        ("/endless/flood", "is larger than 1000 bytes"),
+        ("/to//to//to//to//7", "is redirected too often"),
+        ("/to/http://10.0.0.1/", "whose address is not public"),
+        ("/to/file:///etc/passwd", "must hold http:, https: or data: URLs"),
+    ],
+)
+async def test_what_a_server_answers_is_bounded(server: str, path: str, reason: str) -> None:
+    assert reason in await refused(server + path)
+
+
+async def test_a_server_that_says_nothing_is_left(server: str) -> None:
+    limits = MediaLimits(LOCAL.allowed_hosts, seconds=0.2)
+    assert "takes longer than 0.2 s" in await refused(f"{server}/silent", limits)
+    assert await asyncio.to_thread(Pages.over.wait, 10)
+
+
+async def test_a_page_that_never_ends_is_left(server: str) -> None:
+    limits = MediaLimits(LOCAL.allowed_hosts, seconds=0.2)
+    assert "takes longer than 0.2 s" in await refused(f"{server}/endless", limits)
+    assert await asyncio.to_thread(Pages.over.wait, 10)
+
+
+async def test_cancelling_ends_the_connection(server: str) -> None:
+    fetching = asyncio.create_task(fetch_media(f"{server}/silent", "image_url", LOCAL))
+    await asyncio.sleep(0.1)
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert await asyncio.to_thread(Pages.over.wait, 10)
+
+
+async def test_a_port_that_nobody_listens_on_is_named(server: str) -> None:
+    assert "cannot be fetched" in await refused("http://127.0.0.1:1/")
+
+
+def test_a_model_allows_hosts_by_a_parameter() -> None:
+    parameters = {"penstock.allowed_media_hosts": Parameter("a.example, B.example,")}
+    config = ModelConfig("m", parameters=parameters)
+    assert media_limits(config).allowed_hosts == {"a.example", "b.example"}
+    assert media_limits(ModelConfig("m")).allowed_hosts == frozenset()
