@@ -61,6 +61,7 @@ from penstock.core.errors import (
     as_inference_error,
 )
 from penstock.core.flow_control import Window
+from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import (
     InferenceRequest,
@@ -146,4 +147,5 @@ __all__ = [
     "rows_of",
     "share_of_cores",
     "sharers",
+    "suggestion",
 ]

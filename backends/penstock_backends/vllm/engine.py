@@ -21,6 +21,7 @@ from penstock.backend import (
 )
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
+from penstock_backends.vllm.engine_keywords import engine_keywords
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
@@ -137,9 +138,10 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
         raise BackendNotInstalledError(
             f"backend 'vllm' needs vLLM: pip install 'penstock[vllm]' ({error})"
         ) from error
+    keywords = engine_keywords(arguments)
     try:
         return AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**arguments.values), stat_loggers=[logger_factory(statistics)]
+            AsyncEngineArgs(**keywords), stat_loggers=[logger_factory(statistics)]
         )
     except Exception as error:  # unknown arguments, missing files, too little memory ...
         text = f"vLLM cannot start with '{arguments.path}': {error}{advice(arguments)}"

@@ -188,8 +188,8 @@ async def test_a_slow_reader_gets_merged_responses(instance: RunningInstance) ->
 
 @pytest.mark.contract("VL-01")
 async def test_an_unknown_argument_fails_the_load(version: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.json").write_text('{"model": "m", "max_sequences": 1}')
-    with pytest.raises(ModelLoadError, match="unexpected keyword argument 'max_sequences'"):
+    (tmp_path / "model.json").write_text('{"model": "m", "max_seq_num": 1}')
+    with pytest.raises(ModelLoadError, match=r"'max_seq_num' in .* did you mean 'max_num_seqs'"):
         async with running(VllmBackend, ModelConfig(name="m"), tmp_path):
             pass
 
