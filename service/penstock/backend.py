@@ -68,6 +68,7 @@ from penstock.core.request import (
     InferenceResponse,
     Parameters,
     ParameterValue,
+    ReportUsage,
     rows_of,
 )
 from penstock.core.stream import ResponseStream
@@ -126,6 +127,7 @@ __all__ = [
     "Parameters",
     "Placement",
     "RejectedError",
+    "ReportUsage",
     "RequestCancelledError",
     "ResponseStream",
     "SequenceBatching",

@@ -59,6 +59,7 @@ class Puppets:
         hang_seconds: float = 0.0,
         restart_hung: bool = False,
         controlled: bool = True,
+        usage: bool = False,
         **settings: str,
     ) -> ProcessInstance:
         """An instance that is not started; `settings` are those of the backend."""
@@ -73,6 +74,7 @@ class Puppets:
             hang_seconds=hang_seconds,
             restart_hung=restart_hung,
             controlled=controlled,
+            usage=usage,
         )
         context = InstanceContext(
             name=name,

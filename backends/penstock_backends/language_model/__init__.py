@@ -20,6 +20,7 @@ from penstock_backends.language_model.request import (
 )
 from penstock_backends.language_model.statistics import EngineStatistics
 from penstock_backends.language_model.stop_strings import StopStrings
+from penstock_backends.language_model.usage import UsageReporter, usage_of
 
 __all__ = [
     "Answer",
@@ -36,6 +37,7 @@ __all__ = [
     "ParameterReader",
     "StopStrings",
     "TokenLogprob",
+    "UsageReporter",
     "WantedOutputs",
     "check_decoupled",
     "complete_tensors",
@@ -46,4 +48,5 @@ __all__ = [
     "read_request",
     "record_of",
     "refuse",
+    "usage_of",
 ]

@@ -16,6 +16,7 @@ class LanguageModelBackend(Backend):
     host: ClassVar[Host] = "process"
     serial: ClassVar[bool] = False
     window: ClassVar[Window] = WINDOW
+    reports_usage: ClassVar[bool] = True
 
     @abstractmethod
     def generate(self, request: InferenceRequest) -> Outcome:

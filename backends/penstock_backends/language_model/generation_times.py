@@ -8,13 +8,15 @@ from collections.abc import Callable
 from penstock.backend import InferenceRequest
 from penstock_backends.language_model.generation_record import GenerationRecord
 from penstock_backends.language_model.statistics import EngineStatistics
+from penstock_backends.language_model.usage import UsageReporter
 
 
 class GenerationTimes:
     """Observes one request, whose steps an engine reports: histograms and timeline agree.
 
     `clock` is in nanoseconds. `trace_id`, of a request whose trace is exported, becomes an
-    exemplar. `record` is that of a traced request. `latest` is when its last output came.
+    exemplar. `record` is that of a traced request, `usage` that of one whose tokens are reported.
+    `latest` is when its last output came.
     """
 
     __slots__ = (
@@ -25,6 +27,7 @@ class GenerationTimes:
         "_record",
         "_statistics",
         "_trace_id",
+        "_usage",
         "_waits",
         "latest",
         "tokens",
@@ -37,12 +40,14 @@ class GenerationTimes:
         trace_id: str = "",
         clock: Callable[[], int] = time.monotonic_ns,
         record: GenerationRecord | None = None,
+        usage: UsageReporter | None = None,
     ) -> None:
         self._statistics = statistics
         self._prompt = prompt
         self._trace_id = trace_id
         self._clock = clock
         self._record = record
+        self._usage = usage
         self._begun = self._last = self.latest = 0
         self._waits = True
         self.tokens = 0
@@ -74,6 +79,8 @@ class GenerationTimes:
             self.tokens += tokens
             if self._record is not None:
                 self._record.produced(self.tokens, now)
+        if self._usage is not None:
+            self._usage.add(tokens, finished=finished)
         if finished:
             self._observe("request_seconds", _seconds(now - self._begun))
             self._observe("request_prompt_tokens", self._prompt)

@@ -31,6 +31,7 @@ from penstock_backends.language_model import (
     exemplar_id,
     read_request,
     record_of,
+    usage_of,
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
@@ -108,7 +109,8 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         answer = Answer(generation, len(prompt), sampling.n)
         on_close = partial(self._engine.cancel, sequences)
         statistics, trace_id = self._engine.statistics, exemplar_id(request)
-        times = GenerationTimes(statistics, len(prompt), trace_id, record=record)
+        usage = usage_of(request, len(prompt))
+        times = GenerationTimes(statistics, len(prompt), trace_id, record=record, usage=usage)
         delivery = Delivery(answer, on_close, merge=generation.merge, record=record, times=times)
         sequences.extend(
             self._sequence(delivery, generation, prompt, sampling, index)

@@ -27,10 +27,12 @@ from penstock_backends.language_model import (
     GenerationRequest,
     LanguageModelBackend,
     Logprobs,
+    UsageReporter,
     check_decoupled,
     complete_tensors,
     read_request,
     record_of,
+    usage_of,
 )
 from penstock_backends.language_model.declared_tensors import IMAGE
 from penstock_backends.vllm.engine import VllmEngine
@@ -96,8 +98,11 @@ class VllmBackend(LanguageModelBackend):
             raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
         sampling, adapter = read_sampling(
             _sampling_parameters(generation),
-            # Of a traced request, the tokens so far are wanted also where it is cancelled.
-            stream=generation.stream or request.timeline is not None,
+            # Of a traced request, the tokens so far are wanted also where it is cancelled; of one
+            # whose tokens are reported, the first one is.
+            stream=generation.stream
+            or request.timeline is not None
+            or request.report_usage is not None,
             logprobs=self._engine.logprobs,
         )
         prompt: dict[str, Any] = {"prompt": generation.prompt}
@@ -107,7 +112,7 @@ class VllmBackend(LanguageModelBackend):
         lora = self._adapters.find(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
-        responses = self._generate(answer, prompt, sampling, lora, record)
+        responses = self._generate(answer, prompt, sampling, lora, record, usage_of(request))
         return responses if generation.merge else self._unmerged(responses)
 
     def _record(
@@ -129,6 +134,7 @@ class VllmBackend(LanguageModelBackend):
         sampling: Any,
         adapter: Any,
         record: RequestRecord | None = None,
+        usage: UsageReporter | None = None,
     ) -> AsyncGenerator[InferenceResponse, None]:
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
         outputs = self._engine.generate(prompt, sampling, adapter, record)
@@ -136,6 +142,8 @@ class VllmBackend(LanguageModelBackend):
             async with aclosing(outputs):
                 async for output in outputs:
                     _add_output(answer, output)
+                    if usage is not None:
+                        _report(usage, answer, output)
                     if record is not None:
                         record.add(output)
                         if answer.finished:
@@ -175,6 +183,13 @@ def _add_output(answer: Answer, output: Any) -> None:
             candidate.add_logprobs(_places(completion.logprobs), completion.cumulative_logprob)
         if completion.finish_reason is not None:
             candidate.finish_reason = completion.finish_reason
+
+
+def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
+    """Report the tokens of a request with those of one `RequestOutput`."""
+    usage.prompt = answer.prompt_tokens
+    usage.cached = output.num_cached_tokens or 0
+    usage.add(sum(len(one.token_ids) for one in output.outputs), finished=output.finished)
 
 
 def _places(logprobs: Iterable[Mapping[int, Any]]) -> list[Logprobs]:

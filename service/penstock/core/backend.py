@@ -141,6 +141,14 @@ class Backend(ABC):
     Such a `DeviceTensor` has a `device` that speaks DLPack; `numpy()` copies it to the host. Others
     get every input on the host."""
 
+    reports_usage: ClassVar[bool] = False
+    """Whether the backend reports the tokens of requests that ask for it.
+
+    For language models: it calls `InferenceRequest.report_usage`, where that is set, when the first
+    token was made, from time to time after it, and at the end. Limits in tokens and fairness
+    between tenants (`penstock.max_queued_tokens`, `--tenants`) are for such backends. For
+    instances in processes."""
+
     private_tmp: ClassVar[bool] = False
     """Whether each process gets a temporary folder (`TMPDIR`) that is deleted when it ends.
 

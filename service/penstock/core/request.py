@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
@@ -27,6 +27,10 @@ def _frozen(cls: type[Value]) -> type[Value]:
 
 ParameterValue = bool | int | float | str
 Parameters = Mapping[str, ParameterValue]
+
+
+ReportUsage = Callable[[int, int, int], None]
+"""Is called with tokens of a request: of its prompt, of these from a cache, generated so far."""
 
 
 class _Empty(dict[str, Any]):
@@ -54,7 +58,8 @@ class InferenceRequest:
     shared memory that outputs are written to.
     `call_chain` holds the nested calls that led to this request, outermost first. Requests of
     equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
-    `timeline` is that of what the request is part of, where that is traced.
+    `timeline` is that of what the request is part of, where that is traced. `report_usage` is set
+    in model processes whose server wants to know the tokens of each request.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them.
     """
@@ -77,6 +82,7 @@ class InferenceRequest:
     template: Hashable = None
     on_device: frozenset[str] = frozenset()
     timeline: Timeline | None = None
+    report_usage: ReportUsage | None = None
 
     def mark(self, activity: str) -> None:
         """Note in the request's trace that something happens now; nothing where it is not traced.
@@ -114,6 +120,12 @@ class InferenceResponse:
 def traced(request: InferenceRequest, timeline: Timeline) -> InferenceRequest:
     """The same request, part of `timeline`; for one that its maker has just made."""
     object.__setattr__(request, "timeline", timeline)
+    return request
+
+
+def metered(request: InferenceRequest, report: ReportUsage) -> InferenceRequest:
+    """The same request, whose tokens are reported; for one that its maker has just made."""
+    object.__setattr__(request, "report_usage", report)
     return request
 
 

@@ -16,7 +16,7 @@ from penstock.core.errors import (
     RejectedError,
     RequestCancelledError,
 )
-from penstock.core.request import InferenceRequest, traced
+from penstock.core.request import InferenceRequest, ReportUsage, traced
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Batch, Timeline
 from penstock.inflight.deadlines import Deadlines, Expiring, TimerSlot
@@ -57,7 +57,8 @@ class Inference:
     `rescheduled` is set by an instance that executed the request and wants it again. The compute
     times are also added to `within`, of the ensemble. `former` forms the batch that the request
     waits for. `responses` counts each response, where the model's statistics do. `wait` is the
-    edge of the wait-for graph, if a blocking call made the request.
+    edge of the wait-for graph, if a blocking call made the request. `on_usage` gets the request's
+    tokens, where its model process reports them.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class Inference:
         "lookup_start",
         "on_end",
         "on_left",
+        "on_usage",
         "request",
         "rescheduled",
         "responses",
@@ -104,6 +106,7 @@ class Inference:
         self._alarm: TimerSlot[Expiring] | None = None
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
+        self.on_usage: ReportUsage | None = None
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0

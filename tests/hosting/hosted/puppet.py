@@ -118,6 +118,14 @@ class Puppet(Backend):
         }
         return InferenceResponse(parameters=numbers)
 
+    def meter(self, request: InferenceRequest) -> Outcome:
+        """Whether it was asked to report tokens, which it then does, twice."""
+        report = request.report_usage
+        if report is not None:
+            report(7, 3, 1)
+            report(7, 3, 20)
+        return InferenceResponse(parameters={"asked": report is not None})
+
     def stream(self, request: InferenceRequest) -> Outcome:
         """`n` numbers, by a generator."""
         return self._numbers(int(request.parameters["n"]), 0.0)

@@ -17,11 +17,13 @@ class Introduction(TypedDict):
     """The header of an INITIALIZE message: an `InstanceContext`, and how its process is to run.
 
     `pulse` is the descriptor of the process's end of the pulse. `spans` says whether requests may
-    come with the context of a trace that takes spans of the model's own.
+    come with the context of a trace that takes spans of the model's own. `usage` says whether the
+    tokens of each request are to be reported.
     """
 
     pulse: int
     spans: bool
+    usage: bool
     target: str
     serial: bool
     window: tuple[int, int]
@@ -54,12 +56,17 @@ class Launch(Protocol):
     def window(self) -> Window:
         """Responses that may be in flight to a reader."""
 
+    @property
+    def usage(self) -> bool:
+        """Whether the tokens of each request are to be reported."""
+
 
 def introduce(launch: Launch, context: InstanceContext, pulse: int, *, spans: bool) -> Introduction:
     """The introduction of an instance, as plain values."""
     return {
         "pulse": pulse,
         "spans": spans,
+        "usage": launch.usage,
         "target": launch.target,
         "serial": launch.serial,
         "window": (launch.window.responses, launch.window.size),

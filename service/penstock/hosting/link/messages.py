@@ -66,6 +66,8 @@ Call = tuple[bool, bool, PackedRequest]
 """Whether any number of responses may come; whether the caller waits for the first; the request."""
 Recorded = tuple[int, Any, Any, Any]
 """Number of a request, and what `Timeline.take_recorded` returned."""
+Usage = tuple[int, int, int, int]
+"""Number of a request; tokens of its prompt, of these from a cache, generated so far."""
 Control = tuple[int, str, Sequence[Any]]
 """Number of the call, verb, arguments."""
 Controlled = tuple[int, Any, str | None]
@@ -122,6 +124,7 @@ class Kind(IntEnum):
     RESCHEDULE = 28  # number of a request that is to be scheduled again
     RECORDED = 36  # Recorded: before the last response of a traced request, or after CANCEL
     COMMANDED = 41  # Commanded
+    USAGE = 39  # Usage: only where the introduction wants it
     RECORDING = 38  # number of a traced request: RECORDED also comes after its last response
 
 

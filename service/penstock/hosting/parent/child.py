@@ -29,7 +29,7 @@ class ProcessSpec:
     `ahead` batches are sent before the first is done. `window` is the flow-control window of
     responses. While requests wait, a process that gives no sign for `hang_seconds` is hung (0: no
     hang detection); with `restart_hung` it is then ended and started anew. A
-    `controlled` backend takes commands of operators.
+    `controlled` backend takes commands of operators; `usage` asks for the tokens of each request.
     """
 
     target: str
@@ -46,6 +46,7 @@ class ProcessSpec:
     restart_hung: bool = False
     controlled: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    usage: bool = False
 
 
 class Child:

@@ -29,6 +29,7 @@ from penstock.hosting.link.messages import (
     Kind,
     NumberedResponse,
     Recorded,
+    Usage,
     pack_request,
     unpack_next_response,
     unpack_response,
@@ -283,6 +284,13 @@ class InFlight:
     def on_recording(self, number: int, _: memoryview) -> None:
         """The process goes on recording after the last response, which is next."""
         self._recordings.goes_on(number)
+
+    def on_usage(self, header: Usage, _: memoryview) -> None:
+        """The tokens of a request so far."""
+        number, prompt, cached, generated = header
+        inference = self._requests.get(number)
+        if inference is not None and inference.on_usage is not None:
+            inference.on_usage(prompt, cached, generated)
 
     def timeline_of(self, number: int) -> Timeline | None:
         """The timeline of a request that is not answered in full, if it is traced."""

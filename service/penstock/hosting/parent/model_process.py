@@ -87,6 +87,7 @@ class ModelProcess:
             Kind.RECORDED: in_flight.on_recorded,
             Kind.RECORDING: in_flight.on_recording,
             Kind.COMMANDED: self.commands.on_commanded,
+            Kind.USAGE: in_flight.on_usage,
             Kind.METRICS: self._on_metrics,
             Kind.HISTOGRAMS: self._on_histograms,
             Kind.UNHEALTHY: self._on_unhealthy,

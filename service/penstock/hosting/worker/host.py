@@ -20,7 +20,7 @@ from penstock.core.delivery import execute_batch
 from penstock.core.errors import InferenceError, as_inference_error
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, metered
 from penstock.hosting.link.introduction import Introduction, instance_context
 from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import SharedMemory
@@ -86,6 +86,7 @@ class Host:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
         self._name = ""
+        self._usage = False
         self._health: HealthMonitor
         self._pulse: Pulse
         self._turn: AbstractAsyncContextManager[None] = nullcontext()
@@ -116,7 +117,7 @@ class Host:
     # -- messages -----------------------------------------------------------------------------
 
     async def _initialize(self, header: Introduction) -> None:
-        self._name = header["name"]
+        self._name, self._usage = header["name"], header["usage"]
         loop = asyncio.get_running_loop()
         self._pulse = Pulse(header["pulse"], partial(loop.call_soon_threadsafe, self._on_probe))
         try:
@@ -148,8 +149,13 @@ class Host:
         for one in packed:
             request_number, request, at = unpack_request(one, payload, at, self.memory.codec)
             reply = self._replies.open(request_number, request.output_places, request.timeline)
+            if self._usage:
+                metered(request, partial(self._report_usage, request_number))
             batch.append((reply, request))
         self._start(self._execute(number, batch))
+
+    def _report_usage(self, number: int, prompt: int, cached: int, generated: int) -> None:
+        self._link.send(Kind.USAGE, (number, prompt, cached, generated))
 
     def _borrow(self, offer: Any) -> None:
         if (number := self._borrower.take(offer)) is not None:

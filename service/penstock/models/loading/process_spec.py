@@ -35,11 +35,13 @@ def process_spec(
     interpreter: str | None,
     max_responses: int | None = None,
     environment: Mapping[str, str] = NOTHING,
+    *,
+    usage: bool = False,
 ) -> ProcessSpec:
     """The command, settings and limits of the model's processes.
 
     `max_responses` limits the window of responses of every model; `environment` has variables of
-    every process besides the server's own.
+    every process besides the server's own; `usage` asks for the tokens of each request.
     """
     names = dict.fromkeys(("penstock", backend.__module__.partition(".")[0]))
     return ProcessSpec(
@@ -56,6 +58,7 @@ def process_spec(
         restart_hung=_restart_hung(config),
         controlled=backend.control is not Backend.control,
         environment=environment,
+        usage=usage,
     )
 
 

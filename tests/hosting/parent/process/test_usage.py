@@ -1,0 +1,29 @@
+"""Reports of a request's tokens, from the backend in a model process to the inference."""
+
+from __future__ import annotations
+
+from hosting.puppets import Puppets, everything
+
+
+async def test_tokens_are_reported_before_the_last_response(puppets: Puppets) -> None:
+    instance = await puppets.start(usage=True)
+    inference = puppets.begin(instance, "meter")
+    reported: list[tuple[int, int, int]] = []
+    inference.on_usage = lambda *tokens: reported.append(tokens)
+    (response,) = await everything(inference)
+    assert response.parameters == {"asked": True}
+    assert reported == [(7, 3, 1), (7, 3, 20)]
+
+
+async def test_reports_that_nobody_waits_for_are_dropped(puppets: Puppets) -> None:
+    instance = await puppets.start(usage=True)
+    assert (await puppets.ask(instance, "meter")).parameters == {"asked": True}
+
+
+async def test_process_that_is_not_asked_to_reports_nothing(puppets: Puppets) -> None:
+    instance = await puppets.start()
+    inference = puppets.begin(instance, "meter")
+    reported: list[tuple[int, int, int]] = []
+    inference.on_usage = lambda *tokens: reported.append(tokens)
+    (response,) = await everything(inference)
+    assert (response.parameters, reported) == ({"asked": False}, [])
