@@ -7,7 +7,10 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import numpy as np
+
 from penstock.core.request import InferenceResponse
+from penstock.core.tensor import DataType, Tensor
 from penstock.core.timeline import Timeline
 from penstock.testing import RunningInstance
 
@@ -23,13 +26,18 @@ def start(
     traced_by: Timeline | None = None,
     **sampling: Any,
 ) -> AsyncGenerator[InferenceResponse, None]:
-    """A streamed request, unless `inputs` say otherwise; `traced_by` is its timeline."""
+    """A streamed request, unless `inputs` say otherwise; `traced_by` is its timeline.
+
+    `input_ids` among the inputs take the place of the prompt.
+    """
     tensors = {
         "text_input": prompt,
         "stream": True,
         "sampling_parameters": json.dumps(GREEDY | sampling),
         **(inputs or {}),
     }
+    if "input_ids" in tensors:
+        del tensors["text_input"]
     return instance.infer(tensors, timeline=traced_by)
 
 
@@ -39,6 +47,11 @@ def plain(response: InferenceResponse) -> dict[str, Any]:
         name: [e.decode() for e in t.elements()] if t.datatype == "BYTES" else t.numpy().tolist()
         for name, t in response.outputs.items()
     }
+
+
+def token_ids(*tokens: int) -> Tensor:
+    """A tensor of token ids."""
+    return Tensor.from_numpy(np.array(tokens, np.int32), DataType.INT32)
 
 
 def usage(instance: RunningInstance) -> tuple[float, float, float]:

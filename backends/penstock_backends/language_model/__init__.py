@@ -14,6 +14,7 @@ from penstock_backends.language_model.parameters import (
     refuse,
 )
 from penstock_backends.language_model.request import (
+    RUNNING_ERROR,
     GenerationRequest,
     WantedOutputs,
     read_request,
@@ -23,6 +24,7 @@ from penstock_backends.language_model.stop_strings import StopStrings
 from penstock_backends.language_model.usage import UsageReporter, usage_of
 
 __all__ = [
+    "RUNNING_ERROR",
     "Answer",
     "Candidate",
     "Delivery",

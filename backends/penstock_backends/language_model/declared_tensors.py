@@ -16,42 +16,54 @@ SWITCHES = (
     "return_logprobs",
     "return_num_input_tokens",
     "return_num_output_tokens",
+    "return_token_ids",
+    "return_stop_reason",
 )
 """Inputs that request an output besides the text; its name is the part after `return_`."""
 
 
-def _optional(name: str, datatype: DataType, dim: int = 1) -> Input:
+def optional_input(name: str, datatype: DataType, dim: int = 1) -> Input:
+    """An input that a request may leave out."""
     return Input(name=name, data_type=datatype, dims=(dim,), optional=True)
 
 
-def _output(name: str, datatype: DataType, dim: int = -1) -> Output:
+def declared_output(name: str, datatype: DataType, dim: int = -1) -> Output:
+    """An output, by default of any length."""
     return Output(name=name, data_type=datatype, dims=(dim,))
 
 
 INPUTS = (
-    Input(name="text_input", data_type=DataType.BYTES, dims=(1,)),
-    _optional("stream", DataType.BOOL),
-    _optional("sampling_parameters", DataType.BYTES),
-    _optional("exclude_input_in_output", DataType.BOOL),
-    *(_optional(name, DataType.BOOL) for name in SWITCHES),
+    optional_input("text_input", DataType.BYTES),
+    optional_input("input_ids", DataType.INT32, dim=-1),
+    optional_input("stream", DataType.BOOL),
+    optional_input("sampling_parameters", DataType.BYTES),
+    optional_input("exclude_input_in_output", DataType.BOOL),
+    *(optional_input(name, DataType.BOOL) for name in SWITCHES),
 )
-IMAGE = _optional("image", DataType.BYTES, dim=-1)
 OUTPUTS = (
-    _output("text_output", DataType.BYTES),
-    _output("finish_reason", DataType.BYTES),
-    _output("cumulative_logprob", DataType.FP32),
-    _output("logprobs", DataType.BYTES),
-    _output("num_input_tokens", DataType.UINT32, dim=1),
-    _output("num_output_tokens", DataType.UINT32),
+    declared_output("text_output", DataType.BYTES),
+    declared_output("finish_reason", DataType.BYTES),
+    declared_output("cumulative_logprob", DataType.FP32),
+    declared_output("logprobs", DataType.BYTES),
+    declared_output("num_input_tokens", DataType.UINT32, dim=1),
+    declared_output("num_output_tokens", DataType.UINT32),
+    declared_output("token_ids", DataType.INT32),
+    declared_output("stop_reason", DataType.BYTES),
 )
 
+Tensors = tuple[tuple[Input, ...], tuple[Output, ...]]
+"""Inputs and outputs that an engine has besides these."""
 
-def complete_tensors(config: ModelConfig, *more_inputs: Input) -> ModelConfig:
+NO_MORE: Tensors = ((), ())
+
+
+def complete_tensors(config: ModelConfig, more: Tensors = NO_MORE) -> ModelConfig:
     """`config`, decoupled, with the tensors that it does not declare itself (VL-10, VL-02)."""
+    inputs, outputs = more
     return replace(
         config,
-        input=(*config.input, *_missing(config.input, (*INPUTS, *more_inputs))),
-        output=(*config.output, *_missing(config.output, OUTPUTS)),
+        input=(*config.input, *_missing(config.input, (*INPUTS, *inputs))),
+        output=(*config.output, *_missing(config.output, (*OUTPUTS, *outputs))),
         model_transaction_policy=config.model_transaction_policy or TransactionPolicy(True),
     )
 

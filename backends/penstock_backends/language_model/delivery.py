@@ -8,6 +8,7 @@ from penstock.backend import InferenceError, ResponseStream, Window
 from penstock_backends.language_model.answer import Answer
 from penstock_backends.language_model.generation_record import GenerationRecord
 from penstock_backends.language_model.generation_times import GenerationTimes
+from penstock_backends.language_model.request import running_error
 
 WINDOW = Window(responses=2)
 """Flow control: responses of one request in flight. One is being read while the next is made; a
@@ -59,7 +60,7 @@ class Delivery:
         """End with an error."""
         if self.record is not None:
             self.record.ended(self.answer.candidates)
-        self.stream.fail(error)
+        self.stream.fail(running_error(error))
 
     def _closed(self) -> None:
         self._on_close()

@@ -98,8 +98,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             max_num_seqs=self._settings.max_num_seqs,
             top_k_cap=self._settings.top_k_cap,
         )
-        check_prompt_size(len(generation.prompt), self._longest_token, self._settings)
-        prompt: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
+        prompt = self._prompt(generation)
         if (record := record_of(request, BACKEND)) is not None:
             record.asked(generation, sampling)
             record.prompt(len(prompt))
@@ -118,6 +117,15 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         )
         self._engine.submit(sequences)
         return delivery.stream
+
+    def _prompt(self, generation: GenerationRequest) -> Sequence[int]:
+        """The prompt's tokens; raises `InvalidRequestError` for more than fit."""
+        settings = self._settings
+        if generation.input_ids is not None:
+            return generation.checked_ids(self._vocabulary, settings.max_model_len)
+        check_prompt_size(len(generation.prompt), self._longest_token, settings)
+        ids: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
+        return ids
 
     def _sequence(
         self,
@@ -138,6 +146,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             Detokenizer(self._tokenizer, prompt, skip_special_tokens=sampling.skip_special_tokens),
             logprobs=report or wanted.cumulative_logprob,
             report=self._decode_token if report else None,
+            keep_ids=wanted.token_ids,
         )
 
     def _decode_token(self, token: int) -> str:

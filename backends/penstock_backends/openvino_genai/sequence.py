@@ -22,12 +22,13 @@ class TokenSequence:
     """The generated sequence of one candidate of a request.
 
     `handle` is set while the sequence is in the pipeline. `report` decodes the tokens of reported
-    log probabilities; without it only their sum is kept.
+    log probabilities; without it only their sum is kept. `keep_ids` keeps the tokens' ids.
     """
 
     __slots__ = (
         "_detokenizer",
         "_generated",
+        "_keep_ids",
         "_report",
         "_stops",
         "candidate",
@@ -48,6 +49,7 @@ class TokenSequence:
         *,
         logprobs: bool = False,
         report: DecodeToken | None = None,
+        keep_ids: bool = False,
     ) -> None:
         self.delivery = delivery
         self.candidate = candidate
@@ -58,6 +60,7 @@ class TokenSequence:
         self._report = report
         self._detokenizer = detokenizer
         self._generated = 0
+        self._keep_ids = keep_ids
         keep = sampling.include_stop_str_in_output
         self._stops = StopStrings(sampling.stop, keep=keep) if sampling.stop else None
 
@@ -71,6 +74,12 @@ class TokenSequence:
         tokens = output.tokens
         if self.logprobs:
             self._add_logprobs(output)
+        used = self._accept_tokens(tokens, output)
+        if self._keep_ids:
+            self.candidate.token_ids.extend(tokens[:used])
+        return used
+
+    def _accept_tokens(self, tokens: Sequence[int], output: StepOutput) -> int:
         for place, token in enumerate(tokens, 1):
             last = place == len(tokens) and output.finish_reason == "stop"
             self._accept_token(token, stops=last)
@@ -78,6 +87,11 @@ class TokenSequence:
                 return place
         if output.finish_reason is not None:
             self._finish(output.finish_reason)
+            if tokens and output.finish_reason == "stop":
+                token = tokens[-1]
+                self.candidate.stop_reason = (
+                    token if token in self.sampling.stop_token_ids else None
+                )
         return len(tokens)
 
     def _accept_token(self, token: int, *, stops: bool) -> None:
@@ -90,6 +104,7 @@ class TokenSequence:
         self.candidate.add(text)
         if self._stops is not None and self._stops.found is not None:
             self.candidate.finish_reason = "stop"
+            self.candidate.stop_reason = self._stops.found
 
     def _finish(self, reason: str) -> None:
         if self._stops is not None:

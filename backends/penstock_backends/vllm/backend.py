@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +26,6 @@ from penstock_backends.language_model import (
     Answer,
     GenerationRequest,
     LanguageModelBackend,
-    Logprobs,
     UsageReporter,
     check_decoupled,
     complete_tensors,
@@ -34,13 +33,15 @@ from penstock_backends.language_model import (
     record_of,
     usage_of,
 )
-from penstock_backends.language_model.declared_tensors import IMAGE
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import Adapters, read_adapters
+from penstock_backends.vllm.outputs import OutputReader
+from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions, read_options
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.sampling import BACKEND, read_sampling
+from penstock_backends.vllm.tensors import VLLM_TENSORS
 from penstock_backends.vllm.triton_metrics import asks
 
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)
@@ -56,7 +57,7 @@ class VllmBackend(LanguageModelBackend):
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        return complete_tensors(config, IMAGE)
+        return complete_tensors(config, VLLM_TENSORS)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
@@ -94,10 +95,12 @@ class VllmBackend(LanguageModelBackend):
 
     def generate(self, request: InferenceRequest) -> Outcome:
         generation = read_request(request)
-        if not generation.prompt:
-            raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
+        options, parameters = read_options(
+            request, _sampling_parameters(generation), by_priority=self._engine.facts.by_priority
+        )
+        prompt = self._prompt(generation, options)
         sampling, adapter = read_sampling(
-            _sampling_parameters(generation),
+            parameters,
             # Of a traced request, the tokens so far are wanted also where it is cancelled; of one
             # whose tokens are reported, the first one is.
             stream=generation.stream
@@ -105,15 +108,30 @@ class VllmBackend(LanguageModelBackend):
             or request.report_usage is not None,
             logprobs=self._engine.logprobs,
         )
-        prompt: dict[str, Any] = {"prompt": generation.prompt}
         images = read_images(request)
         if images:
             prompt["multi_modal_data"] = {"image": images}
         lora = self._adapters.find(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
-        responses = self._generate(answer, prompt, sampling, lora, record, usage_of(request))
+        usage = usage_of(request)
+        responses = self._generate(answer, prompt, sampling, lora, options, record, usage)
         return responses if generation.merge else self._unmerged(responses)
+
+    def _prompt(self, generation: GenerationRequest, options: RequestOptions) -> dict[str, Any]:
+        """The prompt as vLLM takes it; raises `InvalidRequestError`."""
+        facts = self._engine.facts
+        prompt: dict[str, Any]
+        if generation.input_ids is not None:
+            ids = generation.checked_ids(facts.vocabulary, facts.context_length)
+            prompt = {"prompt_token_ids": ids}
+        elif generation.prompt:
+            prompt = {"prompt": generation.prompt}
+        else:
+            raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
+        if options.cache_salt is not None:
+            prompt["cache_salt"] = options.cache_salt
+        return prompt
 
     def _record(
         self, request: InferenceRequest, generation: GenerationRequest, sampling: Any, model: str
@@ -133,15 +151,17 @@ class VllmBackend(LanguageModelBackend):
         prompt: Any,
         sampling: Any,
         adapter: Any,
+        options: RequestOptions = NO_OPTIONS,
         record: RequestRecord | None = None,
         usage: UsageReporter | None = None,
     ) -> AsyncGenerator[InferenceResponse, None]:
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
-        outputs = self._engine.generate(prompt, sampling, adapter, record)
+        outputs = self._engine.generate(prompt, sampling, adapter, options, record)
+        reader = OutputReader(answer)
         try:
             async with aclosing(outputs):
                 async for output in outputs:
-                    _add_output(answer, output)
+                    reader.add(output)
                     if usage is not None:
                         _report(usage, answer, output)
                     if record is not None:
@@ -165,24 +185,13 @@ class VllmBackend(LanguageModelBackend):
 
 
 def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:
-    """The sampling parameters; a requested sum of log probabilities needs `logprobs` in vLLM."""
+    """The sampling parameters, with those that requested log probabilities need in vLLM."""
     parameters = dict(generation.parameters or {})
     if generation.wanted.cumulative_logprob:
         parameters.setdefault("logprobs", 0)
+    if generation.wanted.prompt_logprobs:
+        parameters.setdefault("prompt_logprobs", 0)
     return parameters
-
-
-def _add_output(answer: Answer, output: Any) -> None:
-    """Add one `RequestOutput`; it may hold only some of the candidates."""
-    if output.prompt_token_ids is not None:
-        answer.prompt_tokens = len(output.prompt_token_ids)
-    for completion in output.outputs:
-        candidate = answer.candidates[completion.index]
-        candidate.add(completion.text, len(completion.token_ids))
-        if completion.logprobs is not None:
-            candidate.add_logprobs(_places(completion.logprobs), completion.cumulative_logprob)
-        if completion.finish_reason is not None:
-            candidate.finish_reason = completion.finish_reason
 
 
 def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
@@ -190,15 +199,3 @@ def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
     usage.prompt = answer.prompt_tokens
     usage.cached = output.num_cached_tokens or 0
     usage.add(sum(len(one.token_ids) for one in output.outputs), finished=output.finished)
-
-
-def _places(logprobs: Iterable[Mapping[int, Any]]) -> list[Logprobs]:
-    return [{token: _token(logprob) for token, logprob in place.items()} for place in logprobs]
-
-
-def _token(logprob: Any) -> dict[str, Any]:
-    return {
-        "logprob": logprob.logprob,
-        "rank": logprob.rank,
-        "decoded_token": logprob.decoded_token,
-    }

@@ -22,7 +22,9 @@ from penstock.backend import (
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
 from penstock_backends.vllm.engine_keywords import engine_keywords
+from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
+from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
@@ -49,6 +51,7 @@ class VllmEngine:
         self._children = descendants(os.getpid()) - before
         self.on_cpu = _on_cpu()
         self.logprobs = not self.on_cpu or _has_compiler()
+        self.facts = read_facts(self._llm)
 
     async def warm_up(self) -> None:
         """Generate one token, so that no client waits for kernels that are compiled lazily.
@@ -70,7 +73,12 @@ class VllmEngine:
         return self._llm is None or bool(self._llm.errored)
 
     async def generate(
-        self, prompt: Any, sampling: Any, adapter: Any, record: RequestRecord | None = None
+        self,
+        prompt: Any,
+        sampling: Any,
+        adapter: Any,
+        options: RequestOptions = NO_OPTIONS,
+        record: RequestRecord | None = None,
     ) -> AsyncGenerator[Any, None]:
         """vLLM's outputs; closing the generator aborts the request in the engine.
 
@@ -83,12 +91,18 @@ class VllmEngine:
         try:
             number = str(next(self._numbers))
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
-            headers = None
+            headers = options.trace if self._makes_spans else None
             if record is not None:
                 headers = trace_headers(record.timeline) if self._makes_spans else None
                 record.submitted()
             outputs = self._llm.generate(
-                rendered, sampling, number, lora_request=adapter, trace_headers=headers
+                rendered,
+                sampling,
+                number,
+                lora_request=adapter,
+                trace_headers=headers,
+                priority=options.priority,
+                session_id=options.session_id,
             )
             async with aclosing(outputs):
                 async for output in outputs:

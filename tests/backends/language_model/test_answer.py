@@ -8,6 +8,7 @@ import math
 import pytest
 
 from penstock.core.request import InferenceResponse
+from penstock.core.tensor import Tensor
 from penstock_backends.language_model import Answer, GenerationRequest, WantedOutputs
 
 TEXT = WantedOutputs()
@@ -122,3 +123,41 @@ def test_a_finished_candidate_keeps_its_reason_while_others_go_on() -> None:
     answer.candidates[1].add("b")
     response = answer.take_response()
     assert (texts(response), texts(response, "finish_reason")) == (["", "b"], ["stop", "None"])
+
+
+def test_token_ids_are_of_the_delta_one_candidate_after_the_other() -> None:
+    answer = streamed(candidates=2, wanted=WantedOutputs(token_ids=True, num_output_tokens=True))
+    for candidate, tokens in zip(answer.candidates, ([1, 2], [3]), strict=True):
+        candidate.add("", tokens=len(tokens))
+        candidate.token_ids.extend(tokens)
+    assert answer.due
+    outputs = answer.take_response().outputs
+    assert outputs["token_ids"].numpy().tolist() == [1, 2, 3]
+    assert outputs["num_output_tokens"].numpy().tolist() == [2, 1]
+    assert answer.take_response().outputs["token_ids"].shape == (0,)
+
+
+@pytest.mark.parametrize(("reason", "text"), [("1", '"1"'), (1, "1"), (None, "null")])
+def test_a_stop_string_is_told_from_a_token(reason: int | str | None, text: str) -> None:
+    answer = streamed(wanted=WantedOutputs(stop_reason=True))
+    answer.candidates[0].finish_reason = "stop"
+    answer.candidates[0].stop_reason = reason
+    assert texts(answer.take_response(), "stop_reason") == [text]
+
+
+def test_reasoning_is_apart_from_the_text() -> None:
+    answer = streamed(wanted=WantedOutputs(reasoning_text=True))
+    answer.candidates[0].reasoning += ["so ", "be it"]
+    assert answer.due
+    response = answer.take_response()
+    assert (texts(response), texts(response, "reasoning_text")) == ([""], ["so be it"])
+    assert not answer.due
+
+
+def test_an_attached_output_is_sent_once() -> None:
+    answer = streamed()
+    answer.attach("prompt_logprobs", Tensor.from_strings(["[]"]))
+    answer.candidates[0].add("a")
+    assert texts(answer.take_response(), "prompt_logprobs") == ["[]"]
+    answer.candidates[0].add("b")
+    assert list(answer.take_response().outputs) == ["text_output"]

@@ -15,6 +15,7 @@ def test_an_empty_configuration_gets_every_tensor() -> None:
     config = complete_tensors(ModelConfig(name="m"))
     assert [tensor.name for tensor in config.input] == [
         "text_input",
+        "input_ids",
         "stream",
         "sampling_parameters",
         "exclude_input_in_output",
@@ -23,6 +24,8 @@ def test_an_empty_configuration_gets_every_tensor() -> None:
         "return_logprobs",
         "return_num_input_tokens",
         "return_num_output_tokens",
+        "return_token_ids",
+        "return_stop_reason",
     ]
     assert [tensor.name for tensor in config.output] == [
         "text_output",
@@ -31,14 +34,16 @@ def test_an_empty_configuration_gets_every_tensor() -> None:
         "logprobs",
         "num_input_tokens",
         "num_output_tokens",
+        "token_ids",
+        "stop_reason",
     ]
     assert config.decoupled
 
 
 @pytest.mark.contract("VL-04", "VL-06", "VL-07", "VL-08", "VL-09")
-def test_only_the_prompt_is_mandatory() -> None:
+def test_every_input_may_be_left_out_since_there_are_two_for_the_prompt() -> None:
     config = complete_tensors(ModelConfig())
-    assert [tensor.name for tensor in config.input if not tensor.optional] == ["text_input"]
+    assert [tensor.name for tensor in config.input if not tensor.optional] == []
 
 
 @pytest.mark.contract("AC-10")

@@ -19,6 +19,10 @@ def read(parameters: Any = None, **inputs: Any) -> GenerationRequest:
     return read_request(InferenceRequest("m", inputs=tensors, parameters=parameters or {}))
 
 
+def ids(*tokens: int) -> Tensor:
+    return Tensor.from_numpy(np.array(tokens, np.int32), DataType.INT32)
+
+
 @pytest.mark.contract("VL-04", "VL-08")
 def test_a_prompt_alone_is_answered_whole_behind_the_prompt() -> None:
     assert read() == GenerationRequest("Hi", parameters={})
@@ -39,7 +43,7 @@ def test_a_stream_cannot_repeat_the_prompt() -> None:
     with pytest.raises(InvalidRequestError) as refused:
         read(stream=True, exclude_input_in_output=False)
     assert refused.value.message == (
-        "When streaming, `exclude_input_in_output` = False is not allowed."
+        "Error generating stream: When streaming, `exclude_input_in_output` = False is not allowed."
     )
 
 
@@ -75,8 +79,39 @@ def test_one_prompt_is_wanted(texts: list[str]) -> None:
 
 
 def test_a_missing_prompt_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="input 'text_input' must hold one string"):
+    with pytest.raises(InvalidRequestError, match="no prompt: give input 'text_input' or"):
         read_request(InferenceRequest("m"))
+
+
+def test_two_prompts_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="the request has two prompts"):
+        read(input_ids=ids(1, 2))
+
+
+def test_token_ids_stand_in_for_the_text_and_are_not_repeated() -> None:
+    request = read(text_input="", input_ids=ids(1, 2))
+    assert (request.prompt, request.prepend_prompt) == ("", False)
+    assert request.checked_ids(10, 2) == [1, 2]
+
+
+def test_token_ids_cannot_be_repeated_as_text() -> None:
+    with pytest.raises(InvalidRequestError, match="needs a prompt in 'text_input'"):
+        read(text_input="", input_ids=ids(1), exclude_input_in_output=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (ids(), "input 'input_ids' must hold token ids"),
+        (ids(1, 2, 3), "has 3 tokens, but the model's context length is 2 tokens"),
+        (ids(10), "holds 10, but the model's token ids are 0 to 9"),
+        (ids(0, -1), "holds -1, but the model's token ids are 0 to 9"),
+    ],
+)
+def test_token_ids_that_the_model_does_not_have_are_refused(given: Tensor, why: str) -> None:
+    request = read(text_input="", input_ids=given)
+    with pytest.raises(InvalidRequestError, match=why):
+        request.checked_ids(10, 2)
 
 
 def test_one_boolean_is_wanted() -> None:

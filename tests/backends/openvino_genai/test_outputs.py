@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backends.generation import PROMPT
+from backends.generation import PROMPT, token_ids
 from backends.openvino_genai.asking import ask
 from penstock.core.request import Parameters
 from penstock.testing import RunningInstance
@@ -129,3 +129,26 @@ async def test_candidates_differ_and_stream_together(instance: RunningInstance) 
     assert whole.all("text_output") == [texts]
     assert len(set(texts)) == 3
     assert len(stream.texts) < 60
+
+
+async def test_token_ids_go_in_and_come_out(instance: RunningInstance) -> None:
+    """The tokens of an answer, given back behind those of the prompt, go on where it ended."""
+    whole = await ask(instance, inputs={"return_token_ids": True}, max_tokens=8)
+    ids = [token for tokens in whole.all("token_ids") for token in tokens]
+    assert len(ids) == 8
+    prompt = instance.backend._tokenizer.encode(PROMPT).ids  # type: ignore[attr-defined]
+    inputs = {"input_ids": token_ids(*prompt, *ids[:4]), "return_token_ids": True}
+    rest = await ask(instance, inputs=inputs, max_tokens=4)
+    assert [token for tokens in rest.all("token_ids") for token in tokens] == ids[4:]
+
+
+async def test_the_stop_string_or_token_is_told(instance: RunningInstance) -> None:
+    wanted = {"return_stop_reason": True, "return_token_ids": True}
+    whole = await ask(instance, inputs=wanted, max_tokens=8)
+    assert whole.all("stop_reason")[-1] == ["null"]
+    last = whole.all("token_ids")[-1][-1]
+    by_token = await ask(instance, inputs=wanted, max_tokens=8, stop_token_ids=[last])
+    assert by_token.all("stop_reason")[-1] == [str(last)]
+    text = whole.text.strip()[:3]
+    by_text = await ask(instance, inputs=wanted, max_tokens=8, stop=[text])
+    assert by_text.all("stop_reason")[-1] == [json.dumps(text)]

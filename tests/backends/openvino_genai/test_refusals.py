@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backends.conftest import write_settings
-from backends.generation import PROMPT, start, until, usage
+from backends.generation import PROMPT, start, token_ids, until, usage
 from backends.openvino_genai.asking import ask, exhaust, opened
 from penstock.core.errors import InvalidRequestError, RejectedError
 from penstock.testing import RunningInstance
@@ -36,6 +36,23 @@ async def test_a_rejected_request_gets_the_reason(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=why):
         await ask(instance, prompt, **sampling)
+    assert (await ask(instance, max_tokens=2)).finals[-1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        ({"input_ids": token_ids(1 << 30)}, "holds 1073741824, but the model's token ids are 0 to"),
+        ({"input_ids": token_ids(-1)}, "holds -1, but the model's token ids are 0 to"),
+        ({"input_ids": token_ids()}, "must hold token ids"),
+        ({"input_ids": token_ids(*[1] * 2000)}, "has 2000 tokens, but the model's context length"),
+    ],
+)
+async def test_token_ids_that_the_engine_would_fail_on_are_refused(
+    instance: RunningInstance, inputs: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        await ask(instance, inputs=inputs)
     assert (await ask(instance, max_tokens=2)).finals[-1]
 
 

@@ -20,6 +20,7 @@ from penstock.core.timeline import Timeline, Trace
 from penstock_backends.vllm import VllmBackend, backend
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.lora import Adapters
+from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.statistics import VllmStatistics
 
 MARKS = ["ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"]
@@ -80,9 +81,11 @@ class ScriptedLlm:
             logprobs=None,
             cumulative_logprob=None,
             finish_reason="length" if finished else None,
+            stop_reason=None,
         )
         return SimpleNamespace(
             prompt_token_ids=[1, 2, 3],
+            prompt_logprobs=None,
             num_cached_tokens=2,
             outputs=[completion],
             finished=finished,
@@ -104,6 +107,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = Fal
     engine._llm = llm
     engine._makes_spans = spans
     engine.logprobs = True
+    engine.facts = ModelFacts()
     made._engine, made._adapters, made._model, made._relays = engine, Adapters(None), "tiny", set()
     return made
 

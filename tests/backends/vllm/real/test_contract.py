@@ -31,7 +31,7 @@ def parameters(function: Any) -> list[str]:
     [
         (AsyncLLM.from_engine_args, ["engine_args", "stat_loggers"]),
         (AsyncLLM.generate, ["prompt", "sampling_params", "request_id", "lora_request"]),
-        (AsyncLLM.generate, ["trace_headers"]),
+        (AsyncLLM.generate, ["trace_headers", "priority", "session_id"]),
         (AsyncLLM.shutdown, ["timeout"]),
         (BaseRenderer.render_cmpl_async, ["prompts"]),
         (LoRARequest, ["lora_name", "lora_int_id", "lora_path"]),
@@ -67,8 +67,10 @@ def test_statistics_of_a_request_have_their_names() -> None:
 
 def test_outputs_have_their_names() -> None:
     names = {"prompt_token_ids", "outputs", "finished", "metrics", "num_cached_tokens"}
+    names |= {"prompt_logprobs"}
     assert names <= set(parameters(RequestOutput.__init__))
     names = {"index", "text", "token_ids", "cumulative_logprob", "logprobs", "finish_reason"}
+    names |= {"stop_reason"}
     assert names <= {field.name for field in fields(CompletionOutput)}
 
 

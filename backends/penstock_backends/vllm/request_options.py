@@ -1,0 +1,90 @@
+"""`RequestOptions`: what a request tells the engine besides its prompt and sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.backend import InferenceRequest
+from penstock_backends.language_model import refuse
+from penstock_backends.language_model.parameters import as_integer
+
+NAMES: Final[tuple[str, ...]] = (
+    "priority",
+    "cache_salt",
+    "session_id",
+    "traceparent",
+    "tracestate",
+)
+"""Parameters that are options: of the request, or, which come first, of the sampling."""
+
+_PRIORITIES: Final = 1 << 31
+_LONGEST: Final = 512
+"""Characters of a text among the options."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """Options of one request; lower priorities are served first.
+
+    `trace` are the headers of the span that the request is part of at the client.
+    """
+
+    priority: int = 0
+    cache_salt: str | None = None
+    session_id: str | None = None
+    trace: Mapping[str, str] | None = None
+
+
+NO_OPTIONS: Final = RequestOptions()
+
+
+def read_options(
+    request: InferenceRequest, parameters: Mapping[str, Any], *, by_priority: bool
+) -> tuple[RequestOptions, dict[str, Any]]:
+    """The options, and the parameters that are left; raises `InvalidRequestError`.
+
+    `by_priority`: whether the engine's scheduler looks at priorities. The request's own is a hint,
+    which other schedulers may leave aside; one among the parameters is meant for the engine.
+    """
+    left = dict(parameters)
+    found = {name: left.pop(name) for name in NAMES if name in left}
+    for name in NAMES:
+        if name not in found and name in request.parameters:
+            found[name] = request.parameters[name]
+    if not found and not request.priority:
+        return NO_OPTIONS, left
+    if found.get("priority") and not by_priority:
+        refuse("priority", 'needs "scheduling_policy": "priority" in the model\'s model.json')
+    texts = {name: _text(name, found) for name in NAMES[1:] if name in found}
+    trace: dict[str, str] = {
+        name: texts[name] for name in ("traceparent", "tracestate") if name in texts
+    }
+    return (
+        RequestOptions(
+            priority=_priority(found.get("priority", request.priority)),
+            cache_salt=texts.get("cache_salt"),
+            session_id=texts.get("session_id"),
+            trace=trace if "traceparent" in trace else None,
+        ),
+        left,
+    )
+
+
+def _priority(given: Any) -> int:
+    value = as_integer("priority", given)
+    if not -_PRIORITIES <= value < _PRIORITIES:
+        refuse("priority", f"must be between {-_PRIORITIES} and {_PRIORITIES - 1}, not {value}")
+    return value
+
+
+def _text(name: str, found: Mapping[str, Any]) -> str:
+    value = found[name]
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST:
+        refuse(name, f"must be a text of 1 to {_LONGEST} characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        refuse(name, f"cannot be encoded: {error}")
+    return value

@@ -1,0 +1,38 @@
+"""The page of language models' tensors, `docs/language-models.md`, names them all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from penstock.core.config import ModelConfig
+from penstock_backends.openvino_genai.settings import _RULES
+from penstock_backends.vllm import VllmBackend
+from penstock_backends.vllm.request_options import NAMES
+
+_PAGE = (Path(__file__).parents[2] / "docs" / "language-models.md").read_text("utf-8")
+_NAMED = set(re.findall(r"`(\w+)`", _PAGE))
+
+
+async def test_each_tensor_is_on_the_page(tmp_path: Path) -> None:
+    config = await VllmBackend.complete_config(ModelConfig(), tmp_path, {})
+    tensors = [*config.input, *config.output]
+    names = {tensor.name.removeprefix("return_") for tensor in tensors}
+    assert sorted(names - _NAMED) == []
+
+
+async def test_each_output_is_there_or_can_be_asked_for(tmp_path: Path) -> None:
+    from penstock_backends.language_model import WantedOutputs
+
+    config = await VllmBackend.complete_config(ModelConfig(), tmp_path, {})
+    wanted = {field.name for field in fields(WantedOutputs)} - {"reasoning_text"}
+    assert wanted <= {tensor.name for tensor in config.output}
+    assert {f"return_{name}" for name in wanted} <= {tensor.name for tensor in config.input}
+
+
+@pytest.mark.parametrize("name", [*_RULES, *NAMES])
+def test_each_setting_and_option_is_on_the_page(name: str) -> None:
+    assert name in _NAMED
