@@ -78,9 +78,9 @@ async def test_a_client_that_leaves_ends_the_record(call: str) -> None:
         writer.write(head.encode() + b"penstock-explain: 1\r\n\r\n" + body)
         request, stream = await server.asked.get()
         writer.close()
-        while not stream.ended:
+        while not stream.ended:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
         assert request.timeline is not None
-        while not request.timeline.end:
+        while not request.timeline.end:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.01)
     assert isinstance(request.timeline.error, RequestCancelledError)

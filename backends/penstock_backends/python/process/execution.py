@@ -137,7 +137,7 @@ class Execution:
         return message
 
     def _log_fields(self) -> dict[str, str]:
-        """The log fields of a line about the execution: those of its only request, if it has one."""
+        """The log fields of a line about the execution: those of its only request, if any."""
         return request_fields(self._cores[0]) if len(self._cores) == 1 else {}
 
     def finish(self) -> list[Buffer]:
