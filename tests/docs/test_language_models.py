@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ _NAMED = set(re.findall(r"`(\w+)`", _PAGE))
 
 async def test_each_tensor_is_on_the_page(tmp_path: Path) -> None:
     config = await VllmBackend.complete_config(ModelConfig(), tmp_path, {})
-    tensors = [*config.input, *config.output]
-    names = {tensor.name.removeprefix("return_") for tensor in tensors}
+    tensors: list[Any] = [*config.input, *config.output]
+    names = {str(tensor.name).removeprefix("return_") for tensor in tensors}
     assert sorted(names - _NAMED) == []
 
 
