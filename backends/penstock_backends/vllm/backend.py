@@ -33,10 +33,12 @@ from penstock_backends.language_model import (
     record_of,
     usage_of,
 )
+from penstock_backends.vllm.adapters import Adapter, Adapters
+from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.images import read_images
-from penstock_backends.vllm.lora import Adapters, read_adapters
+from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
 from penstock_backends.vllm.outputs import OutputReader
 from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions, read_options
 from penstock_backends.vllm.request_record import RequestRecord
@@ -69,9 +71,15 @@ class VllmBackend(LanguageModelBackend):
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
-        lora = arguments.enable_lora
-        self._adapters = read_adapters(context.version_path) if lora else Adapters(None)
+        lora = read_paths(context.version_path) if arguments.enable_lora else None
+        folders = allowed_folders(context)
+        if lora is not None:
+            keep_adapters(arguments, len(lora))
         self._engine: VllmEngine = await context.run(VllmEngine, arguments)
+        calls = self._engine.calls
+        if lora is not None:
+            self._engine.adapters = Adapters(calls, lora, calls.most_adapters)
+        self._control = EngineControl(calls, self._engine.adapters, folders)
         try:
             await self._engine.warm_up()
         except InferenceError as error:
@@ -80,8 +88,14 @@ class VllmBackend(LanguageModelBackend):
         if asks(context.config):
             self._engine.statistics.report_as_triton()
 
+    async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        return await self._control.carry_out(action, arguments)
+
     async def healthy(self) -> bool:
         return not self._engine.failed
+
+    def unready(self) -> str:
+        return self._engine.calls.condition
 
     def metrics(self) -> Mapping[str, float]:
         return self._engine.statistics.metrics()
@@ -91,7 +105,7 @@ class VllmBackend(LanguageModelBackend):
 
     async def finalize(self) -> None:
         if hasattr(self, "_engine"):  # loading may have failed
-            self._engine.stop()
+            await self._engine.close()
 
     def generate(self, request: InferenceRequest) -> Outcome:
         generation = read_request(request)
@@ -111,7 +125,7 @@ class VllmBackend(LanguageModelBackend):
         images = read_images(request)
         if images:
             prompt["multi_modal_data"] = {"image": images}
-        lora = self._adapters.find(adapter)
+        lora = self._adapter(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
         usage = usage_of(request)
@@ -132,6 +146,13 @@ class VllmBackend(LanguageModelBackend):
         if options.cache_salt is not None:
             prompt["cache_salt"] = options.cache_salt
         return prompt
+
+    def _adapter(self, name: str | None) -> Adapter | None:
+        if name is None:
+            return None
+        if self._engine.adapters is None:
+            raise InvalidRequestError(DISABLED)
+        return self._engine.adapters.find(name)
 
     def _record(
         self, request: InferenceRequest, generation: GenerationRequest, sampling: Any, model: str

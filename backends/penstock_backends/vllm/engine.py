@@ -10,18 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from penstock.backend import (
-    BackendNotInstalledError,
-    InferenceError,
-    InternalError,
-    InvalidRequestError,
-    ModelLoadError,
-    RejectedError,
-    UnavailableError,
-)
+from penstock.backend import BackendNotInstalledError, ModelLoadError, UnavailableError
+from penstock_backends.vllm.adapters import Adapter, Adapters
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
+from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.engine_keywords import engine_keywords
+from penstock_backends.vllm.failures import UNHEALTHY, translated
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions
@@ -30,7 +25,6 @@ from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
 logger = logging.getLogger(__name__)
 
-UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
 _GRACE = 1.0  # seconds for the engine's processes to exit
 
 
@@ -49,6 +43,8 @@ class VllmEngine:
             kill_leftovers(descendants(os.getpid()) - before)
             raise
         self._children = descendants(os.getpid()) - before
+        self.calls = EngineCalls(self._llm, arguments)
+        self.adapters: Adapters | None = None
         self.on_cpu = _on_cpu()
         self.logprobs = not self.on_cpu or _has_compiler()
         self.facts = read_facts(self._llm)
@@ -76,7 +72,7 @@ class VllmEngine:
         self,
         prompt: Any,
         sampling: Any,
-        adapter: Any,
+        adapter: Adapter | None,
         options: RequestOptions = NO_OPTIONS,
         record: RequestRecord | None = None,
     ) -> AsyncGenerator[Any, None]:
@@ -86,9 +82,14 @@ class VllmEngine:
         """
         if self.failed:
             raise UnavailableError(UNHEALTHY)
+        self.calls.check_awake()
         self.statistics.requests += 1
         finished = False
+        lora = None
         try:
+            if adapter is not None:
+                assert self.adapters is not None
+                lora = await self.adapters.acquire(adapter)
             number = str(next(self._numbers))
             (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
             headers = options.trace if self._makes_spans else None
@@ -99,7 +100,7 @@ class VllmEngine:
                 rendered,
                 sampling,
                 number,
-                lora_request=adapter,
+                lora_request=lora,
                 trace_headers=headers,
                 priority=options.priority,
                 session_id=options.session_id,
@@ -110,10 +111,19 @@ class VllmEngine:
                     yield output
         except Exception as error:  # vLLM's own, of any kind
             self.statistics.failed += 1
-            raise _translated(error) from error
+            raise translated(error) from error
         except BaseException:  # the client has disconnected
             self.statistics.cancelled += not finished
             raise
+        finally:
+            if lora is not None and adapter is not None and self.adapters is not None:
+                self.adapters.release(adapter)
+
+    async def close(self) -> None:
+        """Stop loading adapters, then the engine."""
+        if self.adapters is not None:
+            await self.adapters.close()
+        self.stop()
 
     def stop(self) -> None:
         """Shut down the engine and all processes that it has started.
@@ -160,23 +170,3 @@ def _start(arguments: EngineArguments, statistics: VllmStatistics) -> Any:
     except Exception as error:  # unknown arguments, missing files, too little memory ...
         text = f"vLLM cannot start with '{arguments.path}': {error}{advice(arguments)}"
         raise ModelLoadError(text) from error
-
-
-def _translated(error: Exception) -> InferenceError:
-    """vLLM's error as an `InferenceError`."""
-    from vllm import exceptions
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    if isinstance(error, EngineDeadError):
-        return UnavailableError(f"{UNHEALTHY}: {error}")
-    text = f"Error generating stream: {_reason(error)}"
-    if isinstance(error, exceptions.VLLMClientError | ValueError):
-        return InvalidRequestError(text)
-    if isinstance(error, exceptions.QueueOverflowError | exceptions.MaxQueuedTokensError):
-        return RejectedError(text)
-    return InternalError(text)
-
-
-def _reason(error: BaseException) -> str:
-    """The error's message; if empty, its cause's message or the name of its class."""
-    return str(error) or (_reason(error.__cause__) if error.__cause__ else type(error).__name__)

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,8 @@ from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline, Trace
 from penstock_backends.vllm import VllmBackend, backend
 from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.lora import Adapters
+from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.statistics import VllmStatistics
 
@@ -108,7 +110,9 @@ def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = Fal
     engine._makes_spans = spans
     engine.logprobs = True
     engine.facts = ModelFacts()
-    made._engine, made._adapters, made._model, made._relays = engine, Adapters(None), "tiny", set()
+    engine.calls = EngineCalls(llm, EngineArguments({}, Path("model.json")))
+    engine.adapters = None
+    made._engine, made._model, made._relays = engine, "tiny", set()
     return made
 
 
@@ -246,7 +250,7 @@ async def test_leaving_before_the_first_token_tells_that_it_waited(
 
     monkeypatch.setattr(llm, "generate", Left)
     made = vllm(monkeypatch, llm)
-    monkeypatch.setattr("penstock_backends.vllm.engine._translated", lambda error: error)
+    monkeypatch.setattr("penstock_backends.vllm.engine.translated", lambda error: error)
     with pytest.raises(RequestCancelledError):
         await ask(made, noted, stream=False)
     assert names(noted) == ["ENGINE_QUEUED", "DECODE_END"]

@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-def add_adapter(model: Path, folder: Path) -> None:
+def add_adapter(model: Path, folder: Path, seed: int = 1) -> None:
     """A random adapter, strong enough to change every text."""
     import numpy as np
     from safetensors.numpy import save_file
@@ -42,7 +42,7 @@ def add_adapter(model: Path, folder: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     hidden, rank = config["hidden_size"], 8
     rows = config["num_attention_heads"] * config["head_dim"]
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(seed)
     tensors = {}
     for layer in range(config["num_hidden_layers"]):
         name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
@@ -66,8 +66,12 @@ def add_adapter(model: Path, folder: Path) -> None:
 @pytest.fixture(scope="session")
 def version(checkpoint_version: Path) -> Path:
     (checkpoint_version / "model.json").write_text(json.dumps(SETTINGS))
-    (checkpoint_version / "multi_lora.json").write_text('{"loud": "loud"}')
+    names = {"loud": "loud", "torn": "torn", "gone": "gone"}
+    (checkpoint_version / "multi_lora.json").write_text(json.dumps(names))
     add_adapter(checkpoint_version / "model", checkpoint_version / "loud")
+    add_adapter(checkpoint_version / "model", checkpoint_version / "torn")
+    weights = checkpoint_version / "torn" / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
     return checkpoint_version
 
 

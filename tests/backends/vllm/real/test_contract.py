@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from vllm import exceptions, tracing
+from vllm.config import LoRAConfig, ModelConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.outputs import CompletionOutput, RequestOutput
@@ -34,6 +35,13 @@ def parameters(function: Any) -> list[str]:
         (AsyncLLM.generate, ["trace_headers", "priority", "session_id"]),
         (AsyncLLM.shutdown, ["timeout"]),
         (BaseRenderer.render_cmpl_async, ["prompts"]),
+        (AsyncLLM.add_lora, ["lora_request"]),
+        (AsyncLLM.remove_lora, ["lora_id"]),
+        (AsyncLLM.sleep, ["level", "mode"]),
+        (AsyncLLM.wake_up, ["tags"]),
+        (AsyncLLM.pause_generation, ["mode", "clear_cache"]),
+        (AsyncLLM.resume_generation, []),
+        (AsyncLLM.reset_prefix_cache, ["reset_running_requests", "reset_connector"]),
         (LoRARequest, ["lora_name", "lora_int_id", "lora_path"]),
     ],
 )
@@ -85,6 +93,11 @@ def test_engine_arguments_have_the_names_that_are_looked_at() -> None:
     names |= {"tensor_parallel_size", "pipeline_parallel_size", "hf_config_path"}
     names |= {"otlp_traces_endpoint", "served_model_name"}
     assert names | {"generation_config"} <= {field.name for field in fields(AsyncEngineArgs)}
+
+
+def test_configurations_have_the_names_that_are_looked_at() -> None:
+    assert {"max_loras", "max_cpu_loras"} <= {field.name for field in fields(LoRAConfig)}
+    assert "enable_sleep_mode" in {field.name for field in fields(ModelConfig)}
 
 
 def test_spans_are_available_where_opentelemetry_is() -> None:

@@ -1,0 +1,45 @@
+"""vLLM's errors as `InferenceError`s."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.backend import (
+    ExhaustedError,
+    InferenceError,
+    InternalError,
+    InvalidRequestError,
+    UnavailableError,
+)
+
+UNHEALTHY: Final = "Model is unavailable due to unhealthy vLLM engine"
+
+
+def translated(error: Exception) -> InferenceError:
+    """The error of a request; its text begins as Triton's (VL-15)."""
+    from vllm import exceptions
+
+    if isinstance(error, InferenceError):  # ours, such as that of an adapter
+        return error
+    if (dead := death(error)) is not None:
+        return dead
+    text = f"Error generating stream: {reason(error)}"
+    if isinstance(error, exceptions.VLLMClientError | ValueError):
+        return InvalidRequestError(text)
+    if isinstance(error, exceptions.QueueOverflowError | exceptions.MaxQueuedTokensError):
+        return ExhaustedError(text)
+    return InternalError(text)
+
+
+def death(error: BaseException) -> UnavailableError | None:
+    """The error of anything that is asked of an engine that has died; `None` for others."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    if isinstance(error, EngineDeadError):
+        return UnavailableError(f"{UNHEALTHY}: {error}")
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """The error's message; if empty, its cause's message or the name of its class."""
+    return str(error) or (reason(error.__cause__) if error.__cause__ else type(error).__name__)
