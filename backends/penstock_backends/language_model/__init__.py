@@ -17,6 +17,7 @@ from penstock_backends.language_model.request import (
     RUNNING_ERROR,
     GenerationRequest,
     WantedOutputs,
+    checked_ids,
     read_request,
 )
 from penstock_backends.language_model.statistics import EngineStatistics
@@ -42,6 +43,7 @@ __all__ = [
     "UsageReporter",
     "WantedOutputs",
     "check_decoupled",
+    "checked_ids",
     "complete_tensors",
     "exemplar_id",
     "fetch_media",

@@ -56,24 +56,6 @@ class GenerationRequest:
     merge: bool = True
     input_ids: Array | None = None
 
-    def checked_ids(self, vocabulary: int, longest: int) -> list[int]:
-        """`input_ids` as a list; raises `InvalidRequestError` if the engine cannot take them."""
-        ids = self.input_ids
-        if ids is None or not ids.size:
-            raise InvalidRequestError("the prompt is empty: input 'input_ids' must hold token ids")
-        if ids.size > longest:
-            raise InvalidRequestError(
-                f"the prompt has {ids.size} tokens, but the model's context length is {longest} "
-                "tokens"
-            )
-        for token in (int(ids.min()), int(ids.max())):
-            if not 0 <= token < vocabulary:
-                raise InvalidRequestError(
-                    f"input 'input_ids' holds {token}, but the model's token ids are "
-                    f"0 to {vocabulary - 1}"
-                )
-        return list(ids.tolist())
-
 
 def read_request(request: InferenceRequest) -> GenerationRequest:
     """Decode a request; raises `InvalidRequestError` that names the input or parameter at fault."""
@@ -89,6 +71,23 @@ def read_request(request: InferenceRequest) -> GenerationRequest:
         merge=_merge(request),
         input_ids=ids,
     )
+
+
+def checked_ids(ids: Array, vocabulary: int, longest: int) -> list[int]:
+    """Token ids as a list; raises `InvalidRequestError` if the engine cannot take them."""
+    if not ids.size:
+        raise InvalidRequestError("the prompt is empty: input 'input_ids' must hold token ids")
+    if ids.size > longest:
+        raise InvalidRequestError(
+            f"the prompt has {ids.size} tokens, but the model's context length is {longest} tokens"
+        )
+    for token in (int(ids.min()), int(ids.max())):
+        if not 0 <= token < vocabulary:
+            raise InvalidRequestError(
+                f"input 'input_ids' holds {token}, but the model's token ids are "
+                f"0 to {vocabulary - 1}"
+            )
+    return list(ids.tolist())
 
 
 def running_error(error: InferenceError) -> InferenceError:

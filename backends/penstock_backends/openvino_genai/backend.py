@@ -27,6 +27,7 @@ from penstock_backends.language_model import (
     GenerationTimes,
     LanguageModelBackend,
     check_decoupled,
+    checked_ids,
     complete_tensors,
     exemplar_id,
     read_request,
@@ -122,7 +123,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         """The prompt's tokens; raises `InvalidRequestError` for more than fit."""
         settings = self._settings
         if generation.input_ids is not None:
-            return generation.checked_ids(self._vocabulary, settings.max_model_len)
+            return checked_ids(generation.input_ids, self._vocabulary, settings.max_model_len)
         check_prompt_size(len(generation.prompt), self._longest_token, settings)
         ids: Sequence[int] = self._tokenizer.encode(generation.prompt).ids
         return ids

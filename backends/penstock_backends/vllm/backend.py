@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,6 @@ from penstock.backend import (
     InferenceRequest,
     InferenceResponse,
     InstanceContext,
-    InvalidRequestError,
     ModelConfig,
     ModelLoadError,
     Outcome,
@@ -40,6 +40,15 @@ from penstock_backends.vllm.engine_args import pin_device, prepare_environment, 
 from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
 from penstock_backends.vllm.outputs import OutputReader
+from penstock_backends.vllm.pooling import (
+    EMBEDDING_REQUEST,
+    asks_for_text,
+    pooled,
+    read_embedding_request,
+    read_pooling_request,
+    refusal,
+)
+from penstock_backends.vllm.prompts import prompt_of
 from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions, read_options
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.sampling import BACKEND, read_sampling
@@ -84,7 +93,7 @@ class VllmBackend(LanguageModelBackend):
             await self._engine.warm_up()
         except InferenceError as error:
             self._engine.stop()
-            raise ModelLoadError(f"vLLM started but cannot generate: {error}") from error
+            raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
         if asks(context.config):
             self._engine.statistics.report_as_triton()
 
@@ -108,11 +117,15 @@ class VllmBackend(LanguageModelBackend):
             await self._engine.close()
 
     def generate(self, request: InferenceRequest) -> Outcome:
+        if EMBEDDING_REQUEST in request.inputs or not self._engine.generates:
+            return self._pool(request)
         generation = read_request(request)
         options, parameters = read_options(
             request, _sampling_parameters(generation), by_priority=self._engine.facts.by_priority
         )
-        prompt = self._prompt(generation, options)
+        prompt = prompt_of(generation, self._engine.facts)
+        if options.cache_salt is not None:
+            prompt["cache_salt"] = options.cache_salt
         sampling, adapter = read_sampling(
             parameters,
             # Of a traced request, the tokens so far are wanted also where it is cancelled; of one
@@ -132,20 +145,21 @@ class VllmBackend(LanguageModelBackend):
         responses = self._generate(answer, prompt, sampling, lora, options, record, usage)
         return responses if generation.merge else self._unmerged(responses)
 
-    def _prompt(self, generation: GenerationRequest, options: RequestOptions) -> dict[str, Any]:
-        """The prompt as vLLM takes it; raises `InvalidRequestError`."""
-        facts = self._engine.facts
-        prompt: dict[str, Any]
-        if generation.input_ids is not None:
-            ids = generation.checked_ids(facts.vocabulary, facts.context_length)
-            prompt = {"prompt_token_ids": ids}
-        elif generation.prompt:
-            prompt = {"prompt": generation.prompt}
-        else:
-            raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
-        if options.cache_salt is not None:
-            prompt["cache_salt"] = options.cache_salt
-        return prompt
+    def _pool(self, request: InferenceRequest) -> Outcome:
+        """Start a request to a pooling model, or one for an embedding as Triton's client asks."""
+        engine, name = self._engine, request.model_name
+        if asks_for_text(request):
+            raise refusal(name, "generate")
+        if EMBEDDING_REQUEST in request.inputs:
+            if "embed" not in engine.tasks:
+                raise refusal(name, "embed")
+            return pooled(engine, read_embedding_request(request, engine), NO_OPTIONS)
+        generation = read_request(request)
+        options, left = read_options(
+            request, generation.parameters or {}, by_priority=engine.facts.by_priority
+        )
+        asked = read_pooling_request(request, replace(generation, parameters=left), engine)
+        return pooled(engine, asked, options)
 
     def _adapter(self, name: str | None) -> Adapter | None:
         if name is None:

@@ -25,6 +25,7 @@ from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
 logger = logging.getLogger(__name__)
 
+_POOLING = ("embed", "classify")
 _GRACE = 1.0  # seconds for the engine's processes to exit
 
 
@@ -34,6 +35,7 @@ class VllmEngine:
     def __init__(self, arguments: EngineArguments) -> None:
         """Start the engine, which takes seconds to minutes. Blocks; raises `ModelLoadError`."""
         self.statistics = VllmStatistics()
+        self.tasks: frozenset[str] = frozenset()
         self._numbers = itertools.count(1)
         self._makes_spans = add_endpoint(arguments)
         before = descendants(os.getpid())
@@ -50,18 +52,38 @@ class VllmEngine:
         self.facts = read_facts(self._llm)
 
     async def warm_up(self) -> None:
-        """Generate one token, so that no client waits for kernels that are compiled lazily.
+        """Ask for one token, so that no client waits for kernels that are compiled lazily.
 
-        On a CPU, those of log probabilities take 20 seconds if a compiler is installed.
+        On a CPU, those of log probabilities take 20 seconds if a compiler is installed. A pooling
+        model is asked for the task that it has.
         """
+        from vllm.pooling_params import PoolingParams
         from vllm.sampling_params import SamplingParams
 
+        self.tasks = frozenset(await self._llm.get_supported_tasks())
         logprobs = 0 if self.on_cpu and self.logprobs else None
-        sampling = SamplingParams(max_tokens=1, temperature=0.0, logprobs=logprobs)
-        async for _ in self.generate({"prompt": "warm"}, sampling, None):
+        asked: Any = SamplingParams(max_tokens=1, temperature=0.0, logprobs=logprobs)
+        if not self.generates:
+            asked = PoolingParams(task=self.pooling_task)  # type: ignore[arg-type, unused-ignore]
+        async for _ in self.generate({"prompt": "warm"}, asked, None):
             pass
         self.statistics.requests -= 1
         self.statistics.forget_observations()
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model makes text; others pool."""
+        return "generate" in self.tasks
+
+    @property
+    def pooling_task(self) -> str:
+        """The task of a pooling model for a text as a whole, where it has one."""
+        return next((task for task in _POOLING if task in self.tasks), min(self.tasks, default=""))
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._llm.get_tokenizer()
 
     @property
     def failed(self) -> bool:
@@ -96,15 +118,12 @@ class VllmEngine:
             if record is not None:
                 headers = trace_headers(record.timeline) if self._makes_spans else None
                 record.submitted()
-            outputs = self._llm.generate(
-                rendered,
-                sampling,
-                number,
-                lora_request=lora,
-                trace_headers=headers,
-                priority=options.priority,
-                session_id=options.session_id,
-            )
+            more = {"lora_request": lora, "trace_headers": headers, "priority": options.priority}
+            if hasattr(sampling, "max_tokens"):
+                more["session_id"] = options.session_id
+                outputs = self._llm.generate(rendered, sampling, number, **more)
+            else:  # pooling parameters
+                outputs = self._llm.encode(rendered, sampling, number, **more)
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished

@@ -16,9 +16,14 @@ VLLM_TENSORS: Final[Tensors] = (
         optional_input("return_num_cached_tokens", DataType.BOOL),
         optional_input("return_prompt_logprobs", DataType.BOOL),
         optional_input("image", DataType.BYTES, dim=-1),
+        optional_input("embedding_request", DataType.BYTES),
+        optional_input("text_pair", DataType.BYTES, dim=-1),
     ),
     (
         declared_output("num_cached_tokens", DataType.UINT32, dim=1),
         declared_output("prompt_logprobs", DataType.BYTES, dim=1),
+        declared_output("EMBEDDING", DataType.FP32),
+        declared_output("CLASS_PROBS", DataType.FP32),
+        declared_output("SCORE", DataType.FP32),
     ),
 )

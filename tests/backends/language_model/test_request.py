@@ -11,7 +11,12 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import DataType, Tensor
 from penstock.testing import as_tensor
-from penstock_backends.language_model import GenerationRequest, WantedOutputs, read_request
+from penstock_backends.language_model import (
+    GenerationRequest,
+    WantedOutputs,
+    checked_ids,
+    read_request,
+)
 
 
 def read(parameters: Any = None, **inputs: Any) -> GenerationRequest:
@@ -91,7 +96,8 @@ def test_two_prompts_are_refused() -> None:
 def test_token_ids_stand_in_for_the_text_and_are_not_repeated() -> None:
     request = read(text_input="", input_ids=ids(1, 2))
     assert (request.prompt, request.prepend_prompt) == ("", False)
-    assert request.checked_ids(10, 2) == [1, 2]
+    assert request.input_ids is not None
+    assert checked_ids(request.input_ids, 10, 2) == [1, 2]
 
 
 def test_token_ids_cannot_be_repeated_as_text() -> None:
@@ -109,9 +115,8 @@ def test_token_ids_cannot_be_repeated_as_text() -> None:
     ],
 )
 def test_token_ids_that_the_model_does_not_have_are_refused(given: Tensor, why: str) -> None:
-    request = read(text_input="", input_ids=given)
     with pytest.raises(InvalidRequestError, match=why):
-        request.checked_ids(10, 2)
+        checked_ids(given.numpy(), 10, 2)
 
 
 def test_one_boolean_is_wanted() -> None:

@@ -110,6 +110,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = Fal
     engine._makes_spans = spans
     engine.logprobs = True
     engine.facts = ModelFacts()
+    engine.tasks = frozenset({"generate"})
     engine.calls = EngineCalls(llm, EngineArguments({}, Path("model.json")))
     engine.adapters = None
     made._engine, made._model, made._relays = engine, "tiny", set()
