@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
@@ -21,6 +22,8 @@ ALLOWED_HOSTS = "penstock.allowed_media_hosts"
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
+_THREADS = ThreadPoolExecutor(32, "media")
+"""Threads of their own: slow servers must not keep others from the event loop's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
     if url[:5].lower() == "data:":
         return _data(url, name, limits)
     transfer = _Transfer(name, limits)
-    work = asyncio.get_running_loop().run_in_executor(None, transfer.run, url)
+    work = asyncio.get_running_loop().run_in_executor(_THREADS, transfer.run, url)
     try:
         return await asyncio.wait_for(asyncio.shield(work), limits.seconds)
     except TimeoutError as error:
@@ -119,6 +122,8 @@ class _Transfer:
                 if answer.status != 200:
                     raise _refusal(self.name, f"is answered with status {answer.status}")
                 return self._content(answer)
+        except TimeoutError as error:
+            raise self._too_slow() from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise _refusal(self.name, f"cannot be fetched: {reason}") from error
@@ -178,8 +183,11 @@ class _Transfer:
         """Seconds that are left; refuses when there are none."""
         left = self._end - time.monotonic()
         if left <= 0 or self._abandoned:
-            raise _refusal(self.name, f"takes longer than {self.limits.seconds:g} s")
+            raise self._too_slow()
         return left
+
+    def _too_slow(self) -> InvalidRequestError:
+        return _refusal(self.name, f"takes longer than {self.limits.seconds:g} s")
 
 
 def _parts(url: str, name: str) -> SplitResult:

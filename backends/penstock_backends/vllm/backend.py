@@ -15,6 +15,7 @@ from penstock.backend import (
     InferenceRequest,
     InferenceResponse,
     InstanceContext,
+    InvalidRequestError,
     ModelConfig,
     ModelLoadError,
     Outcome,

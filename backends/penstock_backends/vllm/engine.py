@@ -118,12 +118,10 @@ class VllmEngine:
             if record is not None:
                 headers = trace_headers(record.timeline) if self._makes_spans else None
                 record.submitted()
-            more = {"lora_request": lora, "trace_headers": headers, "priority": options.priority}
-            if hasattr(sampling, "max_tokens"):
-                more["session_id"] = options.session_id
-                outputs = self._llm.generate(rendered, sampling, number, **more)
-            else:  # pooling parameters
-                outputs = self._llm.encode(rendered, sampling, number, **more)
+            begin, more = self._method(sampling, options)
+            outputs = begin(
+                rendered, sampling, number, lora_request=lora, trace_headers=headers, **more
+            )
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished
@@ -137,6 +135,13 @@ class VllmEngine:
         finally:
             if lora is not None and adapter is not None and self.adapters is not None:
                 self.adapters.release(adapter)
+
+    def _method(self, params: Any, options: RequestOptions) -> tuple[Any, dict[str, Any]]:
+        """vLLM's method for sampling or pooling parameters, and what it is told of the request."""
+        if hasattr(params, "max_tokens"):
+            more = {"priority": options.priority, "session_id": options.session_id}
+            return self._llm.generate, more
+        return self._llm.encode, {"priority": options.priority}
 
     async def close(self) -> None:
         """Stop loading adapters, then the engine."""
