@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from penstock_backends.language_model import (
     UsageReporter,
     check_decoupled,
     complete_tensors,
+    media_limits,
     read_request,
     record_of,
     usage_of,
@@ -38,8 +39,8 @@ from penstock_backends.vllm.adapters import Adapter, Adapters
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
-from penstock_backends.vllm.images import read_images
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
+from penstock_backends.vllm.media import Medium, load_media, read_media
 from penstock_backends.vllm.outputs import OutputReader
 from penstock_backends.vllm.pooling import (
     EMBEDDING_REQUEST,
@@ -81,6 +82,7 @@ class VllmBackend(LanguageModelBackend):
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
+        self._media_limits = media_limits(context.config)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
         folders = allowed_folders(context)
         if lora is not None:
@@ -136,15 +138,36 @@ class VllmBackend(LanguageModelBackend):
             or request.report_usage is not None,
             logprobs=self._engine.logprobs,
         )
-        images = read_images(request)
-        if images:
-            prompt["multi_modal_data"] = {"image": images}
+        media = read_media(request, self._engine.facts.modalities)
         lora = self._adapter(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
         usage = usage_of(request)
-        responses = self._generate(answer, prompt, sampling, lora, options, record, usage)
+        outputs = self._outputs(prompt, media, sampling, lora, options, record)
+        responses = self._generate(answer, outputs, record, usage)
         return responses if generation.merge else self._unmerged(responses)
+
+    def _outputs(
+        self,
+        prompt: dict[str, Any],
+        media: Sequence[Medium],
+        sampling: Any,
+        adapter: Any,
+        options: RequestOptions,
+        record: RequestRecord | None,
+    ) -> AsyncGenerator[Any, None]:
+        """vLLM's outputs, once the request's media are there."""
+        if not media:
+            return self._engine.generate(prompt, sampling, adapter, options, record)
+
+        async def outputs() -> AsyncGenerator[Any, None]:
+            prompt["multi_modal_data"] = await load_media(media, self._media_limits)
+            begun = self._engine.generate(prompt, sampling, adapter, options, record)
+            async with aclosing(begun):
+                async for output in begun:
+                    yield output
+
+        return outputs()
 
     def _pool(self, request: InferenceRequest) -> Outcome:
         """Start a request to a pooling model, or one for an embedding as Triton's client asks."""
@@ -184,15 +207,11 @@ class VllmBackend(LanguageModelBackend):
     async def _generate(
         self,
         answer: Answer,
-        prompt: Any,
-        sampling: Any,
-        adapter: Any,
-        options: RequestOptions = NO_OPTIONS,
+        outputs: AsyncGenerator[Any, None],
         record: RequestRecord | None = None,
         usage: UsageReporter | None = None,
     ) -> AsyncGenerator[InferenceResponse, None]:
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
-        outputs = self._engine.generate(prompt, sampling, adapter, options, record)
         reader = OutputReader(answer)
         try:
             async with aclosing(outputs):

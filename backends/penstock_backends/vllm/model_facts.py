@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -10,12 +11,14 @@ from typing import Any
 class ModelFacts:
     """Limits of a model: token ids are below `vocabulary`, prompts not longer than the context.
 
-    `by_priority`: whether the scheduler looks at priorities.
+    `by_priority`: whether the scheduler looks at priorities. `modalities` are the media that the
+    model takes, and how many of each in a prompt, `None` for any number.
     """
 
     vocabulary: int = 1 << 31
     context_length: int = 1 << 31
     by_priority: bool = False
+    modalities: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def read_facts(llm: Any) -> ModelFacts:
@@ -26,4 +29,11 @@ def read_facts(llm: Any) -> ModelFacts:
         vocabulary=model.get_vocab_size(),
         context_length=model.max_model_len,
         by_priority=config.scheduler_config.policy == "priority",
+        modalities=_modalities(llm),
     )
+
+
+def _modalities(llm: Any) -> Mapping[str, int | None]:
+    if not llm.vllm_config.model_config.supports_multimodal_inputs:
+        return {}
+    return dict(llm.renderer.get_mm_processor().info.allowed_mm_limits)

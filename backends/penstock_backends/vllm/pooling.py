@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -24,6 +23,7 @@ from penstock_backends.language_model.parameters import as_boolean, as_integer
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.prompts import ids_prompt, prompt_of, text_prompt
 from penstock_backends.vllm.request_options import RequestOptions
+from penstock_backends.vllm.tasks import results_of
 
 EMBEDDING_REQUEST: Final = "embedding_request"
 PAIRS: Final = "text_pair"
@@ -144,11 +144,7 @@ async def _scored(
         asked = [(prompt, request.params()) for prompt in prompts]
     else:
         asked = [_paired(engine, request, text) for text in request.pairs]
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(_result(engine, prompt, params, options)) for prompt, params in asked
-        ]
-    results = [task.result() for task in tasks]
+    results = await results_of(_result(engine, prompt, params, options) for prompt, params in asked)
     rows = [_row(result) for result in results]
     if cosine:
         one, *others = [row / (np.linalg.norm(row) or 1.0) for row in rows]

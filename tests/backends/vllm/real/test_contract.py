@@ -11,10 +11,14 @@ import pytest
 from vllm import exceptions, tracing
 from vllm.config import LoRAConfig, ModelConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.inputs.llm import MultiModalDataBuiltins
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.processing.context import BaseProcessingInfo
 from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.pooling_params import PoolingParams
 from vllm.renderers.base import BaseRenderer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.tasks import POOLING_TASKS
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import StatLoggerBase
@@ -108,3 +112,14 @@ def test_errors_have_their_families() -> None:
     assert issubclass(exceptions.VLLMValidationError, exceptions.VLLMClientError)
     for error in (EngineDeadError, exceptions.QueueOverflowError, exceptions.MaxQueuedTokensError):
         assert not issubclass(error, exceptions.VLLMClientError | ValueError)
+
+
+def test_multimodal_models_and_pooling_have_their_names() -> None:
+    assert hasattr(BaseProcessingInfo, "allowed_mm_limits")
+    assert hasattr(BaseRenderer, "get_mm_processor")
+    assert {"image", "audio", "video"} <= set(MultiModalDataBuiltins.__annotations__)
+    names = {"task", "dimensions", "use_activation", "extra_kwargs"}
+    assert names <= set(PoolingParams.__struct_fields__)
+    assert {"embed", "classify"} <= set(POOLING_TASKS)
+    names = {"prompt", "pooling_params", "request_id", "lora_request", "trace_headers", "priority"}
+    assert names <= set(parameters(AsyncLLM.encode))

@@ -1,0 +1,128 @@
+"""Images, audio and video of a request (VL-05): fetched, and decoded on threads."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+from penstock.backend import InferenceRequest, InvalidRequestError
+from penstock_backends.language_model import MediaLimits, fetch_media
+from penstock_backends.vllm.tasks import results_of
+
+_MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", "video": "video"}
+"""What the inputs hold."""
+
+_MOST_PIXELS: Final = 100_000_000
+_FRAMES: Final = 32
+"""Frames that are taken from a video, as vLLM's own default."""
+
+
+class Medium(NamedTuple):
+    """One image, piece of audio or video, in Base64 or as URL; `input` is where it was."""
+
+    modality: str
+    input: str
+    content: bytes
+
+
+def read_media(request: InferenceRequest, accepted: Mapping[str, int | None]) -> tuple[Medium, ...]:
+    """The media of a request, not yet fetched; raises `InvalidRequestError`.
+
+    `accepted` has the modalities that the model takes, and how many of each in a prompt.
+    """
+    found: list[Medium] = []
+    for name, modality in _MODALITIES.items():
+        tensor = request.inputs.get(name)
+        if tensor is None:
+            continue
+        if modality not in accepted:
+            raise InvalidRequestError(
+                f"input '{name}': model {request.model_name} takes no {modality}"
+            )
+        found += [Medium(modality, name, element) for element in tensor.elements()]
+    for modality, most in accepted.items():
+        count = sum(medium.modality == modality for medium in found)
+        if most is not None and count > most:
+            raise InvalidRequestError(
+                f"the request has {count} of modality {modality}, and model {request.model_name} "
+                f"takes {most} in a prompt"
+            )
+    return tuple(found)
+
+
+async def load_media(media: Sequence[Medium], limits: MediaLimits) -> dict[str, list[Any]]:
+    """The decoded media by modality, as vLLM takes them; raises `InvalidRequestError`."""
+    loaded = await results_of(_load(medium, limits) for medium in media)
+    by_modality: dict[str, list[Any]] = {}
+    for medium, one in zip(media, loaded, strict=True):
+        by_modality.setdefault(medium.modality, []).append(one)
+    return by_modality
+
+
+async def _load(medium: Medium, limits: MediaLimits) -> Any:
+    content = await _content(medium, limits)
+    return await asyncio.to_thread(_decoded, medium, content)
+
+
+async def _content(medium: Medium, limits: MediaLimits) -> bytes:
+    """The file: `image` holds Base64, `image_url` a URL, the others either."""
+    start = medium.content[:64].lower()
+    if medium.input == "image_url" or b"://" in start or start.startswith(b"data:"):
+        if medium.input == "image":
+            raise InvalidRequestError("input 'image' holds Base64; URLs go into input 'image_url'")
+        try:
+            url = medium.content.decode()
+        except UnicodeDecodeError as error:
+            raise _unreadable(medium, error) from error
+        return await fetch_media(url, medium.input, limits)
+    try:
+        return base64.b64decode(medium.content, validate=True)
+    except ValueError as error:
+        raise _unreadable(medium, error) from error
+
+
+def _decoded(medium: Medium, content: bytes) -> Any:
+    try:
+        return _DECODERS[medium.modality](content)
+    except InvalidRequestError:
+        raise
+    except ImportError as error:
+        raise InvalidRequestError(
+            f"input '{medium.input}' cannot be decoded where vLLM runs: {error}"
+        ) from error
+    except Exception as error:  # of decoders, of any kind
+        raise _unreadable(medium, error) from error
+
+
+def _unreadable(medium: Medium, error: Exception) -> InvalidRequestError:
+    a = "an image" if medium.modality == "image" else medium.modality
+    return InvalidRequestError(f"input '{medium.input}' does not hold {a}: {error}")
+
+
+def _image(content: bytes) -> Any:
+    """An image in any format that Pillow reads, as RGB; its size is known before it is decoded."""
+    image = import_module("PIL.Image").open(BytesIO(content))
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise ValueError(f"{width} x {height} pixels are more than {_MOST_PIXELS}")
+    return image.convert("RGB")
+
+
+def _audio(content: bytes) -> Any:
+    return import_module("vllm.multimodal.media").AudioMediaIO().load_bytes(content)
+
+
+def _video(content: bytes) -> Any:
+    media = import_module("vllm.multimodal.media")
+    return media.VideoMediaIO(media.ImageMediaIO(), num_frames=_FRAMES).load_bytes(content)
+
+
+_DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+    "image": _image,
+    "audio": _audio,
+    "video": _video,
+}

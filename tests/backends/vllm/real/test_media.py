@@ -1,0 +1,151 @@
+"""Images, audio and video in a request."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import AsyncGenerator
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+import pytest
+from vllm.outputs import CompletionOutput, RequestOutput
+
+from backends.generation import plain, start
+from penstock.core.errors import InvalidRequestError
+from penstock.core.request import InferenceRequest
+from penstock.core.tensor import Tensor
+from penstock.testing import RunningInstance
+from penstock_backends.language_model import MediaLimits
+from penstock_backends.vllm import VllmBackend
+from penstock_backends.vllm.media import load_media, read_media
+from penstock_backends.vllm.model_facts import ModelFacts
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ANY = {"image": None, "audio": None, "video": None}
+
+
+def png(width: int = 3, height: int = 2, mode: str = "RGB", color: Any = 0) -> bytes:
+    file = BytesIO()
+    import_module("PIL.Image").new(mode, (width, height), color).save(file, "PNG")
+    return file.getvalue()
+
+
+def huge_png() -> bytes:
+    """A file of a few bytes that says it has 10^9 pixels."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
+
+    head = struct.pack(">IIBBBBB", 50_000, 20_000, 8, 2, 0, 0, 0)
+    packed = zlib.compress(bytes(100))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    )
+
+
+def data_url(content: bytes) -> bytes:
+    return b"data:image/png;base64," + base64.b64encode(content)
+
+
+async def load(name: str, *elements: bytes, accepted: Any = ANY) -> dict[str, list[Any]]:
+    request = InferenceRequest("m", inputs={name: Tensor.from_strings(elements)})
+    return await load_media(read_media(request, accepted), MediaLimits(seconds=5))
+
+
+async def test_images_are_read_as_rgb() -> None:
+    text = base64.b64encode(png(mode="L"))
+    images = (await load("image", text, text))["image"]
+    assert [(image.mode, image.size) for image in images] == [("RGB", (3, 2))] * 2
+
+
+async def test_no_media_are_nothing() -> None:
+    assert read_media(InferenceRequest("m"), {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "element", "why"),
+    [
+        ("image", b"", "input 'image' does not hold an image"),
+        ("image", b"?", "input 'image' does not hold an image"),
+        ("image", base64.b64encode(b"no image"), "input 'image' does not hold an image"),
+        ("image", base64.b64encode(huge_png()), r"50000 x 20000 pixels are more than|pixels"),
+        ("image", b"http://example.com/a.png", "URLs go into input 'image_url'"),
+        ("image_url", b"file:///etc/passwd", "must hold http:, https: or data: URLs"),
+        ("image_url", b"/etc/passwd", "must hold http:, https: or data: URLs"),
+        ("image_url", b"http://127.0.0.1:1/a.png", "whose address is not public"),
+        ("image_url", b"http://169.254.169.254/latest", "whose address is not public"),
+        ("image_url", data_url(huge_png()), "pixels"),
+        ("image_url", b"\xff", "does not hold an image"),
+        ("audio", b"file:///etc/passwd", "input 'audio' must hold http:, https: or data: URLs"),
+        ("audio", base64.b64encode(b"noise"), "input 'audio' (does not hold|cannot be decoded)"),
+        ("video", base64.b64encode(b"noise"), "input 'video' (does not hold|cannot be decoded)"),
+    ],
+)
+async def test_anything_else_is_refused(name: str, element: bytes, why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        await load(name, element)
+
+
+async def test_a_model_takes_so_many() -> None:
+    with pytest.raises(InvalidRequestError, match="has 2 of modality image, and model m takes 1"):
+        await load("image", b"", b"", accepted={"image": 1})
+
+
+class Seeing:
+    """An engine whose model takes one image; the real one needs torchvision for any that does."""
+
+    logprobs = generates = True
+    adapters = None
+    facts = ModelFacts(modalities={"image": 1})
+
+    def __init__(self) -> None:
+        self.prompts: list[Any] = []
+
+    async def generate(self, prompt: Any, *_: Any) -> AsyncGenerator[Any, None]:
+        self.prompts.append(prompt)
+        completion = CompletionOutput(0, "red", [7], None, None, finish_reason="length")
+        yield RequestOutput("1", "", [1, 2], None, [completion], True)
+
+
+@pytest.mark.contract("VL-05")
+async def test_an_image_by_url_reaches_the_engine_as_one_in_base64() -> None:
+    engine: Any = Seeing()
+    made = VllmBackend()
+    made._engine, made._media_limits, made._model = engine, MediaLimits(), "m"
+    picture = png(32, 32, color=(255, 0, 0))
+    for name, content in (("image", base64.b64encode(picture)), ("image_url", data_url(picture))):
+        inputs = {
+            "text_input": Tensor.from_strings(["What?"]),
+            name: Tensor.from_strings([content]),
+        }
+        outcome: Any = made.generate(InferenceRequest("m", inputs=inputs))
+        (response,) = [response async for response in outcome]
+        assert plain(response) == {"text_output": ["What?red"]}
+    (one,), (other,) = (prompt["multi_modal_data"]["image"] for prompt in engine.prompts)
+    assert one.tobytes() == other.tobytes() == bytes([255, 0, 0]) * 32 * 32
+
+
+@pytest.mark.parametrize(
+    ("media", "why"),
+    [
+        ({"image": base64.b64encode(huge_png())}, "input 'image': model m takes no image"),
+        ({"image_url": "http://127.0.0.1/"}, "input 'image_url': model m takes no image"),
+        ({"audio": base64.b64encode(b"noise")}, "input 'audio': model m takes no audio"),
+        ({"video": b"https://example.com"}, "input 'video': model m takes no video"),
+    ],
+)
+async def test_a_model_that_takes_no_media_says_so(
+    instance: RunningInstance, media: Any, why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=why):
+        [response async for response in start(instance, inputs=media)]
+    assert [response async for response in start(instance, max_tokens=2)]
