@@ -5,7 +5,12 @@
 #     docker run -p 8000-8002:8000-8002 -v /path/to/models:/models penstock
 #
 # ENGINE is a list of extras of the package: onnx, openvino, torch, vllm.
+#
+# TensorRT-LLM comes with an image of NVIDIA's (GPUs only; never run by us):
+#
+#     docker build -t penstock:trtllm --target trtllm .
 ARG PYTHON=3.11
+ARG TRTLLM=nvcr.io/nvidia/tensorrt-llm/release:1.2.1
 
 FROM python:${PYTHON}-slim AS wheel
 # Only this stage needs a compiler, of whatever version Debian has.
@@ -25,6 +30,20 @@ ARG ENGINE=onnx,openvino
 COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/penstock \
     && /opt/penstock/bin/pip install --no-cache-dir "$(echo /wheels/penstock-*.whl)[${ENGINE}]"
+
+FROM ${TRTLLM} AS trtllm
+# Into the Python that has TensorRT-LLM, which is another one than that of the wheel above: the same
+# code, not compiled.
+COPY pyproject.toml hatch_build.py LICENSE README.md /tmp/penstock/
+COPY service /tmp/penstock/service
+COPY backends /tmp/penstock/backends
+RUN pip install --no-cache-dir /tmp/penstock PyYAML \
+    && rm -rf /tmp/penstock \
+    && install --directory /models
+ENV PYTHONUNBUFFERED=1
+EXPOSE 8000 8001 8002
+# The engine spawns its workers through MPI, which wants a launcher.
+CMD ["trtllm-llmapi-launch", "tritonserver", "--model-repository=/models"]
 
 FROM python:${PYTHON}-slim
 RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin penstock \

@@ -36,10 +36,21 @@ READ = (
     Variable(
         "CUDA_VISIBLE_DEVICES",
         "numbers or names",
-        ("models/config/gpus.py", "system/nvml.py", "backends/vllm/engine_args.py"),
+        (
+            "models/config/gpus.py",
+            "system/nvml.py",
+            "backends/tensorrt_llm/environment.py",
+            "backends/vllm/engine_args.py",
+        ),
         "The GPUs that instances may have and that metrics are of.",
     ),
     Variable("CXX", "`g++`", ("backends/vllm/engine.py",), "Compiler that vLLM on a CPU needs."),
+    Variable(
+        "LLM_CONFIG_PATH",
+        "`model.yaml`, `model.json`",
+        ("backends/tensorrt_llm/settings.py",),
+        "The file with a TensorRT-LLM model's settings, from its version's folder or absolute.",
+    ),
     Variable(
         "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
         "spans",
@@ -221,6 +232,12 @@ BY_LIBRARIES = (
         "see the module",
         ("backends/vllm/engine_args.py",),
         "Of vLLM and its libraries, set in its processes unless they are given.",
+    ),
+    Variable(
+        "TRTLLM_VISIBLE_DEVICES, OMPI_*, PMIX_*, PMI_*",
+        "see the module",
+        ("backends/tensorrt_llm/environment.py",),
+        "Of TensorRT-LLM and MPI: set, or taken away, in the processes of its models.",
     ),
 )
 """Variables that libraries read, where our code depends on it or sets them."""

@@ -1,0 +1,199 @@
+"""`TensorRtLlmBackend`: language models on TensorRT-LLM, with the tensors of its LLM-API model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from penstock.backend import (
+    ConfigError,
+    Histogram,
+    InferenceError,
+    InferenceRequest,
+    InstanceContext,
+    InvalidRequestError,
+    ModelConfig,
+    ModelLoadError,
+    Outcome,
+    RequestCancelledError,
+)
+from penstock_backends.language_model import (
+    GenerationRecord,
+    GenerationRequest,
+    LanguageModelBackend,
+    exemplar_id,
+    record_of,
+    usage_of,
+)
+from penstock_backends.language_model.request import MERGE
+from penstock_backends.tensorrt_llm.answer import Answer, OutputEncoder
+from penstock_backends.tensorrt_llm.declared_tensors import complete_tensors
+from penstock_backends.tensorrt_llm.engine import PREFIX, TensorRtLlmEngine
+from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
+from penstock_backends.tensorrt_llm.generation import CANCELLED, Generation
+from penstock_backends.tensorrt_llm.images import ImageReader
+from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
+from penstock_backends.tensorrt_llm.request import Prompt, check_adapter, flag, read_prompt
+from penstock_backends.tensorrt_llm.settings import read_settings
+
+BACKEND = "tensorrt_llm"
+NOT_DECOUPLED = "Streaming is only supported in decoupled mode."
+NO_ID = "A request id must be provided for request cancellation"
+
+
+class TensorRtLlmBackend(LanguageModelBackend):
+    """A language model that TensorRT-LLM runs."""
+
+    private_tmp: ClassVar[bool] = True  # for the sockets of its workers
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        read = await asyncio.to_thread(read_settings, version_path)
+        if read.max_batch_size:
+            raise ConfigError(
+                f"max_batch_size must be 0, not {read.max_batch_size}: the engine batches by itself"
+            )
+        return complete_tensors(config, bool(read.decoupled))
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        if config.max_batch_size:
+            raise ConfigError(
+                f"max_batch_size must be 0, not {config.max_batch_size}: "
+                "the engine batches by itself"
+            )
+
+    async def initialize(self, context: InstanceContext) -> None:
+        self._running: dict[str, set[Generation]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._context = context
+        settings = await context.run(read_settings, context.version_path)
+        leave_job()
+        pin_devices(settings, context)
+        self._settings = settings
+        self._images = ImageReader(context.config, settings.multimodal)
+        self._encoder = OutputEncoder(context.config)
+        self._processors: LogitsProcessors = await context.run(
+            LogitsProcessors, settings.processors
+        )
+        self._engine: TensorRtLlmEngine = await context.run(TensorRtLlmEngine, settings)
+        try:
+            await self._warm_up()
+        except InferenceError as error:
+            await self.finalize()
+            raise ModelLoadError(f"TensorRT-LLM started but cannot generate: {error}") from error
+        self._engine.read_statistics()
+
+    async def _warm_up(self) -> None:
+        """Generate one token, so that a model that cannot is not served."""
+        sampling = {"max_tokens": 1}
+        try:
+            async for _ in self._engine.submit("warm", sampling, streaming=False):
+                pass
+        except Exception as error:  # the engine's, of any kind
+            raise self._engine.translated(error) from error
+
+    async def healthy(self) -> bool:
+        return not self._engine.failed
+
+    def metrics(self) -> Mapping[str, float]:
+        return self._engine.statistics.metrics()
+
+    def histograms(self) -> Mapping[str, Histogram]:
+        return self._engine.statistics.histograms
+
+    async def finalize(self) -> None:
+        if not hasattr(self, "_engine"):  # loading may have failed
+            return
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._engine.stop()
+        await self._context.run(self._engine.shut_down)
+
+    def generate(self, request: InferenceRequest) -> Outcome:
+        if flag(request, "stop"):
+            return self._stop(request.id)
+        try:
+            prompt = read_prompt(request, self._settings.most_sequences)
+            self._check(prompt)
+            processor = self._processors.find(prompt.processor)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(PREFIX + error.message) from error
+        sampling = (
+            prompt.sampling
+            if processor is None
+            else (prompt.sampling | {"logits_processor": processor})
+        )
+        record, usage = self._record(request, prompt), usage_of(request)
+        answer = Answer(self._encoder, prompt.wanted)
+        # Of a request that is watched, each token is wanted also where nobody streams.
+        by_token = prompt.streaming or record is not None or usage is not None
+        generation = Generation(
+            self._engine,
+            answer.response,
+            streaming=prompt.streaming,
+            by_token=by_token,
+            merge=bool(request.parameters.get(MERGE, True)),
+            record=record,
+            usage=usage,
+            trace_id=exemplar_id(request),
+        )
+        self._start(generation, request.id, partial(self._submit, prompt, sampling, by_token))
+        return generation.stream
+
+    def _check(self, prompt: Prompt) -> None:
+        if prompt.streaming and not self._context.config.decoupled:
+            raise InvalidRequestError(NOT_DECOUPLED)
+        check_adapter(prompt.adapter, self._settings.enable_lora)
+        self._images.check(prompt.image_urls)
+
+    async def _submit(self, prompt: Prompt, sampling: dict[str, Any], by_token: bool) -> Any:
+        """Fetch what the prompt names, and give it to the engine."""
+        inputs: Any = prompt.text
+        if prompt.image_urls:
+            try:
+                images = await self._images.read(prompt.image_urls)
+            except InvalidRequestError as error:
+                raise InvalidRequestError(PREFIX + error.message) from error
+            inputs = {"prompt": prompt.text, "multi_modal_data": {"image": images}}
+        return self._engine.submit(inputs, sampling, prompt.adapter, streaming=by_token)
+
+    def _start(self, generation: Generation, client_id: str, submit: Any) -> None:
+        running = self._running.setdefault(client_id, set())
+        running.add(generation)
+        task = generation.start(submit)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, generation, client_id))
+
+    def _ended(self, generation: Generation, client_id: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        running = self._running[client_id]
+        running.discard(generation)
+        if not running:
+            del self._running[client_id]
+
+    def _stop(self, client_id: str) -> InferenceError:
+        """End the requests with this id, and this one (TL-06)."""
+        if not client_id:
+            return InvalidRequestError(NO_ID)
+        for generation in list(self._running.get(client_id, ())):
+            generation.stop()
+        return RequestCancelledError(CANCELLED)
+
+    def _record(self, request: InferenceRequest, prompt: Prompt) -> GenerationRecord | None:
+        """The record of a traced request."""
+        adapter = prompt.adapter
+        model = self._settings.model if adapter is None else adapter.name
+        record = record_of(request, BACKEND, model)
+        if record is not None:
+            given = GenerationRequest(prompt.text, prompt.streaming, parameters=prompt.given)
+            known = {"max_tokens": None, **prompt.sampling, "n": 1}
+            record.asked(given, SimpleNamespace(**known))
+        return record

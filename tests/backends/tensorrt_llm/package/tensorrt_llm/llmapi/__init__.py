@@ -1,0 +1,5 @@
+"""What the package exports beside its two classes."""
+
+from ..params import GuidedDecodingParams
+
+__all__ = ["GuidedDecodingParams"]
