@@ -18,6 +18,7 @@ from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse, ParameterValue
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance, ProcessSpec
+from penstock.hosting.parent.services import ModelServices
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
 from penstock.system.reaper import Reaper
@@ -59,6 +60,7 @@ class Puppets:
         hang_seconds: float = 0.0,
         restart_hung: bool = False,
         controlled: bool = True,
+        services: ModelServices | None = None,
         usage: bool = False,
         **settings: str,
     ) -> ProcessInstance:
@@ -85,7 +87,7 @@ class Puppets:
             settings=settings,
             placement=placement or Placement(),
         )
-        instance = ProcessInstance(spec, context, self.reaper)
+        instance = ProcessInstance(spec, context, self.reaper, services)
         self._made.append(instance)
         return instance
 

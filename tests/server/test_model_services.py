@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fakes import FakeBuilder, make_request, marks, write_model
-from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.core.errors import NotFoundError, UnavailableError, UnsupportedError
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
@@ -62,3 +62,13 @@ async def test_an_exiting_server_loads_nothing_but_answers_its_models(tmp_path: 
 async def test_other_verbs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="asked for 'dance'"):
         await House(tmp_path).services.control("dance", [])
+
+
+@pytest.mark.contract("VL-16")
+async def test_model_of_an_unhealthy_engine_is_unloaded_in_any_mode(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.server.start(["m"])
+    await house.services.control("retire", ["m"])
+    with pytest.raises(NotFoundError, match=r"^Request for unknown model: 'm' has no available"):
+        house.services.infer(make_request("a"))
+    await house.lifecycle.close()

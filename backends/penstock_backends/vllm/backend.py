@@ -39,6 +39,7 @@ from penstock_backends.vllm.adapters import Adapter, Adapters
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
+from penstock_backends.vllm.health_check import unloads_unhealthy
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
 from penstock_backends.vllm.media import Medium, load_media, read_media
 from penstock_backends.vllm.outputs import OutputReader
@@ -97,6 +98,7 @@ class VllmBackend(LanguageModelBackend):
         except InferenceError as error:
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
+        self.unload_unhealthy = unloads_unhealthy(context.config)
         if asks(context.config):
             self._engine.statistics.report_as_triton()
 

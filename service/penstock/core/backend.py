@@ -155,6 +155,11 @@ class Backend(ABC):
     The folder for files that are to outlast it is then named by `SHARED_TMPDIR`. For instances in
     processes."""
 
+    unload_unhealthy: bool = False
+    """Whether the model is unloaded once the instance is not healthy, where it is else restarted.
+
+    May be set by `initialize`. For instances in processes."""
+
     process_main: ClassVar[str] = "penstock.hosting.worker.host:run"
     """The function that a process of an instance runs, as `module:function`.
 

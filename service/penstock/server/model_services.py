@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.errors import UnsupportedError
 from penstock.core.request import InferenceRequest, parse_version
 from penstock.core.stream import ResponseStream
+from penstock.hosting.link.messages import RETIRE
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.override import CONFIG
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.server.server import InferenceServer
 
+logger = logging.getLogger(__name__)
+
 
 class LocalServices:
     """`ModelServices` of the server that started the model process.
 
     Requests are admitted while the server exits, since requests in flight may depend on them;
-    loading and unloading follow the server's rules.
+    loading and unloading follow the server's rules. A model whose engine is not healthy is unloaded
+    in any mode of model control, if its backend asks for it.
     """
 
     def __init__(
@@ -53,6 +58,10 @@ class LocalServices:
         if verb == "unload":
             name, dependents = arguments
             return await self._server.unload(name, unload_dependents=dependents)
+        if verb == RETIRE:
+            (name,) = arguments
+            logger.error("the engine of model '%s' is not healthy: it is unloaded", name)
+            return await self._lifecycle.unload(name)
         if verb == "ready":
             return await self._server.model_serves(*arguments)
         raise UnsupportedError(

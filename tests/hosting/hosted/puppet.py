@@ -49,6 +49,7 @@ class Puppet(Backend):
 
     async def initialize(self, context: InstanceContext) -> None:
         self.context = context
+        self.unload_unhealthy = context.settings.get("unhealthy") == "unload"
         _misbehave(context.settings.get("initialize", ""))
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:

@@ -70,6 +70,8 @@ Usage = tuple[int, int, int, int]
 """Number of a request; tokens of its prompt, of these from a cache, generated so far."""
 Control = tuple[int, str, Sequence[Any]]
 """Number of the call, verb, arguments."""
+RETIRE = "retire"
+"""A verb of CONTROL: unload this model, whose engine is not healthy; its argument is the name."""
 Controlled = tuple[int, Any, str | None]
 """Number of the call, value, and the error message if it failed."""
 Command = tuple[int, str, str]

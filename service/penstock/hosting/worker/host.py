@@ -25,6 +25,7 @@ from penstock.hosting.link.introduction import Introduction, instance_context
 from penstock.hosting.link.link import Handler, Link
 from penstock.hosting.link.memory import SharedMemory
 from penstock.hosting.link.messages import (
+    RETIRE,
     Command,
     Done,
     Execute,
@@ -85,7 +86,7 @@ class Host:
         self._finished = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
-        self._name = ""
+        self._name = self._model = ""
         self._usage = False
         self._health: HealthMonitor
         self._pulse: Pulse
@@ -98,6 +99,7 @@ class Host:
             Kind.CANCEL: lambda number, _: self._replies.cancel(number),
             Kind.STOP: lambda number, _: self._replies.stop(number),
             Kind.COMMAND: lambda header, _: self._start(self._command(header)),
+            Kind.CONTROLLED: lambda *_: None,  # the server has taken note of RETIRE
             Kind.FINALIZE: lambda _, __: self._finished.set(),
             Kind.FREE: lambda header, _: self.memory.free(header),
             Kind.REGION: lambda offer, _: self._borrow(offer),
@@ -118,6 +120,7 @@ class Host:
 
     async def _initialize(self, header: Introduction) -> None:
         self._name, self._usage = header["name"], header["usage"]
+        self._model = header["config"]["name"]
         loop = asyncio.get_running_loop()
         self._pulse = Pulse(header["pulse"], partial(loop.call_soon_threadsafe, self._on_probe))
         try:
@@ -140,6 +143,9 @@ class Host:
 
     async def _watch(self) -> None:
         await self._health.watch()
+        if self._backend.unload_unhealthy:
+            self._link.send(Kind.CONTROL, (0, RETIRE, [self._model]))
+            return  # until then, the backend says itself that it cannot serve
         self._link.close()
 
     def _execute_batch(self, header: Execute, payload: memoryview) -> None:

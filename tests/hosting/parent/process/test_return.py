@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +110,30 @@ async def test_restart_that_fails_is_tried_again(puppets: Puppets, tmp_path: Pat
     await eventually(lambda: "could not be started again" in instance.why_unavailable)
     away.rename(python)
     await eventually(lambda: instance.available)
+
+
+class Recorded:
+    """Services that record what model processes ask for."""
+
+    propagates = False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, list[object]]] = []
+
+    async def control(self, verb: str, arguments: Sequence[Any]) -> None:
+        self.asked.append((verb, list(arguments)))
+
+    def ended(self, owner: str) -> None:
+        pass
+
+
+async def test_backend_may_have_its_model_unloaded_rather_than_restarted(puppets: Puppets) -> None:
+    services: Any = Recorded()
+    instance = await puppets.start(services=services, unhealthy="unload")
+    former = instance.pid
+    await puppets.ask(instance, "sicken")
+    await eventually(lambda: bool(services.asked))
+    assert services.asked == [("retire", ["puppet"])]
+    assert not await instance.healthy()
+    assert (await puppets.ask(instance, "echo")).error is None  # it answers as it likes meanwhile
+    assert instance.pid == former

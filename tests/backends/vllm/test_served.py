@@ -1,0 +1,174 @@
+"""Models on vLLM behind a real server: commands over HTTP, and the death of an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backends.vllm.real.conftest import SETTINGS, add_adapter
+from backends.vllm.test_real_engine import PYTHON, missing
+from harness.serving import Served, serving, wait_until
+from penstock_backends.vllm.children import descendants
+
+pytestmark = [pytest.mark.slow, pytest.mark.needs("vLLM", missing())]
+
+UNHEALTHY = "Model is unavailable due to unhealthy vLLM engine"
+_CONFIG = """\
+backend: "vllm"
+model_transaction_policy { decoupled: True }
+instance_group [{ kind: KIND_MODEL }]
+"""
+_CHECKED = _CONFIG + 'parameters { key: "ENABLE_VLLM_HEALTH_CHECK" value { string_value: "true" } }'
+
+
+@pytest.fixture(scope="module")
+def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The models `plain`, which is restarted, and `checked`, which is unloaded."""
+    folder = tmp_path_factory.mktemp("served")
+    for name, config in (("plain", _CONFIG), ("checked", _CHECKED)):
+        version = folder / "models" / name / "1"
+        version.mkdir(parents=True)
+        (version.parent / "config.pbtxt").write_text(config)
+        (version / "model").symlink_to(checkpoint_version / "model")
+        (version / "multi_lora.json").write_text("{}")
+        settings = SETTINGS | {"max_model_len": 256, "max_num_queued_reqs": 2}
+        (version / "model.json").write_text(json.dumps(settings))
+    add_adapter(checkpoint_version / "model", folder / "models" / "plain" / "1" / "loud")
+    with serving(
+        folder / "models",
+        folder / "log",
+        f"--backend-config=vllm,python={PYTHON}",
+        "--allow-engine-control=true",
+        timeout=220,
+    ) as server:
+        yield server
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://{served.http}", timeout=60) as client:
+        yield client
+
+
+def ask(client: httpx.Client, model: str = "plain", **parameters: Any) -> httpx.Response:
+    body = {"text_input": "The with statement", "max_tokens": 8, "temperature": 0, **parameters}
+    return client.post(f"/v2/models/{model}/generate", json=body)
+
+
+def text(client: httpx.Client, model: str = "plain", **parameters: Any) -> str:
+    answer = ask(client, model, **parameters)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["text_output"])
+
+
+def test_adapter_is_added_listed_and_removed(client: httpx.Client) -> None:
+    path = "/v2/models/plain/adapters"
+    without = text(client)
+    assert ask(client, lora_name="loud").status_code == 400
+    assert client.post(f"{path}/loud", json={"path": "loud"}).status_code == 200
+    assert text(client, lora_name="loud") != without
+    (listed,) = client.get(path).json()["instances"].values()
+    (adapter,) = listed["adapters"]
+    assert (adapter["name"], adapter["loaded"], adapter["requests"]) == ("loud", True, 0)
+    assert client.delete(f"{path}/loud").status_code == 200
+    assert "LoRA loud is not supported" in ask(client, lora_name="loud").json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "why"),
+    [("..%2Fx", "loud", "adapter name"), ("x", "/etc", "is not a folder below"), ("x", 1, "path")],
+)
+def test_bad_adapter_is_refused(client: httpx.Client, name: str, path: Any, why: str) -> None:
+    answer = client.post(f"/v2/models/plain/adapters/{name}", json={"path": path})
+    assert answer.status_code == 400
+    assert why in answer.json()["error"]
+
+
+def test_engine_that_sleeps_is_not_ready(client: httpx.Client) -> None:
+    ready = "/v2/models/plain/ready"
+    assert client.get(ready).status_code == 200
+    assert client.post("/v2/models/plain/engine/sleep", json={"level": 0}).status_code == 200
+    assert client.get(ready).status_code == 400
+    refused = ask(client)
+    assert refused.json() == {"error": "the engine is asleep; the action 'wake' wakes it"}
+    assert text(client, "checked")
+    assert client.post("/v2/models/plain/engine/wake").status_code == 200
+    assert client.get(ready).status_code == 200
+    assert text(client)
+
+
+def test_full_queue_of_the_engine_is_told_as_such(client: httpx.Client) -> None:
+    """`max_num_queued_reqs` counts requests that wait or run."""
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda _: ask(client, max_tokens=100), range(6)))
+    told = {answer.status_code: answer for answer in answers}
+    assert set(told) == {200, 429}
+    assert told[429].json()["error"].startswith("Error generating stream: The engine is currently")
+    assert text(client)
+
+
+def kill_core(served: Served, model: str) -> None:
+    """Kill the engine's core with SIGKILL; it is the first child of the model's process."""
+    page = httpx.get(served.metrics).text
+    found = re.search(rf'penstock_model_process_pid{{.*model="{model}".*}} (\d+)', page)
+    assert found is not None
+    core = min(process.pid for process in descendants(int(found[1])))
+    os.kill(core, signal.SIGKILL)
+
+
+def test_killed_core_is_started_again(client: httpx.Client, served: Served) -> None:
+    alone = text(client)
+    kill_core(served, "plain")
+    refused: list[httpx.Response] = []
+
+    def is_back() -> bool:
+        answer = ask(client)
+        if answer.status_code != 200:
+            refused.append(answer)
+        return answer.status_code == 200
+
+    wait_until(lambda: ask(client).status_code != 200)
+    assert text(client, "checked")
+    wait_until(is_back, 120)
+    assert text(client) == alone
+    causes = (UNHEALTHY, "model 'plain', instance 'plain_0_0': its model process was stopped since")
+    assert [answer.text for answer in refused if not _begins(answer, causes)] == []
+
+
+def _begins(answer: httpx.Response, causes: tuple[str, ...]) -> bool:
+    return str(answer.json()["error"]).startswith(causes)
+
+
+@pytest.mark.contract("VL-16")
+def test_model_with_the_health_check_unloads_itself(client: httpx.Client, served: Served) -> None:
+    kill_core(served, "checked")
+    gone = "Request for unknown model: 'checked' has no available versions"
+    errors: list[str] = []
+
+    def is_unloaded() -> bool:
+        answer = ask(client, "checked")
+        if answer.status_code != 200:
+            errors.append(answer.json()["error"])
+        return gone in errors
+
+    wait_until(is_unloaded)
+    assert all(error == gone or error.startswith(UNHEALTHY) for error in errors)
+    index = client.post("/v2/repository/index").json()
+    wait_until(lambda: _state(client, "checked") == ("UNAVAILABLE", "unloaded"))
+    assert {entry["name"] for entry in index} == {"plain", "checked"}
+    assert text(client)
+
+
+def _state(client: httpx.Client, model: str) -> tuple[str, str]:
+    index = client.post("/v2/repository/index").json()
+    (entry,) = (entry for entry in index if entry["name"] == model)
+    return entry["state"], entry.get("reason", "")
