@@ -30,7 +30,7 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http2 scheduling hosting \
-	models server rpc) \
+	models server rpc tracing) \
 	$(addprefix tests/backends/,language_model openvino_genai python)
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.

@@ -79,6 +79,13 @@ def _waits_in_handlers(file: Path) -> Iterator[int]:
             yield from (inner.lineno for inner in inside if isinstance(inner, _WAITS))
 
 
+def _calls_in_slices(file: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Slice):
+            calls = (inner for inner in ast.walk(node) if isinstance(inner, ast.Call))
+            yield from (call.lineno for call in calls if ast.unparse(call.func) != "len")
+
+
 def _is_extension(module: str) -> bool:
     spec = find_spec(module)
     assert spec is not None
@@ -100,6 +107,14 @@ def test_nothing_compiled_waits_while_it_handles_an_exception(
     """mypyc 2.4 loses or confuses that exception, and may break the memory."""
     files = [sources / file for file in listed]
     assert [f"{file}:{line}" for file in files for line in _waits_in_handlers(file)] == []
+
+
+def test_no_bound_of_a_slice_is_a_call_in_what_is_compiled(
+    sources: Path, listed: list[Path]
+) -> None:
+    """mypyc 2.4 makes the call twice where a `memoryview` or another object is sliced."""
+    files = [sources / file for file in listed]
+    assert [f"{file}:{line}" for file in files for line in _calls_in_slices(file)] == []
 
 
 def test_sources_lie_beside_what_was_made_of_them(listed: list[Path]) -> None:

@@ -100,14 +100,17 @@ class TraceExport:
 
     def submit(self, trace: Trace) -> None:
         """Take a trace; never waits."""
+        spans = span_count(trace)
         try:
             packed = frame(marshal.dumps(pack(trace)))
         except ValueError:  # a fact or a model's span with values that are not plain
-            self._drop("not_plain", span_count(trace))
+            self._drop("not_plain", spans)
             self._log_lost("one has values that are not numbers, booleans or texts")
             return
-        if not self._buffer.add(packed, span_count(trace)):
-            self._drop("buffer_full", span_count(trace))
+        finally:
+            trace.forget()
+        if not self._buffer.add(packed, spans):
+            self._drop("buffer_full", spans)
             self._log_lost(self._why_full(len(packed)))
         elif "flush" not in self._timers:
             self._timers["flush"] = self._loop.call_later(_GATHER_SECONDS, self._flush)
@@ -128,8 +131,7 @@ class TraceExport:
         """Wait until the process has exported everything and ended."""
         assert self._closed is not None
         try:
-            async with asyncio.timeout(seconds):
-                await self._closed.wait()
+            await asyncio.wait_for(self._closed.wait(), seconds)
         except TimeoutError:
             self._drop("exit", self._sent)
             logger.warning("the exit did not wait any longer for the collector of traces")
@@ -174,11 +176,12 @@ class TraceExport:
         if link is None:
             return
         try:
-            self._writing = self._writing[link.send(self._writing) :]
+            sent = link.send(self._writing)
         except BlockingIOError:
             return
         except OSError:  # it has ended, which `_read` finds out
-            self._writing = memoryview(b"")
+            sent = len(self._writing)
+        self._writing = self._writing[sent:]
         if self._writing:
             return
         self._loop.remove_writer(link.fileno())

@@ -85,5 +85,5 @@ def _pack_batch(batch: Batch) -> PackedBatch:
         batch.requests,
         batch.rows,
         batch.instance,
-        len(batch.members),
+        batch.traced,
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from penstock.core.errors import RequestCancelledError
 from penstock.core.timeline import Trace
@@ -13,13 +12,6 @@ from penstock.settings import TraceSettings
 
 _TRACE_ID_PART = 1 << 64
 """OpenTelemetry's ratio sampler compares the lower half of a trace id with the ratio."""
-
-
-class Sampled(NamedTuple):
-    """A request to record. Without `levels` its end decides whether the trace is kept."""
-
-    levels: frozenset[str]
-    sampling: Sampling
 
 
 class Sampling:
@@ -48,6 +40,8 @@ class Sampling:
         self.levels = (
             frozenset({"TIMESTAMPS"}) if self._exports and settings.levels else settings.levels
         )
+        self._kept = Sampled(self.levels, self)
+        self._undecided = Sampled(frozenset(), self)
         self._complete = bool(settings.levels) and (self._exports or bool(settings.file))
         self.tail_rule = self._exports and self._complete and settings.opentelemetry.tail_rule
 
@@ -96,8 +90,8 @@ class Sampling:
         if self._passes(propagated, trace_id):
             hit = self._take()
             if hit or (self._exports and propagated is not None):
-                return Sampled(self.levels, self)
-        return Sampled(frozenset(), self) if self.tail_rule else None
+                return self._kept
+        return self._undecided if self.tail_rule else None
 
     def keeps(self, trace: Trace) -> bool:
         """Whether a trace that was not sampled is kept because of how it ended (tail rule)."""
@@ -133,3 +127,11 @@ class Sampling:
             self.count -= 1
         self.sampled += 1
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A request to record. Without `levels` its end decides whether the trace is kept."""
+
+    levels: frozenset[str]
+    sampling: Sampling

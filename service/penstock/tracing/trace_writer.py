@@ -58,7 +58,7 @@ class TraceWriter:
         self._bytes = 0
         self._path = control.start.file
         self._files = TraceFiles(self._path)
-        self._thread: Thread | None = None
+        self._writer: Thread | None = None
         self._failed = LogThrottle()
         self._lost = LogThrottle()
         control.on_replaced(self._replaced)
@@ -81,16 +81,16 @@ class TraceWriter:
                 self._bytes += size
         if not room:
             self._drop()
-            _free_tensors(trace)
+            trace.forget()
         self._put(_Job(sampling, trace if room else None, size))
 
     def close(self) -> None:
         """Write what waits, for some seconds at most."""
-        if self._thread is None:
+        if self._writer is None:
             return
         self._jobs.put(None)
-        self._thread.join(_EXIT_SECONDS)
-        if self._thread.is_alive():
+        self._writer.join(_EXIT_SECONDS)
+        if self._writer.is_alive():
             logger.warning("the exit did not wait any longer for trace file '%s'", self._path)
 
     def _replaced(self, sampling: Sampling) -> None:
@@ -99,9 +99,9 @@ class TraceWriter:
             self._put(_Job(sampling, None, 0))
 
     def _put(self, job: _Job) -> None:
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="trace-file", daemon=True)
-            self._thread.start()
+        if self._writer is None:
+            self._writer = Thread(target=self._run, name="trace-file", daemon=True)
+            self._writer.start()
         self._jobs.put(job)
 
     def _drop(self) -> None:
@@ -149,7 +149,7 @@ class TraceWriter:
             try:
                 self._files.add(job.owner, job.settings, trace_json(job.trace))
             finally:
-                _free_tensors(job.trace)
+                job.trace.forget()
                 with self._lock:
                     self._traces -= 1
                     self._bytes -= job.size
@@ -172,13 +172,3 @@ class TraceWriter:
                     reason,
                     self._failed.count,
                 )
-
-
-def _free_tensors(trace: Trace) -> None:
-    """Free what a trace has copied, now that nobody reads it.
-
-    A trace and its timelines refer to each other: the collector of garbage would free them, and it
-    waits for a number of objects, however large they are.
-    """
-    for timeline in trace.timelines:
-        timeline.tensors = []

@@ -137,4 +137,5 @@ def _first_certificate(path: str) -> bytes:
     with open(path) as file:
         text = file.read()
     begin = text.index("-----BEGIN CERTIFICATE-----")
-    return ssl.PEM_cert_to_DER_cert(text[begin : text.index(_END, begin) + len(_END)])
+    end = text.index(_END, begin) + len(_END)
+    return ssl.PEM_cert_to_DER_cert(text[begin:end])
