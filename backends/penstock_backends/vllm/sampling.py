@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.backend import InvalidRequestError
 from penstock_backends.language_model import refuse
+from penstock_backends.language_model.constraints import check_constraint
 
 BACKEND = "vllm"
 
@@ -58,9 +59,10 @@ def _take_structure(values: dict[str, Any]) -> None:
     if isinstance(structure, str):
         try:
             structure = json.loads(structure)
-        except ValueError:
+        except (ValueError, RecursionError):
             refuse("structured_outputs", "must be an object, or JSON text of one")
     if isinstance(structure, dict):
+        check_constraint(structure)
         values["structured_outputs"] = {k: v for k, v in structure.items() if k != "backend"}
 
 

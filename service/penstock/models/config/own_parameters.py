@@ -16,6 +16,7 @@ PREFIX = "penstock."
 READERS: Mapping[str, str] = MappingProxyType(
     {
         "penstock.adapter_folders": "penstock_backends.vllm",
+        "penstock.allowed_media_hosts": "penstock_backends.language_model",
         "penstock.execution_timeout_seconds": "penstock.models.loading",
         "penstock.gather_percent": "penstock.scheduling.batching",
         "penstock.hang_seconds": "penstock.models.loading",

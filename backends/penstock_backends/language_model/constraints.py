@@ -1,0 +1,170 @@
+"""Bounds on constraints of the output: what would take an engine minutes is refused before it.
+
+Engines compile a constraint to an automaton. A counted repetition inside a counted repetition
+(`(a{1,100}){1,100}`) and tens of thousands of alternatives cost seconds to minutes a token, in
+which nobody else is served.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from penstock_backends.language_model.parameters import refuse
+
+NAME: Final = "structured_outputs"
+
+_LONGEST: Final = 1 << 16
+"""Characters of a regular expression or a grammar."""
+_LONGEST_JSON: Final = 1 << 18
+_MOST_CHOICES: Final = 10_000
+_MOST_REPEATED: Final = 1000
+"""How often the inside of nested counted repetitions may occur."""
+_ENDLESS: Final = 1 << 60
+_DEEPEST: Final = 50
+"""How deep rules of a grammar are followed."""
+
+_TOKEN = re.compile(
+    r"""\\.|"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|\{(?P<low>\d+)(?P<comma>,)?(?P<high>\d*)\}"""
+    r"""|(?P<name>[A-Za-z_][\w-]*)|[()|]|.""",
+    re.DOTALL,
+)
+_RULE = re.compile(r"^\s*([A-Za-z_][\w-]*)\s*::=", re.MULTILINE)
+
+_Nest = tuple[int, int]
+"""The largest product of counts along a chain of repetitions inside each other, 1 without any; and
+of chains of several, 0 without."""
+
+_NO_NEST: Final = (1, 0)
+
+
+def check_constraint(structure: Mapping[str, Any]) -> None:
+    """Check the constraints of a request; raises `InvalidRequestError`.
+
+    Values of a wrong type are the engine's to refuse.
+    """
+    for name in ("regex", "grammar", "structural_tag"):
+        if isinstance(structure.get(name), str):
+            _check_length(name, structure[name], _LONGEST)
+    if isinstance(structure.get("regex"), str):
+        _check_nest("regex", _nest(structure["regex"]))
+    if isinstance(structure.get("grammar"), str):
+        _check_nest("grammar", _grammar_nest(structure["grammar"]))
+    choices = structure.get("choice")
+    if isinstance(choices, list):
+        _check_choices(choices)
+        _check_length("choice", "".join(str(choice) for choice in choices), _LONGEST_JSON)
+    _check_schema(structure.get("json"))
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        refuse(NAME, f"has a {name} of {len(text)} characters, more than {most}")
+
+
+def _check_choices(choices: list[Any]) -> None:
+    if len(choices) > _MOST_CHOICES:
+        refuse(NAME, f"has {len(choices)} choices, more than {_MOST_CHOICES}")
+
+
+def _check_nest(name: str, nest: _Nest) -> None:
+    product = nest[1]
+    if product > _MOST_REPEATED:
+        refuse(
+            NAME,
+            f"has a {name} whose counted repetitions, one inside the other, come to {product}, "
+            f"more than {_MOST_REPEATED}",
+        )
+
+
+def _check_schema(schema: Any) -> None:
+    try:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        _check_length("json", text, _LONGEST_JSON)
+        given = json.loads(text) if isinstance(schema, str) else schema
+    except RecursionError:
+        refuse(NAME, "has a json that is nested too deeply")
+    except ValueError:
+        return
+    for part in _parts(given):
+        if isinstance(part.get("enum"), list):
+            _check_choices(part["enum"])
+        if isinstance(part.get("pattern"), str):
+            _check_nest("pattern", _nest(part["pattern"]))
+
+
+def _parts(given: Any) -> Iterator[Mapping[str, Any]]:
+    """All objects inside a schema."""
+    left = [given]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield one
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+
+
+def _grammar_nest(grammar: str) -> _Nest:
+    """The deepest nest of a grammar; rules count for what they stand for."""
+    starts = list(_RULE.finditer(grammar))
+    if not starts:
+        return _nest(grammar)
+    ends = [start.start() for start in starts[1:]] + [len(grammar)]
+    bodies = {s[1]: grammar[s.end() : end] for s, end in zip(starts, ends, strict=True)}
+    rules = _Rules(bodies)
+    return _largest(*(rules.nest(name) for name in bodies))
+
+
+class _Rules:
+    """The nests of a grammar's rules by name; a rule inside itself counts for nothing."""
+
+    def __init__(self, bodies: Mapping[str, str]) -> None:
+        self._bodies = bodies
+        self._known: dict[str, _Nest] = {}
+        self._open: list[str] = []
+
+    def nest(self, name: str) -> _Nest:
+        known = self._known.get(name)
+        if known is not None or name not in self._bodies:
+            return known or _NO_NEST
+        if name in self._open or len(self._open) == _DEEPEST:
+            return _NO_NEST
+        self._open.append(name)
+        self._known[name] = found = _nest(self._bodies[name], self.nest)
+        self._open.pop()
+        return found
+
+
+def _nest(text: str, rule: Callable[[str], _Nest] | None = None) -> _Nest:
+    """The deepest nest of counted repetitions in a regular expression or the body of a rule."""
+    groups: list[_Nest] = [_NO_NEST]
+    last: _Nest = _NO_NEST  # of what comes before a count
+    for token in _TOKEN.finditer(text):
+        one = token[0]
+        if one == "(":
+            groups.append(_NO_NEST)
+            last = _NO_NEST
+        elif one == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] = _largest(groups[-1], last)
+        elif token["low"] is not None:
+            last = _repeated(last, int((token["high"] or token["low"])[:9]))
+            groups[-1] = _largest(groups[-1], last)
+        elif not one.isspace():
+            name = token["name"]
+            last = rule(name) if rule is not None and name else _NO_NEST
+            groups[-1] = _largest(groups[-1], last)
+    return _largest(*groups)
+
+
+def _repeated(inside: _Nest, count: int) -> _Nest:
+    chain, nested = inside
+    product = min(chain * max(count, 1), _ENDLESS)
+    return product, product if chain > 1 else nested
+
+
+def _largest(*nests: _Nest) -> _Nest:
+    return max(nest[0] for nest in nests), max(nest[1] for nest in nests)

@@ -1,0 +1,61 @@
+"""Servers with a language model on either engine, asked with the stock client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.language_models.asking import Asked
+from harness.serving import serving
+from penstock.demo import language_model
+
+_VLLM = Path(__file__).parents[3] / ".venv-vllm" / "bin" / "python"
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "openvino_genai": {"properties": {"INFERENCE_PRECISION_HINT": "f32"}},
+    "vllm": {
+        "model": "model",
+        "dtype": "float32",
+        "enforce_eager": True,
+        "gpu_memory_utilization": 0.2,
+        "max_num_seqs": 16,
+    },
+}
+
+
+def _served(engine: str, folder: Path) -> Iterator[Asked]:
+    version = folder / "repository" / "m" / "1"
+    version.mkdir(parents=True)
+    (version.parent / "config.pbtxt").write_text(f'backend: "{engine}"')
+    (version / "model.json").write_text(json.dumps(_SETTINGS[engine]))
+    add = language_model.add_checkpoint if engine == "vllm" else language_model.add_gguf
+    add(version)
+    python = [f"--backend-config=vllm,python={_VLLM}"] if engine == "vllm" else []
+    repository, log = folder / "repository", folder / "server.log"
+    with serving(repository, log, *python, timeout=400) as server:
+        yield Asked(server, engine)
+
+
+@pytest.fixture(scope="session")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """A server with vLLM."""
+    if not _VLLM.exists():
+        pytest.skip(f"no vLLM environment at {_VLLM}: make vllm")
+    yield from _served("vllm", tmp_path_factory.mktemp("vllm"))
+
+
+@pytest.fixture(scope="session")
+def openvino(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """A server with OpenVINO GenAI."""
+    pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+    yield from _served("openvino_genai", tmp_path_factory.mktemp("openvino"))
+
+
+@pytest.fixture(params=["openvino", "vllm"])
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """Each of both."""
+    server: Asked = request.getfixturevalue(request.param)
+    return server
