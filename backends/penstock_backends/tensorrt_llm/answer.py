@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.backend import DataType, InferenceResponse, ModelConfig, Tensor
+from penstock.backend import (
+    Array,
+    DataType,
+    InferenceResponse,
+    ModelConfig,
+    Tensor,
+    encode_elements,
+)
 from penstock_backends.tensorrt_llm.request import Wanted
 
 _KV_CACHE = {
@@ -32,16 +39,22 @@ class OutputEncoder:
 
     def __init__(self, config: ModelConfig) -> None:
         self._types = {output.name: output.data_type for output in config.output}
+        self._lead = (1,) if config.max_batch_size else ()
 
     def tensor(self, name: str, values: Sequence[Any]) -> Tensor:
         """An output of one dimension; what is not known is NaN, -1 or the text `None`."""
         datatype = self._types.get(name) or DataType.BYTES
         if datatype == DataType.BYTES:
-            return Tensor.from_strings(str(value) for value in values)
-        dtype = datatype.numpy
-        absent = np.nan if np.issubdtype(dtype, np.floating) else -1
-        known = [absent if value is None else value for value in values]
-        return Tensor.from_numpy(np.array(known).astype(dtype), datatype)
+            texts = encode_elements([str(value).encode() for value in values])
+            return Tensor(DataType.BYTES, (*self._lead, len(values)), texts)
+        absent = np.nan if np.issubdtype(datatype.numpy, np.floating) else -1
+        return self.array(name, np.array([absent if one is None else one for one in values]))
+
+    def array(self, name: str, values: Array) -> Tensor:
+        """An output of numbers, with the batch dimension of a model that has one."""
+        datatype = self._types.get(name) or DataType.FP32
+        shaped = values.reshape(*self._lead, *values.shape)
+        return Tensor.from_numpy(shaped.astype(datatype.numpy), datatype)
 
 
 class Answer:

@@ -30,15 +30,20 @@ from penstock_backends.language_model import (
     usage_of,
 )
 from penstock_backends.language_model.request import MERGE
-from penstock_backends.tensorrt_llm.answer import Answer, OutputEncoder
+from penstock_backends.tensorrt_llm.answer import OutputEncoder
 from penstock_backends.tensorrt_llm.declared_tensors import complete_tensors
 from penstock_backends.tensorrt_llm.engine import PREFIX, TensorRtLlmEngine
 from penstock_backends.tensorrt_llm.environment import leave_job, pin_devices
+from penstock_backends.tensorrt_llm.face import Face
 from penstock_backends.tensorrt_llm.generation import CANCELLED, Generation
 from penstock_backends.tensorrt_llm.images import ImageReader
+from penstock_backends.tensorrt_llm.layout_settings import read_layout_settings
+from penstock_backends.tensorrt_llm.llm_api import LlmApiFace
 from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
-from penstock_backends.tensorrt_llm.request import Prompt, check_adapter, flag, read_prompt
-from penstock_backends.tensorrt_llm.settings import read_settings
+from penstock_backends.tensorrt_llm.request import Prompt, check_adapter, flag
+from penstock_backends.tensorrt_llm.settings import EngineSettings, read_settings
+from penstock_backends.tensorrt_llm.text_face import NAMES, TextFace
+from penstock_backends.tensorrt_llm.token_face import TokenFace
 
 BACKEND = "tensorrt_llm"
 NOT_DECOUPLED = "Streaming is only supported in decoupled mode."
@@ -51,29 +56,36 @@ class TensorRtLlmBackend(LanguageModelBackend):
     private_tmp: ClassVar[bool] = True  # for the sockets of its workers
 
     @classmethod
+    def face(cls, config: ModelConfig) -> Face:
+        """The tensors of a model: by its name, where that is one of the five-model layout."""
+        return TextFace() if config.name in NAMES else LlmApiFace()
+
+    @classmethod
+    def read_settings(cls, config: ModelConfig, version_path: Path) -> EngineSettings:
+        """What the engine is started with; raises `ModelLoadError`."""
+        return read_settings(version_path)
+
+    @classmethod
     async def complete_config(
         cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
     ) -> ModelConfig:
-        read = await asyncio.to_thread(read_settings, version_path)
-        if read.max_batch_size:
-            raise ConfigError(
-                f"max_batch_size must be 0, not {read.max_batch_size}: the engine batches by itself"
-            )
-        return complete_tensors(config, bool(read.decoupled))
+        read = await asyncio.to_thread(cls.read_settings, config, version_path)
+        face = cls.face(config)
+        if read.max_batch_size and not face.batches:
+            raise ConfigError(_no_batches(read.max_batch_size))
+        return complete_tensors(config, bool(read.decoupled), face.inputs, face.outputs)
 
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
-        if config.max_batch_size:
-            raise ConfigError(
-                f"max_batch_size must be 0, not {config.max_batch_size}: "
-                "the engine batches by itself"
-            )
+        if config.max_batch_size and not cls.face(config).batches:
+            raise ConfigError(_no_batches(config.max_batch_size))
 
     async def initialize(self, context: InstanceContext) -> None:
         self._running: dict[str, set[Generation]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._context = context
-        settings = await context.run(read_settings, context.version_path)
+        self._face = self.face(context.config)
+        settings = await context.run(self.read_settings, context.config, context.version_path)
         leave_job()
         pin_devices(settings, context)
         self._settings = settings
@@ -92,9 +104,12 @@ class TensorRtLlmBackend(LanguageModelBackend):
 
     async def _warm_up(self) -> None:
         """Generate one token, so that a model that cannot is not served."""
-        sampling = {"max_tokens": 1}
+        warm: Any = [1] if self._settings.values.get("skip_tokenizer_init") else "warm"
+        sampling: dict[str, Any] = {"max_tokens": 1}
+        if isinstance(warm, list):  # without a tokenizer, nobody knows the end
+            sampling |= {"end_id": -1, "pad_id": 0, "detokenize": False}
         try:
-            async for _ in self._engine.submit("warm", sampling, streaming=False):
+            async for _ in self._engine.submit(warm, sampling, streaming=False):
                 pass
         except Exception as error:  # the engine's, of any kind
             raise self._engine.translated(error) from error
@@ -121,7 +136,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         if flag(request, "stop"):
             return self._stop(request.id)
         try:
-            prompt = read_prompt(request, self._settings.most_sequences)
+            prompt = self._face.read(request, self._settings)
             self._check(prompt)
             processor = self._processors.find(prompt.processor)
         except InvalidRequestError as error:
@@ -132,12 +147,12 @@ class TensorRtLlmBackend(LanguageModelBackend):
             else (prompt.sampling | {"logits_processor": processor})
         )
         record, usage = self._record(request, prompt), usage_of(request)
-        answer = Answer(self._encoder, prompt.wanted)
+        respond = self._face.answer(self._encoder, prompt, self._context.config)
         # Of a request that is watched, each token is wanted also where nobody streams.
         by_token = prompt.streaming or record is not None or usage is not None
         generation = Generation(
             self._engine,
-            answer.response,
+            respond,
             streaming=prompt.streaming,
             by_token=by_token,
             merge=bool(request.parameters.get(MERGE, True)),
@@ -193,7 +208,23 @@ class TensorRtLlmBackend(LanguageModelBackend):
         model = self._settings.model if adapter is None else adapter.name
         record = record_of(request, BACKEND, model)
         if record is not None:
-            given = GenerationRequest(prompt.text, prompt.streaming, parameters=prompt.given)
-            known = {"max_tokens": None, **prompt.sampling, "n": 1}
+            given = GenerationRequest("", prompt.streaming, parameters=prompt.given)
+            known = {"max_tokens": None, "n": 1, **prompt.sampling}
             record.asked(given, SimpleNamespace(**known))
         return record
+
+
+class TensorRtLlmTokensBackend(TensorRtLlmBackend):
+    """The model `tensorrt_llm` of the five-model layout (`backend: "tensorrtllm"`)."""
+
+    @classmethod
+    def face(cls, config: ModelConfig) -> Face:
+        return TokenFace()
+
+    @classmethod
+    def read_settings(cls, config: ModelConfig, version_path: Path) -> EngineSettings:
+        return read_layout_settings(config, version_path)
+
+
+def _no_batches(size: int) -> str:
+    return f"max_batch_size must be 0, not {size}: the engine batches by itself"

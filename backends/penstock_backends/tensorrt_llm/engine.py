@@ -29,6 +29,7 @@ PREFIX = "Error generating request: "
 _CLIENTS = ("RequestError", "ValueError", "TypeError")
 _DEATH = "CppExecutorError"
 _STATS = "enable_iter_perf_stats"
+_WORDS = {"stop_words": "stop", "bad_words": "bad"}
 
 
 class TensorRtLlmEngine:
@@ -71,7 +72,7 @@ class TensorRtLlmEngine:
         try:
             return self._llm.generate_async(
                 inputs=prompt,
-                sampling_params=_sampling(sampling),
+                sampling_params=self._sampling(sampling),
                 lora_request=None if adapter is None else _lora(adapter),
                 streaming=streaming,
             )
@@ -108,6 +109,19 @@ class TensorRtLlmEngine:
             llm.shutdown()
         except Exception:  # it may be half dead
             logger.exception("TensorRT-LLM did not shut down cleanly")
+
+    def _sampling(self, values: Mapping[str, Any]) -> Any:
+        """`SamplingParams`; words of several tokens go in as text, of which it makes tokens."""
+        given = dict(values)
+        for name, field in _WORDS.items():
+            if words := given.pop(name, None):
+                given[field] = [self._llm.tokenizer.decode(word) for word in words]
+        if (bias := given.pop("embedding_bias", None)) is not None:
+            given["embedding_bias"] = import_module("torch").from_numpy(bias.copy())
+        if (guide := given.pop("guided_decoding", None)) is not None:
+            guides = import_module("tensorrt_llm.llmapi").GuidedDecodingParams
+            given["guided_decoding"] = guides(**guide)
+        return import_module("tensorrt_llm").SamplingParams(**given)
 
     async def _read(self) -> None:
         """Record each report; between them the engine is asked again, never in a busy loop."""
@@ -163,16 +177,6 @@ def _arguments(settings: EngineSettings) -> dict[str, Any]:
         return values
     converted: dict[str, Any] = convert({}, values)
     return converted
-
-
-def _sampling(values: Mapping[str, Any]) -> Any:
-    package = import_module("tensorrt_llm")
-    given = dict(values)
-    if (guide := given.pop("guided_decoding", None)) is not None:
-        given["guided_decoding"] = import_module("tensorrt_llm.llmapi").GuidedDecodingParams(
-            **guide
-        )
-    return package.SamplingParams(**given)
 
 
 def _lora(adapter: Adapter) -> Any:

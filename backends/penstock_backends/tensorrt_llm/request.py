@@ -45,14 +45,15 @@ class Wanted:
 class Prompt:
     """What to generate from, how, and in what form to answer.
 
-    `sampling` has fields of the engine's `SamplingParams`; `given` names those of the client's.
+    `text` may be token ids. `sampling` has fields of the engine's `SamplingParams`; `given` those
+    of the client's. `wanted` tells a face which outputs it is to make.
     """
 
-    text: str
+    text: str | list[int]
     sampling: dict[str, Any]
     given: dict[str, Any] = field(default_factory=dict)
     streaming: bool = False
-    wanted: Wanted = Wanted()
+    wanted: Any = Wanted()
     adapter: Adapter | None = None
     processor: str = ""
     image_urls: tuple[str, ...] = ()
@@ -70,7 +71,7 @@ def read_prompt(request: InferenceRequest, most_sequences: int) -> Prompt:
     if wanted.cumulative_logprob:
         sampling["logprobs"] = 1
     return Prompt(
-        text=_text_input(request),
+        text=text_input(request),
         sampling=sampling,
         given=given,
         streaming=flag(request, "streaming"),
@@ -141,7 +142,8 @@ def text(request: InferenceRequest, name: str) -> str | None:
     return found[0]
 
 
-def _text_input(request: InferenceRequest) -> str:
+def text_input(request: InferenceRequest) -> str:
+    """The prompt of a request; exactly one, and not empty."""
     found = texts(request, "text_input")
     if len(found) != 1:
         raise InvalidRequestError(f"input 'text_input' must hold one prompt, not {len(found)}")

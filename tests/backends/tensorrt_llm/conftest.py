@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from backends.tensorrt_llm.asking import opened
 
 PACKAGE = Path(__file__).with_name("package")
 RELEASES = ("1.2", "1.4")
@@ -48,3 +50,9 @@ def version(tmp_path: Path) -> WriteModel:
         return folder
 
     return write
+
+
+@pytest.fixture
+async def instance(version: WriteModel, release: str, stand_in: None) -> AsyncIterator[Any]:
+    async with opened(version(YAML + "  multimodal: true\nenable_lora: true\n")) as instance:
+        yield instance

@@ -41,7 +41,7 @@ class RequestOutput:
             range(len(str(self.prompt).split()))
         )
         self.outputs = [completion(index) for index in range(sampling.n)]
-        self.context_logits = None
+        self.context_logits = [[0.5, 0.25]] if sampling.return_context_logits else None
 
     def __aiter__(self) -> AsyncIterator[RequestOutput]:
         return self._steps()
@@ -84,25 +84,31 @@ class RequestOutput:
             raise CppExecutorError("the executor has ended")
         if self._asks == "fail" and step == 3:
             raise OSError("a kernel failed")
-        for one in self.outputs:
-            one.token_ids.append(1000 + step - 1)
-            one.token_ids_diff = one.token_ids[-1:]
-            one.text_diff, one.text = f" w{step - 1}", words(step)
-            if self._sampling.logprobs is not None:
-                one.cumulative_logprob = -0.5 * step
+        self._add(step)
         if (stopped := self._stopped()) is not None:
             self._finish("stop", stopped)
         elif step >= self._sampling.max_tokens and self._asks != "endless":
             self._finish("length")
 
+    def _add(self, step: int) -> None:
+        for one in self.outputs:
+            one.token_ids.append(1000 + step - 1)
+            one.token_ids_diff = one.token_ids[-1:]
+            if self._sampling.detokenize:
+                one.text_diff, one.text = f" w{step - 1}", words(step)
+            if self._sampling.logprobs is not None:
+                one.cumulative_logprob = -0.5 * step
+                one.logprobs.append({1000 + step - 1: SimpleNamespace(logprob=-0.5)})
+
     def _stopped(self) -> str | int | None:
         stops = self._sampling.stop or []
-        text, ids = self.outputs[0].text, self.outputs[0].token_ids
+        ids = self.outputs[0].token_ids
+        text = words(len(ids))
         found = [stop for stop in ([stops] if isinstance(stops, str) else stops) if stop in text]
         ids_found = [one for one in self._sampling.stop_token_ids or [] if one in ids]
         for one in self.outputs:
             if found:
-                one.text = one.text[: one.text.index(found[0])]
+                one.text = one.text[: text.index(found[0])]
         return found[0] if found else ids_found[0] if ids_found else None
 
     def _finish(self, reason: str, stopped: str | int | None = None) -> None:
@@ -120,7 +126,7 @@ def completion(index: int) -> Any:
         token_ids=[],
         text_diff="",
         token_ids_diff=[],
-        logprobs=None,
+        logprobs=[],
         cumulative_logprob=None,
         finish_reason=None,
         stop_reason=None,
@@ -150,6 +156,13 @@ def perf_metrics() -> Any:
     )
 
 
+class Tokenizer:
+    """Of the made-up model: token 1000 is ` w0`."""
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(f" w{one - 1000}" for one in ids)
+
+
 class LLM:
     """The engine: no GPU, no threads, one step of each request at a time."""
 
@@ -159,6 +172,7 @@ class LLM:
         if "broken" in str(arguments["model"]):
             raise RuntimeError("CUDA out of memory")
         self.alive, self.active = True, 0
+        self.tokenizer = None if arguments["skip_tokenizer_init"] else Tokenizer()
         self.requests: list[RequestOutput] = []
         self._steps = itertools.count(1)
         self._reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

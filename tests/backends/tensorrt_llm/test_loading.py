@@ -1,0 +1,105 @@
+"""Loads: what fails them, and which calls they make."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backends.tensorrt_llm.asking import ask, llm, on, opened, sampling
+from backends.tensorrt_llm.conftest import WriteModel
+from penstock.core.config import ModelConfig
+from penstock.core.errors import (
+    ModelLoadError,
+)
+from penstock.core.tensor import DataType, Tensor
+from penstock.testing import RunningInstance
+
+pytestmark = [pytest.mark.usefixtures("stand_in"), pytest.mark.usefixtures("release")]
+
+
+async def test_an_engine_that_does_not_start_fails_the_load(version: WriteModel) -> None:
+    with pytest.raises(ModelLoadError, match=r"cannot start with '.*model\.yaml': CUDA out of"):
+        async with opened(version("model: broken")):
+            raise AssertionError("it was loaded")
+
+
+async def test_an_unknown_argument_fails_the_load_by_name(version: WriteModel) -> None:
+    with pytest.raises(ModelLoadError, match="max_seq_length"):
+        async with opened(version("model: tiny\nmax_seq_length: 5")):
+            raise AssertionError("it was loaded")
+
+
+async def test_engine_folders_run_where_the_release_still_does(
+    version: WriteModel, release: str
+) -> None:
+    folder = version("model: engine\nkv_cache_config: {}")
+    (folder / "engine").mkdir()
+    (folder / "engine" / "rank0.engine").touch()
+    if release == "1.2":
+        async with opened(folder) as instance:
+            assert llm(instance).arguments["model"] == str(folder / "engine")
+    else:
+        with pytest.raises(ModelLoadError) as refused:
+            async with opened(folder):
+                raise AssertionError("it was loaded")
+        assert refused.value.message == (
+            "this TensorRT-LLM no longer runs TensorRT engines; give 'model' in model.yaml"
+        )
+
+
+@pytest.mark.contract("TL-02")
+async def test_every_call_binds_to_the_installed_package(
+    instance: RunningInstance, tmp_path: Path
+) -> None:
+    """The stand-in binds each to the facts; the package itself is asked too, where there is one."""
+    calls = importlib.import_module("tensorrt_llm.facts").CALLS
+    adapter: dict[str, Any] = {
+        "lora_id": np.array([3], np.uint64),
+        "lora_name": "a",
+        "lora_path": str(tmp_path),
+    }
+    await ask(instance, **adapter, **on("return_cumulative_logprob"), **sampling(max_tokens=1))
+    methods = {(owner, method) for owner, method, _ in calls}
+    assert {
+        ("LLM", "__init__"),
+        ("LLM", "generate_async"),
+        ("LLM", "get_stats_async"),
+        ("SamplingParams", "__init__"),
+    } <= methods
+    installed = _installed()
+    for owner, method, names in calls if installed else ():
+        given = inspect.signature(getattr(getattr(installed, owner), method))
+        given.bind(None, **dict.fromkeys(names))
+
+
+def _installed() -> Any:
+    """The package itself, if this environment has it besides the stand-in."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        path = distribution("tensorrt_llm").locate_file("tensorrt_llm/llmapi/__init__.py")
+    except PackageNotFoundError:
+        return None
+    spec = importlib.util.spec_from_file_location("installed_tensorrt_llm", str(path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_declared_text_stays_text() -> None:
+    """A configuration of upstream's may say that a number comes as text."""
+    from penstock.core.config import Output
+    from penstock_backends.tensorrt_llm.answer import OutputEncoder
+
+    declared = Output(name="cumulative_logprob", data_type=DataType.BYTES, dims=(-1,))
+    encoder = OutputEncoder(ModelConfig(name="m", output=(declared,)))
+    tensor: Tensor = encoder.tensor("cumulative_logprob", [-1.5, None])
+    assert tensor.elements() == [b"-1.5", b"None"]
