@@ -29,7 +29,7 @@ async def test_each_output_is_there_or_can_be_asked_for(tmp_path: Path) -> None:
     from penstock_backends.language_model import WantedOutputs
 
     config = await VllmBackend.complete_config(ModelConfig(), tmp_path, {})
-    wanted = {field.name for field in fields(WantedOutputs)} - {"reasoning_text"}
+    wanted = {field.name for field in fields(WantedOutputs)}
     assert wanted <= {tensor.name for tensor in config.output}
     assert {f"return_{name}" for name in wanted} <= {tensor.name for tensor in config.input}
 

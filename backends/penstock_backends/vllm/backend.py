@@ -144,9 +144,12 @@ class VllmBackend(LanguageModelBackend):
         lora = self._adapter(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
         answer = Answer(generation, 0, sampling.n)
-        usage = usage_of(request)
+        facts = self._engine.facts
+        wanted = generation.wanted.reasoning_text
+        parsers = facts.parsers(sampling.n, self._engine.tokenizer) if wanted else ()
         outputs = self._outputs(prompt, media, sampling, lora, options, record)
-        responses = self._generate(answer, outputs, record, usage)
+        reader = OutputReader(answer, parsers)
+        responses = self._generate(answer, reader, outputs, record, usage_of(request))
         return responses if generation.merge else self._unmerged(responses)
 
     def _outputs(
@@ -209,12 +212,12 @@ class VllmBackend(LanguageModelBackend):
     async def _generate(
         self,
         answer: Answer,
+        reader: OutputReader,
         outputs: AsyncGenerator[Any, None],
         record: RequestRecord | None = None,
         usage: UsageReporter | None = None,
     ) -> AsyncGenerator[InferenceResponse, None]:
         """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
-        reader = OutputReader(answer)
         try:
             async with aclosing(outputs):
                 async for output in outputs:

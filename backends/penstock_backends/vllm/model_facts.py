@@ -6,19 +6,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.backend import InvalidRequestError
+from penstock_backends.vllm.reasoning import parser_class
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """Limits of a model: token ids are below `vocabulary`, prompts not longer than the context.
 
     `by_priority`: whether the scheduler looks at priorities. `modalities` are the media that the
-    model takes, and how many of each in a prompt, `None` for any number.
+    model takes, and how many of each in a prompt, `None` for any number. `reasoning_parser` is the
+    class of vLLM's that `model.json` names.
     """
 
     vocabulary: int = 1 << 31
     context_length: int = 1 << 31
     by_priority: bool = False
     modalities: Mapping[str, int | None] = field(default_factory=dict)
+    reasoning_parser: Any = None
+
+    def parsers(self, count: int, tokenizer: Any) -> list[Any]:
+        """A reasoning parser for each candidate; raises `InvalidRequestError` without one."""
+        if self.reasoning_parser is None:
+            raise InvalidRequestError(
+                "input 'return_reasoning_text' needs a 'reasoning_parser' in the model's model.json"
+            )
+        try:
+            return [self.reasoning_parser(tokenizer) for _ in range(count)]
+        except Exception as error:  # such as a tokenizer without the tokens that it looks for
+            raise InvalidRequestError(
+                f"the model's reasoning parser does not go with its tokenizer: {error}"
+            ) from error
 
 
 def read_facts(llm: Any) -> ModelFacts:
@@ -30,6 +48,7 @@ def read_facts(llm: Any) -> ModelFacts:
         context_length=model.max_model_len,
         by_priority=config.scheduler_config.policy == "priority",
         modalities=_modalities(llm),
+        reasoning_parser=parser_class(config.structured_outputs_config.reasoning_parser),
     )
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.backend import Tensor
 from penstock_backends.language_model import Answer, Logprobs, WantedOutputs
+from penstock_backends.vllm.reasoning import ReasoningReader
 
 _TEXT_ONLY = WantedOutputs()
 
 
 class OutputReader:
-    """Adds the outputs of one request to its answer; each may hold only some of the candidates."""
+    """Adds the outputs of one request to its answer; each may hold only some of the candidates.
 
-    __slots__ = ("_answer", "_plain", "_prompt_logprobs")
+    `parsers` tell reasoning from the answer, one for each candidate, where that is asked for.
+    """
 
-    def __init__(self, answer: Answer) -> None:
+    __slots__ = ("_answer", "_plain", "_prompt_logprobs", "_reasoning")
+
+    def __init__(self, answer: Answer, parsers: Sequence[Any] = ()) -> None:
+        self._reasoning = [
+            ReasoningReader(parser, candidate, stream=answer.stream)
+            for parser, candidate in zip(parsers, answer.candidates, strict=bool(parsers))
+        ]
         self._answer = answer
         self._plain = answer.wanted == _TEXT_ONLY
         self._prompt_logprobs = False
@@ -37,7 +45,10 @@ class OutputReader:
 
     def _add_completion(self, completion: Any) -> None:
         candidate = self._answer.candidates[completion.index]
-        candidate.add(completion.text, len(completion.token_ids))
+        if self._reasoning:
+            self._reasoning[completion.index].add(completion)
+        else:
+            candidate.add(completion.text, len(completion.token_ids))
         if completion.logprobs is not None:
             candidate.add_logprobs(_places(completion.logprobs), completion.cumulative_logprob)
         if not self._plain and self._answer.wanted.token_ids:

@@ -15,6 +15,7 @@ VLLM_TENSORS: Final[Tensors] = (
     (
         optional_input("return_num_cached_tokens", DataType.BOOL),
         optional_input("return_prompt_logprobs", DataType.BOOL),
+        optional_input("return_reasoning_text", DataType.BOOL),
         optional_input("image", DataType.BYTES, dim=-1),
         optional_input("image_url", DataType.BYTES, dim=-1),
         optional_input("audio", DataType.BYTES, dim=-1),
@@ -25,6 +26,7 @@ VLLM_TENSORS: Final[Tensors] = (
     (
         declared_output("num_cached_tokens", DataType.UINT32, dim=1),
         declared_output("prompt_logprobs", DataType.BYTES, dim=1),
+        declared_output("reasoning_text", DataType.BYTES),
         declared_output("EMBEDDING", DataType.FP32),
         declared_output("CLASS_PROBS", DataType.FP32),
         declared_output("SCORE", DataType.FP32),

@@ -11,11 +11,13 @@ import pytest
 from vllm import exceptions, tracing
 from vllm.config import LoRAConfig, ModelConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.entrypoints.generate.base.protocol import DeltaMessage
 from vllm.inputs.llm import MultiModalDataBuiltins
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.processing.context import BaseProcessingInfo
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.pooling_params import PoolingParams
+from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.renderers.base import BaseRenderer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.tasks import POOLING_TASKS
@@ -123,3 +125,13 @@ def test_multimodal_models_and_pooling_have_their_names() -> None:
     assert {"embed", "classify"} <= set(POOLING_TASKS)
     names = {"prompt", "pooling_params", "request_id", "lora_request", "trace_headers", "priority"}
     assert names <= set(parameters(AsyncLLM.encode))
+
+
+def test_reasoning_parsers_have_their_methods() -> None:
+    expected = ["previous_text", "current_text", "delta_text"]
+    expected += ["previous_token_ids", "current_token_ids", "delta_token_ids"]
+    assert parameters(ReasoningParser.extract_reasoning_streaming)[1:] == expected
+    assert parameters(ReasoningParser.extract_reasoning)[1:] == ["model_output", "request"]
+    assert {"reasoning", "content"} <= set(DeltaMessage.model_fields)
+    assert callable(ReasoningParserManager.get_reasoning_parser)
+    assert "reasoning_parser" in {field.name for field in fields(AsyncEngineArgs)}

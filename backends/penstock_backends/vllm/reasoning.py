@@ -1,0 +1,59 @@
+"""Reasoning told from the answer, by the parser that `model.json` names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock_backends.language_model import Candidate
+
+
+class ReasoningReader:
+    """Splits the text of one candidate into reasoning and answer with a parser of vLLM's.
+
+    In a stream piece by piece; of an answer in one piece, when all of it is there.
+    """
+
+    def __init__(self, parser: Any, candidate: Candidate, *, stream: bool) -> None:
+        self._parser = parser
+        self._candidate = candidate
+        self._stream = stream
+        self._text = ""
+        self._ids: list[int] = []
+
+    def add(self, completion: Any) -> None:
+        """Add one `CompletionOutput`."""
+        candidate, ids = self._candidate, list(completion.token_ids)
+        candidate.add("" if self._stream else completion.text, len(ids))
+        if self._stream and (ids or completion.text):
+            self._split(completion.text, ids)
+        if completion.finish_reason is not None and not self._stream:
+            reasoning, answer = self._parser.extract_reasoning("".join(candidate.text), _request())
+            candidate.text = [answer] if answer else []
+            candidate.reasoning = [reasoning] if reasoning else []
+
+    def _split(self, text: str, ids: list[int]) -> None:
+        before, ids_before = self._text, self._ids
+        self._text, self._ids = before + text, ids_before + ids
+        delta = self._parser.extract_reasoning_streaming(
+            before, self._text, text, ids_before, self._ids, ids
+        )
+        if delta is not None and delta.reasoning:
+            self._candidate.reasoning.append(delta.reasoning)
+        if delta is not None and delta.content:
+            self._candidate.text.append(delta.content)
+
+
+def parser_class(name: str) -> Any:
+    """The class of vLLM's parser of this name; `None` without a name."""
+    if not name:
+        return None
+    from vllm.reasoning import ReasoningParserManager
+
+    return ReasoningParserManager.get_reasoning_parser(name)
+
+
+def _request() -> Any:
+    """What parsers want to see of a request; the prompts here are plain text."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    return ChatCompletionRequest(messages=[], model="")
