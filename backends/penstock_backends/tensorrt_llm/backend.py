@@ -166,6 +166,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
     def _check(self, prompt: Prompt) -> None:
         if prompt.streaming and not self._context.config.decoupled:
             raise InvalidRequestError(NOT_DECOUPLED)
+        _check_length(prompt.text, self._settings)
         check_adapter(prompt.adapter, self._settings.enable_lora)
         self._images.check(prompt.image_urls)
 
@@ -224,6 +225,19 @@ class TensorRtLlmTokensBackend(TensorRtLlmBackend):
     @classmethod
     def read_settings(cls, config: ModelConfig, version_path: Path) -> EngineSettings:
         return read_layout_settings(config, version_path)
+
+
+def _check_length(prompt: str | list[int], settings: EngineSettings) -> None:
+    """Refuse a prompt that cannot fit, before the engine makes tokens of it."""
+    if isinstance(prompt, str) and len(prompt) > settings.most_characters:
+        raise InvalidRequestError(
+            f"the prompt has {len(prompt)} characters; at most {settings.most_characters} can fit"
+        )
+    if isinstance(prompt, list) and 0 < settings.longest <= len(prompt):
+        raise InvalidRequestError(
+            f"the prompt has {len(prompt)} tokens; the context has {settings.longest}, "
+            "one of which must be left for the answer"
+        )
 
 
 def _no_batches(size: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.backend import DataType, InferenceRequest, Input, InvalidRequestError
+from penstock_backends.language_model.constraints import NAME, check_constraint
 from penstock_backends.tensorrt_llm.request import check_range, flag, scalar, text
 
 NUMBERS: Final = {
@@ -154,7 +155,13 @@ def _guide(request: InferenceRequest) -> dict[str, Any] | None:
         raise InvalidRequestError(f"input '{GUIDES[0]}' must be one of {kinds}, not {kind!r}")
     if guide is None:
         raise InvalidRequestError(f"input '{GUIDES[1]}' is needed")
-    return {_KINDS[kind]: guide}
+    made = {_KINDS[kind]: guide}
+    try:
+        check_constraint(made)
+    except InvalidRequestError as error:
+        named = error.message.partition(f"'{NAME}'")[2] or f": {error.message}"
+        raise InvalidRequestError(f"input '{GUIDES[1]}'{named}") from error
+    return made
 
 
 def log_prob(place: Any, token: int) -> float:

@@ -20,6 +20,10 @@ _SERVER = "triton_config"
 _PROCESSORS = "logits_post_processors"
 _PATHS = ("model", "tokenizer", "custom_tokenizer")
 _STATS_SECONDS = 0.1
+_TOKEN = 128
+"""Characters of the longest token of usual vocabularies."""
+_CHARACTERS = 4 << 20
+"""Characters of a prompt where the context's length is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,16 @@ class EngineSettings:
     def most_sequences(self) -> int:
         """Sequences that the engine runs at once."""
         return int(self.values.get("max_batch_size") or 2048)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the engine's context; 0 where the settings do not say."""
+        return int(self.values.get("max_seq_len") or 0)
+
+    @property
+    def most_characters(self) -> int:
+        """Characters of a prompt: more than its tokens could be. Tokenising blocks all others."""
+        return self.longest * _TOKEN if self.longest else _CHARACTERS
 
     @property
     def devices(self) -> int:

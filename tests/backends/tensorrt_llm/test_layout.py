@@ -39,7 +39,9 @@ def ids(response: InferenceResponse) -> list[Any]:
 @pytest.fixture
 async def model(version: WriteModel, release: str, stand_in: None) -> AsyncIterator[Any]:
     config = ModelConfig(name="tensorrt_llm")
-    async with running(TensorRtLlmTokensBackend, config, version()) as instance:
+    async with running(
+        TensorRtLlmTokensBackend, config, version(YAML + "max_seq_len: 2048")
+    ) as instance:
         yield instance
 
 
@@ -183,6 +185,14 @@ async def test_a_stop_request_ends_tokens_too(model: RunningInstance) -> None:
         ({"beam_width": 2, "num_return_sequences": 3}, "must be at most the beam_width 2"),
         ({"guided_decoding_guide_type": "xml"}, "'guided_decoding_guide_type' must be one of"),
         ({"guided_decoding_guide_type": "regex"}, "'guided_decoding_guide' is needed"),
+        (
+            {
+                "guided_decoding_guide_type": "regex",
+                "guided_decoding_guide": "((a{1,99}){1,99}){1,99}",
+            },
+            "input 'guided_decoding_guide' has a regex whose counted repetitions",
+        ),
+        ({"input_ids": np.zeros(3000, np.int32), "input_lengths": 3000}, "the context has 2048"),
         ({"stop_words_list": np.array([1, 2], np.int32)}, "must have two rows"),
         ({"stop_words_list": np.array([[1, 2], [2, 1]], np.int32)}, "not in order"),
         ({"stop_words_list": np.array([[1, 2], [1, 3]], np.int32)}, "not in order"),
