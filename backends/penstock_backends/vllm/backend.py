@@ -95,6 +95,7 @@ class VllmBackend(LanguageModelBackend):
         self._control = EngineControl(calls, self._engine.adapters, folders)
         try:
             await self._engine.warm_up()
+            await self._engine.prove_kv_events()
         except InferenceError as error:
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
@@ -109,7 +110,7 @@ class VllmBackend(LanguageModelBackend):
         return not self._engine.failed
 
     def unready(self) -> str:
-        return self._engine.calls.condition
+        return self._engine.calls.condition or self._engine.kv_events.complaint
 
     def metrics(self) -> Mapping[str, float]:
         return self._engine.statistics.metrics()

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from penstock.backend import BackendNotInstalledError, ModelLoadError, UnavailableError
@@ -17,6 +18,7 @@ from penstock_backends.vllm.engine_args import EngineArguments, advice
 from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.engine_keywords import engine_keywords
 from penstock_backends.vllm.failures import UNHEALTHY, translated
+from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions
@@ -47,6 +49,7 @@ class VllmEngine:
         self._children = descendants(os.getpid()) - before
         self.calls = EngineCalls(self._llm, arguments)
         self.adapters: Adapters | None = None
+        self.kv_events = KvEventsProof({})
         self.on_cpu = _on_cpu()
         self.logprobs = not self.on_cpu or _has_compiler()
         self.facts = read_facts(self._llm)
@@ -139,12 +142,37 @@ class VllmEngine:
     def _method(self, params: Any, options: RequestOptions) -> tuple[Any, dict[str, Any]]:
         """vLLM's method for sampling or pooling parameters, and what it is told of the request."""
         if hasattr(params, "max_tokens"):
-            more = {"priority": options.priority, "session_id": options.session_id}
+            more = {
+                "priority": options.priority,
+                "session_id": options.session_id,
+                "data_parallel_rank": options.data_parallel_rank,
+            }
             return self._llm.generate, more
         return self._llm.encode, {"priority": options.priority}
 
+    async def prove_kv_events(self) -> None:
+        """Find out whether its publishers of KV events send any, if it has some."""
+        sources = getattr(self._llm, "get_kv_event_sources", dict)  # older vLLM has none
+        proof = self.kv_events = KvEventsProof(sources())
+        block = self._llm.vllm_config.cache_config.block_size
+        if self.generates and block + 1 < self.facts.context_length:
+            await proof.begin(partial(self._fill_block, block))
+
+    async def _fill_block(self, block: int, rank: int, attempt: int) -> None:
+        from vllm.sampling_params import SamplingParams
+
+        ids = [1] * (block + 1)
+        prompt = {"prompt_token_ids": ids, "cache_salt": f"penstock-{attempt}"}
+        sampling = SamplingParams(max_tokens=1, temperature=0.0)
+        options = RequestOptions(data_parallel_rank=rank)
+        async for _ in self.generate(prompt, sampling, None, options):
+            pass
+        self.statistics.requests -= 1
+        self.statistics.forget_observations()
+
     async def close(self) -> None:
         """Stop loading adapters, then the engine."""
+        await self.kv_events.close()
         if self.adapters is not None:
             await self.adapters.close()
         self.stop()

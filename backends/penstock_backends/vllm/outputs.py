@@ -40,6 +40,9 @@ class OutputReader:
             answer.attach("prompt_logprobs", _prompt_logprobs(output.prompt_logprobs))
         if not self._plain:
             answer.cached_tokens = output.num_cached_tokens or 0
+        if output.kv_transfer_params:  # with the last output, of a connector that has some
+            text = json.dumps(output.kv_transfer_params, default=str)
+            answer.attach("kv_transfer_params", Tensor.from_strings([text]))
         for completion in output.outputs:
             self._add_completion(completion)
 

@@ -10,16 +10,24 @@ from penstock.backend import InferenceRequest
 from penstock_backends.language_model import refuse
 from penstock_backends.language_model.parameters import as_integer
 
+RANK: Final = "data_parallel_rank"
+RANK_HEADER: Final = "x-data-parallel-rank"
+"""The header of it, as vLLM's own server reads it; the server forwards it where it is told to."""
+
 NAMES: Final[tuple[str, ...]] = (
     "priority",
     "cache_salt",
     "session_id",
     "traceparent",
     "tracestate",
+    RANK,
+    RANK_HEADER,
 )
 """Parameters that are options: of the request, or, which come first, of the sampling."""
 
+_TEXTS: Final = ("cache_salt", "session_id", "traceparent", "tracestate")
 _PRIORITIES: Final = 1 << 31
+_RANKS: Final = 1 << 16
 _LONGEST: Final = 512
 """Characters of a text among the options."""
 
@@ -28,13 +36,15 @@ _LONGEST: Final = 512
 class RequestOptions:
     """Options of one request; lower priorities are served first.
 
-    `trace` are the headers of the span that the request is part of at the client.
+    `trace` are the headers of the span that the request is part of at the client;
+    `data_parallel_rank` is the engine that serves it, where there are several.
     """
 
     priority: int = 0
     cache_salt: str | None = None
     session_id: str | None = None
     trace: Mapping[str, str] | None = None
+    data_parallel_rank: int | None = None
 
 
 NO_OPTIONS: Final = RequestOptions()
@@ -57,7 +67,7 @@ def read_options(
         return NO_OPTIONS, left
     if found.get("priority") and not by_priority:
         refuse("priority", 'needs "scheduling_policy": "priority" in the model\'s model.json')
-    texts = {name: _text(name, found) for name in NAMES[1:] if name in found}
+    texts = {name: _text(name, found) for name in _TEXTS if name in found}
     trace: dict[str, str] = {
         name: texts[name] for name in ("traceparent", "tracestate") if name in texts
     }
@@ -67,6 +77,7 @@ def read_options(
             cache_salt=texts.get("cache_salt"),
             session_id=texts.get("session_id"),
             trace=trace if "traceparent" in trace else None,
+            data_parallel_rank=_rank(found),
         ),
         left,
     )
@@ -77,6 +88,17 @@ def _priority(given: Any) -> int:
     if not -_PRIORITIES <= value < _PRIORITIES:
         refuse("priority", f"must be between {-_PRIORITIES} and {_PRIORITIES - 1}, not {value}")
     return value
+
+
+def _rank(found: Mapping[str, Any]) -> int | None:
+    """The rank of the engine that is to serve the request; vLLM knows how many there are."""
+    for name in (RANK, RANK_HEADER):
+        if name in found:
+            rank = as_integer(name, found[name])
+            if not 0 <= rank < _RANKS:
+                refuse(name, f"must be between 0 and {_RANKS - 1}, not {rank}")
+            return rank
+    return None
 
 
 def _text(name: str, found: Mapping[str, Any]) -> str:

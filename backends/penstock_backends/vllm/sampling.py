@@ -13,6 +13,8 @@ from penstock_backends.language_model.constraints import check_constraint
 
 BACKEND = "vllm"
 
+TRANSFER = "kv_transfer_params"
+
 _OURS = {"output_kind", "output_text_buffer_length", "skip_clone"}
 """Fields that clients may not set."""
 
@@ -38,6 +40,7 @@ def read_sampling(
     if adapter is not None and not isinstance(adapter, str):
         refuse("lora_name", "must be a string")
     _take_structure(values)
+    _take_transfer(values)
     _refuse_unknown(values, SamplingParams.__struct_fields__)
     _refuse_unsendable(values, msgspec.msgpack.encode)
     if not logprobs:
@@ -64,6 +67,24 @@ def _take_structure(values: dict[str, Any]) -> None:
     if isinstance(structure, dict):
         check_constraint(structure)
         values["structured_outputs"] = {k: v for k, v in structure.items() if k != "backend"}
+
+
+def _take_transfer(values: dict[str, Any]) -> None:
+    """Pass `kv_transfer_params`, an object or JSON text, on to the engine's KV connector."""
+    given = values.pop(TRANSFER, None)
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            given = 0  # no object, which is refused
+    if given is None:
+        return
+    further = values.get("extra_args") or {}
+    if not isinstance(given, dict):
+        refuse(TRANSFER, "must be an object, or JSON text of one")
+    if not isinstance(further, dict):
+        refuse("extra_args", "must be an object")
+    values["extra_args"] = {**further, TRANSFER: given}
 
 
 def _refuse_logprobs(values: Mapping[str, Any]) -> None:

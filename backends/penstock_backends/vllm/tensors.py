@@ -27,6 +27,7 @@ VLLM_TENSORS: Final[Tensors] = (
         declared_output("num_cached_tokens", DataType.UINT32, dim=1),
         declared_output("prompt_logprobs", DataType.BYTES, dim=1),
         declared_output("reasoning_text", DataType.BYTES),
+        declared_output("kv_transfer_params", DataType.BYTES, dim=1),
         declared_output("EMBEDDING", DataType.FP32),
         declared_output("CLASS_PROBS", DataType.FP32),
         declared_output("SCORE", DataType.FP32),

@@ -9,10 +9,13 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 
 from backends.vllm.real.conftest import SETTINGS, add_adapter
 from backends.vllm.test_real_engine import PYTHON, missing
@@ -48,6 +51,8 @@ def served(checkpoint_version: Path, tmp_path_factory: pytest.TempPathFactory) -
         folder / "log",
         f"--backend-config=vllm,python={PYTHON}",
         "--allow-engine-control=true",
+        "--http-header-forward-pattern=^x-data-parallel-rank$",
+        "--grpc-header-forward-pattern=^x-data-parallel-rank$",
         timeout=220,
     ) as server:
         yield server
@@ -104,6 +109,32 @@ def test_engine_that_sleeps_is_not_ready(client: httpx.Client) -> None:
     assert client.post("/v2/models/plain/engine/wake").status_code == 200
     assert client.get(ready).status_code == 200
     assert text(client)
+
+
+@pytest.mark.parametrize(("rank", "status"), [("0", 200), ("7", 400)])
+def test_rank_may_come_as_a_header(client: httpx.Client, rank: str, status: int) -> None:
+    body = {"text_input": "a", "max_tokens": 2}
+    headers = {"X-Data-Parallel-Rank": rank}
+    answer = client.post("/v2/models/plain/generate", json=body, headers=headers)
+    assert answer.status_code == status
+    if status == 400:
+        assert "data_parallel_rank 7 is out of range" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("rank", "text"), [("0", None), ("7", "rank 7 is out of range")])
+def test_rank_may_come_as_metadata(served: Served, rank: str, text: str | None) -> None:
+    prompt = grpcclient.InferInput("text_input", [1], "BYTES")
+    prompt.set_data_from_numpy(np.array([b"a"], object))
+    answers: Queue[Any] = Queue()
+    with grpcclient.InferenceServerClient(served.grpc) as client:
+        client.start_stream(
+            callback=lambda result, error: answers.put(error),
+            headers={"x-data-parallel-rank": rank},
+        )
+        client.async_stream_infer("plain", [prompt], parameters={"max_tokens": 2})
+        error = answers.get(timeout=60)
+    assert (error is None) == (text is None)
+    assert text is None or text in error.message()
 
 
 def test_full_queue_of_the_engine_is_told_as_such(client: httpx.Client) -> None:

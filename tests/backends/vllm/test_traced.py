@@ -89,6 +89,7 @@ class ScriptedLlm:
             prompt_token_ids=[1, 2, 3],
             prompt_logprobs=None,
             num_cached_tokens=2,
+            kv_transfer_params=None,
             outputs=[completion],
             finished=finished,
             metrics=stats if self.stats else None,

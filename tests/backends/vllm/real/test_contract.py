@@ -41,6 +41,8 @@ def parameters(function: Any) -> list[str]:
         (AsyncLLM.generate, ["trace_headers", "priority", "session_id"]),
         (AsyncLLM.shutdown, ["timeout"]),
         (BaseRenderer.render_cmpl_async, ["prompts"]),
+        (AsyncLLM.generate, ["data_parallel_rank"]),
+        (AsyncLLM.get_kv_event_sources, []),
         (AsyncLLM.add_lora, ["lora_request"]),
         (AsyncLLM.remove_lora, ["lora_id"]),
         (AsyncLLM.sleep, ["level", "mode"]),

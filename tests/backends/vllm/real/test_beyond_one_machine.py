@@ -1,0 +1,107 @@
+"""KV events and KV connectors of engines that share caches with others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.generation import PROMPT, plain, start
+from backends.vllm.real.conftest import SETTINGS as COMMON
+from penstock.core.config import ModelConfig
+from penstock.core.errors import InvalidRequestError
+from penstock.testing import RunningInstance, running
+from penstock_backends.vllm import VllmBackend
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SETTINGS: dict[str, Any] = {
+    "kv_transfer_config": {
+        "kv_connector": "TellingConnector",
+        "kv_connector_module_path": "backends.vllm.real.connector",
+        "kv_role": "kv_both",
+    },
+    "kv_events_config": {"enable_kv_cache_events": True},
+    "enable_prefix_caching": True,
+}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def sharing(
+    version: Path, folder: Path, port: int, **changed: Any
+) -> AsyncIterator[RunningInstance]:
+    """An engine that publishes KV events on a port, and has a connector."""
+    events = {**SETTINGS["kv_events_config"], "endpoint": f"tcp://*:{port}"}
+    values = {**COMMON, **SETTINGS, "kv_events_config": events, **changed}
+    values |= {"model": str(version / "model"), "enable_lora": False}
+    (folder / "model.json").write_text(json.dumps(values))
+    async with running(VllmBackend, ModelConfig(name="m"), folder) as instance:
+        yield instance
+
+
+async def test_events_are_published_and_parameters_of_transfers_go_in_and_out(
+    version: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    zmq = import_module("zmq")
+    async with sharing(version, tmp_path, port) as instance:
+        assert instance.backend.unready() == ""
+        subscriber = import_module("zmq.asyncio").Context().socket(zmq.SUB)
+        subscriber.subscribe(b"")
+        subscriber.connect(f"tcp://127.0.0.1:{port}")
+        await asyncio.sleep(0.3)  # until the publisher knows of it
+        given = {"do_remote_decode": True, "remote": {"host": "far"}}
+        asked: dict[str, Any] = {"kv_transfer_params": given, "max_tokens": 3}
+        whole = [plain(r) async for r in start(instance, PROMPT * 60, **asked)]
+        topic, _, payload = await asyncio.wait_for(subscriber.recv_multipart(), 20)
+        assert (topic, len(payload) > 0) == (b"", True)
+        subscriber.close(0)
+        (told,) = [reply for reply in whole if "kv_transfer_params" in reply]
+        assert told is whole[-1]
+        (text,) = told["kv_transfer_params"]
+        assert json.loads(text)["given"] == given
+        plainly = [plain(r) async for r in start(instance, max_tokens=3)]
+        assert not any("kv_transfer_params" in reply for reply in plainly)
+
+
+async def test_silent_publisher_is_told_by_readiness(version: Path, tmp_path: Path) -> None:
+    """Without prefix caching no block is ever announced."""
+    port = free_port()
+    changed = {"enable_prefix_caching": False, "kv_transfer_config": None}
+    async with sharing(version, tmp_path, port, **changed) as instance:
+        assert instance.backend.unready().startswith(
+            f"no KV events come from tcp://127.0.0.1:{port}"
+        )
+        assert await instance.backend.healthy()
+        assert [plain(r) async for r in start(instance, max_tokens=3)]
+
+
+@pytest.mark.parametrize("name", ["data_parallel_rank", "x-data-parallel-rank"])
+async def test_rank_is_the_engines_to_know(instance: RunningInstance, name: str) -> None:
+    asked: dict[str, Any] = {"max_tokens": 2, name: "0"}
+    assert [plain(r) async for r in start(instance, **asked)]
+    for rank in (1, -1, "x", 1 << 40):
+        with pytest.raises(InvalidRequestError, match=rf"(?i){name}|data_parallel_rank"):
+            [plain(r) async for r in start(instance, **asked | {name: rank})]
+    assert await instance.backend.healthy()
+
+
+@pytest.mark.parametrize("given", [1, "x", "[1]", [1]])
+async def test_parameters_of_transfers_are_an_object(instance: RunningInstance, given: Any) -> None:
+    with pytest.raises(
+        InvalidRequestError, match="'kv_transfer_params' must be an object, or JSON"
+    ):
+        [plain(r) async for r in start(instance, kv_transfer_params=given)]
