@@ -58,11 +58,12 @@ def read_options(
     `by_priority`: whether the engine's scheduler looks at priorities. The request's own is a hint,
     which other schedulers may leave aside; one among the parameters is meant for the engine.
     """
-    left = dict(parameters)
+    left = _with_plain_header(parameters)
     found = {name: left.pop(name) for name in NAMES if name in left}
+    given = _with_plain_header(request.parameters)
     for name in NAMES:
-        if name not in found and name in request.parameters:
-            found[name] = request.parameters[name]
+        if name not in found and name in given:
+            found[name] = given[name]
     if not found and not request.priority:
         return NO_OPTIONS, left
     if found.get("priority") and not by_priority:
@@ -81,6 +82,14 @@ def read_options(
         ),
         left,
     )
+
+
+def _with_plain_header(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters, with the header in lower case: over HTTP it comes as the client wrote it."""
+    return {
+        RANK_HEADER if name.lower() == RANK_HEADER else name: value
+        for name, value in parameters.items()
+    }
 
 
 def _priority(given: Any) -> int:
