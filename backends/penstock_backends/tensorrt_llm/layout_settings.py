@@ -10,6 +10,12 @@ from penstock.backend import ModelConfig, ModelLoadError
 from penstock_backends.tensorrt_llm.parameter_text import as_bool, read_parameter
 from penstock_backends.tensorrt_llm.settings import EngineSettings, read_settings, settings_path
 
+
+def _windows(text: str) -> list[int]:
+    """The window of each layer, separated by commas."""
+    return [int(one) for one in text.split(",")]
+
+
 _MODEL: Final = ("gpt_model_path", "engine_dir")
 _ARGUMENTS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "max_beam_width": ("max_beam_width", int),
@@ -24,12 +30,17 @@ _CACHE: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "kv_cache_free_gpu_mem_fraction": ("free_gpu_memory_fraction", float),
     "kv_cache_host_memory_bytes": ("host_cache_size", int),
     "enable_kv_cache_reuse": ("enable_block_reuse", as_bool),
+    "max_attention_window_size": ("max_attention_window", _windows),
+    "sink_token_length": ("sink_token_length", int),
 }
 _POLICY: Final = "batch_scheduler_policy"
+_BATCHING: Final = "gpt_model_type"
+_IN_FLIGHT: Final = ("inflight_fused_batching", "inflight_batching")
 
 
 def read_layout_settings(config: ModelConfig, version_path: Path) -> EngineSettings:
     """`model.yaml` if there is one, and the parameters for what it does not say."""
+    _check_batching(config)
     try:
         settings_path(version_path)
     except ModelLoadError:
@@ -50,6 +61,15 @@ def read_layout_settings(config: ModelConfig, version_path: Path) -> EngineSetti
     if settings.is_engine and "tokenizer" not in values:
         values.setdefault("skip_tokenizer_init", True)
     return settings
+
+
+def _check_batching(config: ModelConfig) -> None:
+    batching = read_parameter(config, _BATCHING, str)
+    if batching is not None and batching.lower() not in _IN_FLIGHT:
+        raise ModelLoadError(
+            f"parameter '{_BATCHING}' must be '{_IN_FLIGHT[0]}', not '{batching}': "
+            "TensorRT-LLM always batches in flight"
+        )
 
 
 def _of_folder(config: ModelConfig, version_path: Path) -> EngineSettings:

@@ -208,7 +208,7 @@ async def test_tokens_that_cannot_be_served_are_refused(
     assert len(llm(model).requests) == before
 
 
-@pytest.mark.contract("TL-34")
+@pytest.mark.contract("TL-34", "TL-15", "TL-16", "TL-19")
 async def test_parameters_become_arguments(version: WriteModel) -> None:
     given = {
         "max_beam_width": "4",
@@ -217,7 +217,11 @@ async def test_parameters_become_arguments(version: WriteModel) -> None:
         "max_tokens_in_paged_kv_cache": "${max_tokens}",
         "enable_chunked_context": "1",
         "batch_scheduler_policy": "max_utilization",
-        "kv_cache_host_memory_bytes": "",
+        "kv_cache_host_memory_bytes": "1000",
+        "max_attention_window_size": "64,128",
+        "sink_token_length": "4",
+        "gpt_model_type": "inflight_fused_batching",
+        "guided_decoding_backend": "",
     }
     parameters = {name: Parameter(value) for name, value in given.items()}
     config = ModelConfig(name="tensorrt_llm", parameters=parameters)
@@ -228,9 +232,43 @@ async def test_parameters_become_arguments(version: WriteModel) -> None:
     assert arguments["kv_cache_config"] == {
         "free_gpu_memory_fraction": 0.25,
         "enable_block_reuse": True,
+        "host_cache_size": 1000,
+        "max_attention_window": [64, 128],
+        "sink_token_length": 4,
     }
     assert arguments["enable_chunked_prefill"] is True
     assert arguments["scheduler_config"] == {"capacity_scheduler_policy": "MAX_UTILIZATION"}
+
+
+@pytest.mark.contract("TL-15")
+async def test_batches_that_are_not_in_flight_are_refused(version: WriteModel) -> None:
+    config = ModelConfig(name="m", parameters={"gpt_model_type": Parameter("V1")})
+    opening = running(TensorRtLlmTokensBackend, config, version())
+    with pytest.raises(ModelLoadError, match="must be 'inflight_fused_batching', not 'V1'"):
+        await opening.__aenter__()
+
+
+@pytest.mark.contract("TL-21")
+@pytest.mark.parametrize(
+    ("kind", "guide", "field", "value"),
+    [
+        ("json", "", "json_object", True),
+        ("json_schema", "{}", "json", "{}"),
+        ("regex", "a+", "regex", "a+"),
+        ("ebnf_grammar", 'root ::= "a"', "grammar", 'root ::= "a"'),
+        ("structural_tag", "{}", "structural_tag", "{}"),
+    ],
+)
+async def test_guides_reach_the_engine(
+    version: WriteModel, kind: str, guide: str, field: str, value: Any
+) -> None:
+    parameters = {"guided_decoding_backend": Parameter("xgrammar")}
+    config = ModelConfig(name="tensorrt_llm", parameters=parameters)
+    async with running(TensorRtLlmTokensBackend, config, version()) as instance:
+        given = {"guided_decoding_guide_type": kind, "guided_decoding_guide": guide}
+        await tokens(instance, **prompt(5, length=1), **given)
+        assert llm(instance).arguments["guided_decoding_backend"] == "xgrammar"
+        assert getattr(llm(instance).sampling.guided_decoding, field) == value
 
 
 async def test_an_engine_of_the_parameters_runs_where_the_release_still_does(
