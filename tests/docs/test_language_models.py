@@ -15,7 +15,7 @@ from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.request_options import NAMES
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "language-models.md").read_text("utf-8")
-_NAMED = set(re.findall(r"`(\w+)`", _PAGE))
+_NAMED = set(re.findall(r"`([\w-]+)`", _PAGE))
 
 
 async def test_each_tensor_is_on_the_page(tmp_path: Path) -> None:
