@@ -39,7 +39,7 @@ class Server:
         """CPU time of the server and every process below it, so far."""
         return sum(map(cpu_seconds, family(self.pid)))
 
-    def owncpu_seconds(self) -> float:
+    def own_cpu_seconds(self) -> float:
         """CPU time of the server's first process alone, so far."""
         return cpu_seconds(self.pid)
 

@@ -29,6 +29,7 @@ from penstock_backends.language_model import (
     check_decoupled,
     complete_tensors,
     read_request,
+    stream_interval,
 )
 
 MARK = "~~"
@@ -103,6 +104,7 @@ class RecordedBackend(LanguageModelBackend):
         self._live: dict[Replay, None] = {}
         self._scheduled = False
         self._due = 0.0
+        self._interval = stream_interval(context.config)
 
     def generate(self, request: InferenceRequest) -> Outcome:
         generation = read_request(request)
@@ -111,7 +113,12 @@ class RecordedBackend(LanguageModelBackend):
             raise InvalidRequestError("'max_tokens' must be an integer of 1 or more")
         replays: list[Replay] = []
         answer = Answer(generation, len(generation.prompt.split()))
-        delivery = Delivery(answer, partial(self._cancel, replays), merge=generation.merge)
+        delivery = Delivery(
+            answer,
+            partial(self._cancel, replays),
+            merge=generation.merge,
+            interval=self._interval,
+        )
         replays.append(Replay(delivery, tokens))
         self._live[replays[0]] = None
         self._schedule()

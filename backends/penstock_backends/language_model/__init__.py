@@ -3,7 +3,7 @@
 from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
 from penstock_backends.language_model.backend import LanguageModelBackend
 from penstock_backends.language_model.declared_tensors import check_decoupled, complete_tensors
-from penstock_backends.language_model.delivery import Delivery
+from penstock_backends.language_model.delivery import AT_ONCE, Delivery
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.generation_record import GenerationRecord, record_of
 from penstock_backends.language_model.generation_times import GenerationTimes, exemplar_id
@@ -22,9 +22,11 @@ from penstock_backends.language_model.request import (
 )
 from penstock_backends.language_model.statistics import EngineStatistics
 from penstock_backends.language_model.stop_strings import StopStrings
+from penstock_backends.language_model.stream_interval import StreamInterval, stream_interval
 from penstock_backends.language_model.usage import UsageReporter, usage_of
 
 __all__ = [
+    "AT_ONCE",
     "RUNNING_ERROR",
     "Answer",
     "Candidate",
@@ -39,6 +41,7 @@ __all__ = [
     "MediaLimits",
     "ParameterReader",
     "StopStrings",
+    "StreamInterval",
     "TokenLogprob",
     "UsageReporter",
     "WantedOutputs",
@@ -52,5 +55,6 @@ __all__ = [
     "read_request",
     "record_of",
     "refuse",
+    "stream_interval",
     "usage_of",
 ]

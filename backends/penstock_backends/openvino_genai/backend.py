@@ -32,6 +32,7 @@ from penstock_backends.language_model import (
     exemplar_id,
     read_request,
     record_of,
+    stream_interval,
     usage_of,
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
@@ -61,6 +62,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         check_decoupled(config, "OpenVINO GenAI")
+        stream_interval(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         unsupported = unsupported_reason()
@@ -69,6 +71,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         settings = read_settings(context.version_path)
         tokenizer = await context.run(_load_tokenizer, settings)
         self._settings = settings
+        self._interval = stream_interval(context.config)
         self._tokenizer = tokenizer
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
         self._longest_token = max(map(len, tokenizer.get_vocab()), default=1)
@@ -111,7 +114,14 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         statistics, trace_id = self._engine.statistics, exemplar_id(request)
         usage = usage_of(request, len(prompt))
         times = GenerationTimes(statistics, len(prompt), trace_id, record=record, usage=usage)
-        delivery = Delivery(answer, on_close, merge=generation.merge, record=record, times=times)
+        delivery = Delivery(
+            answer,
+            on_close,
+            merge=generation.merge,
+            record=record,
+            times=times,
+            interval=self._interval,
+        )
         sequences.extend(
             self._sequence(delivery, generation, prompt, sampling, index)
             for index in range(sampling.n)

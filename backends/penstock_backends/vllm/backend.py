@@ -24,15 +24,18 @@ from penstock.backend import (
     deliver,
 )
 from penstock_backends.language_model import (
+    AT_ONCE,
     Answer,
     GenerationRequest,
     LanguageModelBackend,
+    StreamInterval,
     UsageReporter,
     check_decoupled,
     complete_tensors,
     media_limits,
     read_request,
     record_of,
+    stream_interval,
     usage_of,
 )
 from penstock_backends.vllm.adapters import Adapter, Adapters
@@ -61,6 +64,8 @@ from penstock_backends.vllm.triton_metrics import asks
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)
 """No flow control: a request has at most one response per token, whose number is limited."""
 
+_NO_INTERVAL = StreamInterval()
+
 
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
@@ -76,6 +81,7 @@ class VllmBackend(LanguageModelBackend):
     @classmethod
     def check_config(cls, config: ModelConfig) -> None:
         check_decoupled(config, "vLLM Triton")
+        stream_interval(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         self._relays: set[asyncio.Task[None]] = set()
@@ -83,6 +89,7 @@ class VllmBackend(LanguageModelBackend):
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
+        self._interval = stream_interval(context.config)
         self._media_limits = media_limits(context.config)
         lora = read_paths(context.version_path) if arguments.enable_lora else None
         folders = allowed_folders(context)
@@ -150,7 +157,9 @@ class VllmBackend(LanguageModelBackend):
         parsers = facts.parsers(sampling.n, self._engine.tokenizer) if wanted else ()
         outputs = self._outputs(prompt, media, sampling, lora, options, record)
         reader = OutputReader(answer, parsers)
-        responses = self._generate(answer, reader, outputs, record, usage_of(request))
+        interval = self._interval if generation.stream and generation.merge else _NO_INTERVAL
+        usage = usage_of(request)
+        responses = self._generate(answer, reader, outputs, record, usage, interval)
         return responses if generation.merge else self._unmerged(responses)
 
     def _outputs(
@@ -217,8 +226,10 @@ class VllmBackend(LanguageModelBackend):
         outputs: AsyncGenerator[Any, None],
         record: RequestRecord | None = None,
         usage: UsageReporter | None = None,
+        interval: StreamInterval = _NO_INTERVAL,
     ) -> AsyncGenerator[InferenceResponse, None]:
-        """Responses at the reader's pace: vLLM merges the outputs that a slow one has not read."""
+        """Responses at the reader's pace, and the interval's: vLLM merges what is not read yet."""
+        sent = 0
         try:
             async with aclosing(outputs):
                 async for output in outputs:
@@ -231,6 +242,9 @@ class VllmBackend(LanguageModelBackend):
                             record.ended(answer.candidates, finished=True)
                     if answer.due:
                         yield answer.take_response()
+                        sent += 1
+                        if sent > AT_ONCE - 1:
+                            await interval.wait()
         finally:
             if record is not None:
                 record.ended(answer.candidates, finished=False)

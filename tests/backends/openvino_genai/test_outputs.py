@@ -19,7 +19,7 @@ async def test_a_stream_is_the_whole_text_in_pieces(instance: RunningInstance) -
     whole = await ask(instance, inputs={"stream": False}, max_tokens=20)
     stream = await ask(instance, max_tokens=20)
     assert whole.texts == [PROMPT + stream.text]
-    assert len(stream.texts) > 10
+    assert len(stream.texts) > 2
     assert stream.finals == [False] * (len(stream.finals) - 1) + [True]
 
 
