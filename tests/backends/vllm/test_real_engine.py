@@ -55,7 +55,7 @@ def test_the_backend_works_with_the_real_engine() -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=1200,
+        timeout=2400,
     )
     print(done.stdout[-20000:])
     assert done.returncode == 0

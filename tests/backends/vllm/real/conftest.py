@@ -20,6 +20,12 @@ from penstock_backends.vllm import VllmBackend
 
 collect_ignore_glob = [] if "PENSTOCK_TEST_VLLM" in os.environ else ["*"]
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put last what kills the engine of all others."""
+    items.sort(key=lambda item: item.name.startswith("test_a_dead_engine"))
+
+
 SETTINGS = {
     "model": "model",
     "dtype": "float32",
