@@ -76,6 +76,10 @@ class ParameterReader:
         """A boolean."""
         return as_boolean(name, self._left.pop(name)) if name in self._left else default
 
+    def anything(self, name: str) -> Any:
+        """A value of any kind, which nothing here has checked; `None` when not given."""
+        return self._left.pop(name, None)
+
     def strings(self, name: str) -> tuple[str, ...]:
         """A string or a list of strings, none of them empty."""
         value = self._left.pop(name, [])

@@ -10,6 +10,7 @@ import numpy as np
 from penstock.backend import BackendNotInstalledError, ModelLoadError
 from penstock_backends.openvino_genai.sampling import Sampling
 from penstock_backends.openvino_genai.settings import EngineSettings
+from penstock_backends.openvino_genai.structure import Structure
 from penstock_backends.openvino_genai.writable import writable
 
 
@@ -148,8 +149,18 @@ class GenAiPipeline:
         config.repetition_penalty = _single(sampling.repetition_penalty)
         config.logprobs = int(logprobs)
         self._set_stops(config, sampling)
+        if sampling.structure is not None:
+            config.structured_output_config = self._structure(sampling.structure)
         if not sampling.greedy:
             _set_randomness(config, sampling)
+        return config
+
+    def _structure(self, structure: Structure) -> Any:
+        config = self._genai.StructuredOutputConfig()
+        if structure.json_schema is not None:
+            config.json_schema = structure.json_schema
+        else:
+            config.grammar = structure.grammar
         return config
 
     def _set_stops(self, config: Any, sampling: Sampling) -> None:

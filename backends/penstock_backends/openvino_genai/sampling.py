@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock_backends.language_model import ParameterReader, refuse
+from penstock_backends.openvino_genai.structure import Structure, read_structure
 
 BACKEND = "openvino_genai"
 
@@ -40,6 +41,7 @@ class Sampling:
     ignore_eos: bool
     skip_special_tokens: bool
     logprobs: bool
+    structure: Structure | None = None
 
     @property
     def greedy(self) -> bool:
@@ -73,6 +75,7 @@ def read_sampling(
         ignore_eos=reader.boolean("ignore_eos", False),
         skip_special_tokens=reader.boolean("skip_special_tokens", True),
         logprobs=_logprobs(reader, temperature),
+        structure=read_structure(reader.anything("structured_outputs")),
     )
     reader.fixed("detokenize", True, BACKEND)
     reader.fixed("spaces_between_special_tokens", True, BACKEND)

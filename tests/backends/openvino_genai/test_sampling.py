@@ -35,6 +35,7 @@ def test_defaults_are_vllms() -> None:
         "ignore_eos": False,
         "skip_special_tokens": True,
         "logprobs": False,
+        "structure": None,
     }
 
 
@@ -102,7 +103,7 @@ def test_a_value_out_of_range_is_refused_by_name(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["logit_bias", "bad_words", "prompt_logprobs", "structured_outputs", "lora_name", "best_of"],
+    ["logit_bias", "bad_words", "prompt_logprobs", "lora_name", "best_of"],
 )
 def test_unsupported_parameters_are_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequestError) as refused:

@@ -1,0 +1,105 @@
+"""Constraints of the output: what the engine keeps to, and what never reaches it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from backends.openvino_genai.asking import ask
+from penstock.core.errors import InvalidRequestError
+from penstock.testing import RunningInstance
+from penstock_backends.openvino_genai.structure import Structure, read_structure
+
+pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["file", "list"]}, "odd": {"type": "boolean"}},
+    "required": ["kind", "odd"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[0-9]{5}",
+        r"^(yes|no) \"\\ [^a-z\d_]{2,3}$",
+        r"(ab)+c?[\w.-]{4}@\s\u00e9",
+        r"a|b|[]^-]{3}",
+        ".{3}x?y{2,3}?",
+        "[^x]",
+    ],
+)
+async def test_a_regular_expression_is_kept_to(instance: RunningInstance, pattern: str) -> None:
+    sampling: Any = {
+        "ignore_eos": False,
+        "max_tokens": 40,
+        "structured_outputs": {"regex": pattern},
+    }
+    assert re.match(f"(?:{pattern})", (await ask(instance, **sampling)).text)
+
+
+async def test_a_choice_is_kept_to(instance: RunningInstance) -> None:
+    choices = ['say "yes"', "née\n", "\\d"]
+    structure = json.dumps({"choice": choices})
+    reply = await ask(instance, ignore_eos=False, structured_outputs=structure, max_tokens=40)
+    assert reply.text in choices
+
+
+@pytest.mark.parametrize("encode", [dict, json.dumps])
+async def test_a_schema_is_kept_to(instance: RunningInstance, encode: Any) -> None:
+    kinds = ["file", "list", 7, None, True]
+    structure = {"json": encode({"enum": kinds})}
+    reply = await ask(instance, ignore_eos=False, structured_outputs=structure, max_tokens=40)
+    assert json.loads(reply.text) in kinds
+
+
+async def test_an_object_begins_with_its_first_property(instance: RunningInstance) -> None:
+    """Between the parts any white space may stand, of which this model is fond."""
+    structure = {"json": SCHEMA}
+    reply = await ask(instance, ignore_eos=False, structured_outputs=structure, max_tokens=120)
+    assert re.match(r'\{\s*("kind"|$)', reply.text)
+
+
+@pytest.mark.parametrize(
+    ("structure", "why"),
+    [
+        ("{", "holds text that is not JSON"),
+        (7, "must be an object"),
+        ({}, "must hold one of json, regex, choice"),
+        ({"json": {}, "regex": "a"}, "must hold one of"),
+        ({"grammar": 'root ::= "a"'}, "of 'grammar' is not supported"),
+        ({"regex": "[0-"}, "a regex that cannot be read"),
+        ({"regex": ""}, "a text as regex"),
+        ({"regex": "(?=a)b"}, "regex with ASSERT"),
+        ({"regex": r"(a)\1"}, "regex with GROUPREF"),
+        ({"regex": r"a\bc"}, "regex with AT"),
+        ({"regex": "(?i)a"}, "regex with flags"),
+        ({"regex": "a{99999}"}, "more than 10000 times"),
+        ({"regex": "(a{1,100}){1,100}"}, "come to 10000"),
+        ({"choice": []}, "a list of texts as choice"),
+        ({"choice": [""]}, "none of them empty"),
+        ({"choice": ["\ud800"]}, "half of a surrogate pair"),
+        ({"json": "{"}, "holds text that is not JSON"),
+        ({"json": {"$ref": "#/a"}}, "has '\\$ref' in its json"),
+        ({"json": {"type": "float"}}, "a value of 'type' in its json"),
+        ({"json": {"minItems": 3, "maxItems": 2}}, "'minItems' is above 'maxItems'"),
+        ({"json": {"minItems": 3}}, "'minItems' and without 'items'"),
+        ({"json": {"items": {"pattern": "["}}}, "has 'pattern' in its json"),
+    ],
+)
+async def test_what_the_engine_might_break_on_is_refused(
+    instance: RunningInstance, structure: Any, why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"'structured_outputs' .*({why})"):
+        await ask(instance, structured_outputs=structure)
+    assert (await ask(instance, max_tokens=2)).finals[-1]
+
+
+def test_no_constraint_is_none() -> None:
+    assert read_structure(None) is None
+    assert read_structure({"choice": ["a-b"]}) == Structure(grammar='root ::= "a\\U0000002db"')
