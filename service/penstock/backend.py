@@ -77,6 +77,7 @@ from penstock.core.timeline import Fact, Timeline, TraceContext
 from penstock.metrics.histogram import Histogram
 from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS
 from penstock.metrics.registry import metrics_registry
+from penstock.metrics.series_name import series_name
 from penstock.system.cpu_share import share_of_cores, sharers
 
 __all__ = [
@@ -147,6 +148,7 @@ __all__ = [
     "encode_elements",
     "metrics_registry",
     "rows_of",
+    "series_name",
     "share_of_cores",
     "sharers",
     "suggestion",

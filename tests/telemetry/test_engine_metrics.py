@@ -53,10 +53,20 @@ def test_a_name_may_have_labels() -> None:
     ]
 
 
+def test_histograms_may_have_labels() -> None:
+    histograms = [EngineHistogram(f'x{{kind="{kind}"}}', "m", "1", _histogram(1)) for kind in "ab"]
+    lines = render(engine_families([], histograms)).splitlines()
+    assert lines[2] == 'x_bucket{kind="a",model="m",version="1",le="0.1"} 0'
+    assert lines[-1] == 'x_count{kind="b",model="m",version="1"} 1'
+    assert len(lines) == 2 + 2 * 4
+
+
 @pytest.mark.parametrize(
     ("name", "alike"),
     [
         ("x_usage", True),
+        ('x_usage{kind="used"}', True),
+        ('x_info{blocks="7"}', True),
         ('x{kind="fraction"}', True),
         ('x{kind="tokens_per"}', True),
         ('x{kind="used"}', False),

@@ -20,13 +20,19 @@ from penstock_backends.language_model.request import (
     checked_ids,
     read_request,
 )
-from penstock_backends.language_model.statistics import EngineStatistics
+from penstock_backends.language_model.statistics import (
+    ENGINE_REQUESTS,
+    ENGINE_TOKENS,
+    EngineStatistics,
+)
 from penstock_backends.language_model.stop_strings import StopStrings
 from penstock_backends.language_model.stream_interval import StreamInterval, stream_interval
 from penstock_backends.language_model.usage import UsageReporter, usage_of
 
 __all__ = [
     "AT_ONCE",
+    "ENGINE_REQUESTS",
+    "ENGINE_TOKENS",
     "RUNNING_ERROR",
     "Answer",
     "Candidate",

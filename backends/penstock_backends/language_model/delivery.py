@@ -77,6 +77,8 @@ class Delivery:
         self.stream.fail(running_error(error))
 
     def _closed(self) -> None:
+        if self.times is not None and self.stream.left_at:
+            self.times.left(self.stream.left_at)
         self._on_close()
         if self.record is not None:
             self.record.ended(self.answer.candidates)

@@ -29,6 +29,13 @@ OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 PREEMPTIONS: Final = "penstock.llm.preemptions"
 TIME_TO_FIRST_TOKEN: Final = "penstock.llm.time_to_first_token_ms"
 """Milliseconds, as in the histogram `penstock_llm_time_to_first_token_seconds`."""
+QUEUE_TIME: Final = "penstock.llm.queue_time_ms"
+"""From `ENGINE_QUEUED` to `PREFILL_START`."""
+TIME_PER_TOKEN: Final = "penstock.llm.time_per_output_token_ms"
+"""Of a token after the first, on average: from `FIRST_TOKEN` to `DECODE_END`."""
+TOTAL_TIME: Final = "penstock.llm.total_time_ms"
+"""From `ENGINE_QUEUED` to `DECODE_END`."""
+WASTED_TOKENS: Final = "penstock.llm.wasted_tokens"
 TOKENS_PER_SECOND: Final = "penstock.llm.decode_tokens_per_second"
 """Tokens after the first of each candidate, by the seconds from `FIRST_TOKEN` to `DECODE_END`."""
 
@@ -126,6 +133,10 @@ class GenerationRecord:
         """Note how often the engine has taken the request's place away."""
         self._timeline.facts[PREEMPTIONS] = times
 
+    def wasted(self, tokens: int) -> None:
+        """Note what was generated after the client had left."""
+        self._timeline.facts[WASTED_TOKENS] = tokens
+
     def ended(self, candidates: Iterable[Candidate], at: int = 0) -> None:
         """Note the end, with the reasons of the candidates that are finished; only once."""
         if self._ended:
@@ -134,6 +145,9 @@ class GenerationRecord:
         end = at or time.monotonic_ns()
         facts = self._timeline.facts
         facts[OUTPUT_TOKENS] = self.tokens
+        facts.setdefault(WASTED_TOKENS, 0)
+        if self._scheduled:
+            facts[QUEUE_TIME] = (self._scheduled - self._queued) / 1e6
         reasons = [one.finish_reason for one in candidates if one.finish_reason is not None]
         if reasons:
             facts[FINISH_REASONS] = reasons
@@ -142,7 +156,9 @@ class GenerationRecord:
             facts[TIME_TO_FIRST_TOKEN] = seconds * 1e3
             if (more := self.tokens - self._candidates) > 0 and end > self._first:
                 facts[TOKENS_PER_SECOND] = more * 1e9 / (end - self._first)
+                facts[TIME_PER_TOKEN] = (end - self._first) * self._candidates / more / 1e6
         if self._queued:
+            facts[TOTAL_TIME] = (end - self._queued) / 1e6
             self._timeline.mark(DECODE_END, end)
 
 

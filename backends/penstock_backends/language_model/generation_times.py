@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 from penstock.backend import InferenceRequest
@@ -10,20 +11,26 @@ from penstock_backends.language_model.generation_record import GenerationRecord
 from penstock_backends.language_model.statistics import EngineStatistics
 from penstock_backends.language_model.usage import UsageReporter
 
+_RECENT = 8
+"""Outputs that are remembered: an engine is told within one of its steps that a client has left."""
+
 
 class GenerationTimes:
     """Observes one request, whose steps an engine reports: histograms and timeline agree.
 
-    `clock` is in nanoseconds. `trace_id`, of a request whose trace is exported, becomes an
-    exemplar. `record` is that of a traced request, `usage` that of one whose tokens are reported.
-    `latest` is when its last output came.
+    `candidates` texts are made of it. `clock` is in nanoseconds. `trace_id`, of a request whose
+    trace is exported, becomes an exemplar. `record` is that of a traced request, `usage` that of
+    one whose tokens are reported. `latest` is when its last output came.
     """
 
     __slots__ = (
         "_begun",
+        "_candidates",
         "_clock",
+        "_first",
         "_last",
         "_prompt",
+        "_recent",
         "_record",
         "_statistics",
         "_trace_id",
@@ -41,14 +48,17 @@ class GenerationTimes:
         clock: Callable[[], int] = time.monotonic_ns,
         record: GenerationRecord | None = None,
         usage: UsageReporter | None = None,
+        candidates: int = 1,
     ) -> None:
+        self._candidates = candidates
+        self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
         self._statistics = statistics
         self._prompt = prompt
         self._trace_id = trace_id
         self._clock = clock
         self._record = record
         self._usage = usage
-        self._begun = self._last = self.latest = 0
+        self._begun = self._first = self._last = self.latest = 0
         self._waits = True
         self.tokens = 0
 
@@ -75,7 +85,9 @@ class GenerationTimes:
                 self._observe("inter_token_seconds", _seconds(now - self._last))
             else:
                 self._observe("time_to_first_token_seconds", _seconds(now - self._begun))
+                self._first = now
             self._last = now
+            self._recent.append((now, tokens))
             self.tokens += tokens
             if self._record is not None:
                 self._record.produced(self.tokens, now)
@@ -83,8 +95,18 @@ class GenerationTimes:
             self._usage.add(tokens, finished=finished)
         if finished:
             self._observe("request_seconds", _seconds(now - self._begun))
-            self._observe("request_prompt_tokens", self._prompt)
-            self._observe("request_generation_tokens", self.tokens)
+            self._observe("prompt_tokens", self._prompt)
+            self._observe("generated_tokens", self.tokens)
+            if (more := self.tokens - self._candidates) > 0:
+                each = _seconds(now - self._first) * self._candidates / more
+                self._observe("time_per_output_token_seconds", each)
+
+    def left(self, at: int) -> None:
+        """Count what was made after the client had left, `at` this time."""
+        wasted = sum(tokens for then, tokens in self._recent if then > at)
+        self._statistics.wasted_tokens += wasted
+        if self._record is not None:
+            self._record.wasted(wasted)
 
     def _observe(self, name: str, number: float) -> None:
         self._statistics.observe(name, number, self._trace_id)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.backend import LANGUAGE_MODEL_METRICS, Histogram
+from penstock.backend import LANGUAGE_MODEL_METRICS, Histogram, series_name
 
 _PREFIX = "penstock_llm_"
+
+ENGINE_REQUESTS = "engine_requests"
+"""Reason of a rejection: the engine's own queue has as many requests as it takes."""
+ENGINE_TOKENS = "engine_tokens"
+"""Reason of a rejection: the engine's own queue has as many tokens as it takes."""
 
 
 def _histograms() -> dict[str, Histogram]:
@@ -19,7 +24,8 @@ def _histograms() -> dict[str, Histogram]:
 class EngineStatistics:
     """Gauges of an engine's load, and counters and histograms since its start.
 
-    `cache_usage` is 0 to 1.
+    `cache_usage` is 0 to 1. Counters that are `None` are those that the engine does not tell.
+    `cache_config` describes the KV cache, under vLLM's names.
     """
 
     running: int = 0
@@ -28,13 +34,24 @@ class EngineStatistics:
     requests: int = 0
     cancelled: int = 0
     failed: int = 0
-    prompt_tokens: int = 0
+    prefill_tokens: int = 0
     generation_tokens: int = 0
+    wasted_tokens: int = 0
+    cached_tokens: int | None = None
+    preemptions: int | None = None
+    spec_draft_tokens: int | None = None
+    spec_accepted_tokens: int | None = None
+    rejected: dict[str, int] = field(default_factory=lambda: {ENGINE_REQUESTS: 0})
+    cache_config: Mapping[str, str] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=_histograms)
 
     def observe(self, name: str, number: float, trace_id: str = "") -> None:
         """Count an observation in the histogram of this name, which is without its prefix."""
         self.histograms[_PREFIX + name].observe(number, trace_id)
+
+    def reject(self, reason: str) -> None:
+        """Count a request that was refused before it was begun."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
 
     def forget_observations(self) -> None:
         """Begin the histograms anew, after a warm-up."""
@@ -49,6 +66,25 @@ class EngineStatistics:
             "penstock_llm_requests_total": self.requests,
             "penstock_llm_cancelled_requests_total": self.cancelled,
             "penstock_llm_failed_requests_total": self.failed,
-            "penstock_llm_prompt_tokens_total": self.prompt_tokens,
+            "penstock_llm_prefill_tokens_total": self.prefill_tokens,
             "penstock_llm_generation_tokens_total": self.generation_tokens,
+            "penstock_llm_wasted_tokens_total": self.wasted_tokens,
+            **self._told(),
+            **{
+                series_name("penstock_llm_rejected_total", reason=reason): count
+                for reason, count in self.rejected.items()
+            },
         }
+
+    def _told(self) -> Mapping[str, float]:
+        """What only some engines tell."""
+        counters = {
+            "penstock_llm_cached_tokens_total": self.cached_tokens,
+            "penstock_llm_preemptions_total": self.preemptions,
+            "penstock_llm_spec_draft_tokens_total": self.spec_draft_tokens,
+            "penstock_llm_spec_accepted_tokens_total": self.spec_accepted_tokens,
+        }
+        told: dict[str, float] = {n: count for n, count in counters.items() if count is not None}
+        if self.cache_config:
+            told[series_name("penstock_llm_cache_config_info", **self.cache_config)] = 1
+        return told

@@ -80,6 +80,9 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             max_running=settings.max_num_seqs,
             max_waiting=settings.max_num_waiting,
         )
+        self._engine.statistics.cache_config = settings.cache_config
+        if not settings.enable_prefix_caching:  # with it, the engine does not tell how many
+            self._engine.statistics.cached_tokens = 0
 
     async def healthy(self) -> bool:
         return self._engine.failure is None
@@ -105,15 +108,21 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         prompt = self._prompt(generation)
         if (record := record_of(request, BACKEND)) is not None:
             record.asked(generation, sampling)
-            record.prompt(len(prompt))
+            record.prompt(len(prompt), self._engine.statistics.cached_tokens)
         length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
         sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
         sequences: list[TokenSequence] = []
         answer = Answer(generation, len(prompt), sampling.n)
         on_close = partial(self._engine.cancel, sequences)
         statistics, trace_id = self._engine.statistics, exemplar_id(request)
-        usage = usage_of(request, len(prompt))
-        times = GenerationTimes(statistics, len(prompt), trace_id, record=record, usage=usage)
+        times = GenerationTimes(
+            statistics,
+            len(prompt),
+            trace_id,
+            record=record,
+            usage=usage_of(request, len(prompt)),
+            candidates=sampling.n,
+        )
         delivery = Delivery(
             answer,
             on_close,

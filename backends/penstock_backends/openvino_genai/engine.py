@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.backend import InferenceError, InternalError, RejectedError, UnavailableError
-from penstock_backends.language_model import Delivery, EngineStatistics
+from penstock_backends.language_model import ENGINE_REQUESTS, Delivery, EngineStatistics
 from penstock_backends.openvino_genai.pipeline import Pipeline, StepOutput, reason
 from penstock_backends.openvino_genai.sequence import TokenSequence
 
@@ -46,6 +46,7 @@ class GenAiEngine:
             raise UnavailableError(self.failure)
         room = self._max_running - len(self._running) + self._max_waiting - len(self._waiting)
         if len(sequences) > room:
+            self.statistics.reject(ENGINE_REQUESTS)
             raise RejectedError(f"the engine's queue is full: {len(self._waiting)} are waiting")
         self._waiting.update(dict.fromkeys(sequences))
         self.statistics.requests += 1
@@ -117,7 +118,7 @@ class GenAiEngine:
                 self._fail(sequence.delivery, InternalError(reason(error)))
                 continue
             self._running[sequence] = None
-            self.statistics.prompt_tokens += len(sequence.prompt)
+            self.statistics.prefill_tokens += len(sequence.prompt)
             if (times := sequence.delivery.times) is not None:
                 times.scheduled()
 

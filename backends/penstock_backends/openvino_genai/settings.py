@@ -41,6 +41,11 @@ class EngineSettings:
     top_k_cap: int = 200
     properties: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def cache_config(self) -> Mapping[str, str]:
+        """The KV cache, under vLLM's names."""
+        return {"block_size": str(BLOCK_TOKENS), "num_gpu_blocks": str(self.num_kv_blocks)}
+
 
 def read_settings(version_path: Path) -> EngineSettings:
     """Read a version directory; raises `ModelLoadError` that names file and key."""

@@ -19,6 +19,7 @@ from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.engine_keywords import engine_keywords
 from penstock_backends.vllm.failures import UNHEALTHY, translated
 from penstock_backends.vllm.kv_events import KvEventsProof
+from penstock_backends.vllm.late_outputs import count_late_outputs
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions
@@ -46,6 +47,7 @@ class VllmEngine:
         except ModelLoadError:
             kill_leftovers(descendants(os.getpid()) - before)
             raise
+        count_late_outputs(self._llm, self.statistics)
         self._children = descendants(os.getpid()) - before
         self.calls = EngineCalls(self._llm, arguments)
         self.adapters: Adapters | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.backend import Histogram
+from penstock.backend import Histogram, series_name
 from penstock_backends.language_model import EngineStatistics
 from penstock_backends.vllm.triton_metrics import TritonMetrics
 
@@ -18,17 +19,22 @@ _WHOLE = ("STOP", "LENGTH")
 class VllmStatistics(EngineStatistics):
     """Statistics of a vLLM engine, updated by `record`.
 
-    `preemptions` counts the times that a running request lost its KV cache to others. `longest` is
-    the engine's context in tokens.
+    `longest` is the engine's context in tokens; 0 if it keeps no statistics. `adapters` describes
+    the LoRA adapters of requests, under vLLM's names, and `adapters_at` when it was so.
     """
 
-    preemptions: int = 0
+    cached_tokens: int | None = 0
+    preemptions: int | None = 0
     longest: int = 0
+    most_adapters: int = 0
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    adapters_at: float = 0.0
     triton: TritonMetrics | None = None
 
     def report_as_triton(self) -> None:
-        """Report under the names of Triton's vLLM backend too, from now on."""
-        self.triton = TritonMetrics(self.longest)
+        """Report under the names of Triton's vLLM backend too, if the engine keeps statistics."""
+        if self.longest:
+            self.triton = TritonMetrics(self.longest)
 
     def distributions(self) -> Mapping[str, Histogram]:
         """The histograms by metric name."""
@@ -37,8 +43,9 @@ class VllmStatistics(EngineStatistics):
 
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name."""
-        common = EngineStatistics.metrics(self)
-        own = {**common, "penstock_llm_preemptions_total": self.preemptions}
+        own = {**EngineStatistics.metrics(self)}
+        if self.adapters:
+            own[series_name("penstock_llm_lora_requests_info", **self.adapters)] = self.adapters_at
         return own if self.triton is None else {**own, **self.triton.metrics()}
 
     def record(self, scheduler: Any, iteration: Any) -> None:
@@ -47,13 +54,35 @@ class VllmStatistics(EngineStatistics):
             self.running = scheduler.num_running_reqs
             self.waiting = scheduler.num_waiting_reqs + scheduler.num_skipped_waiting_reqs
             self.cache_usage = scheduler.kv_cache_usage
+            self._count_drafts(scheduler.spec_decoding_stats)
+            if self.most_adapters:
+                self._note_adapters(scheduler)
         if iteration is not None:
-            self.prompt_tokens += iteration.num_prompt_tokens
+            self.prefill_tokens += iteration.num_prompt_tokens
+            self.cached_tokens = (
+                self.cached_tokens or 0
+            ) + iteration.prompt_token_stats.cached_tokens
             self.generation_tokens += iteration.num_generation_tokens
-            self.preemptions += iteration.num_preempted_reqs
+            self.preemptions = (self.preemptions or 0) + iteration.num_preempted_reqs
             self._observe_times(iteration)
             if self.triton is not None:
                 self.triton.record(iteration)
+
+    def _count_drafts(self, drafts: Any) -> None:
+        """Count the tokens of speculative decoding, where the engine has it."""
+        if drafts is not None:
+            self.spec_draft_tokens = (self.spec_draft_tokens or 0) + drafts.num_draft_tokens
+            self.spec_accepted_tokens = (
+                self.spec_accepted_tokens or 0
+            ) + drafts.num_accepted_tokens
+
+    def _note_adapters(self, scheduler: Any) -> None:
+        self.adapters = {
+            "max_lora": str(self.most_adapters),
+            "running_lora_adapters": ",".join(scheduler.running_lora_adapters),
+            "waiting_lora_adapters": ",".join(scheduler.waiting_lora_adapters),
+        }
+        self.adapters_at = time.time()
 
     def _observe_times(self, iteration: Any) -> None:
         for seconds in iteration.time_to_first_tokens_iter:
@@ -63,9 +92,13 @@ class VllmStatistics(EngineStatistics):
         for request in iteration.finished_requests:
             if request.finish_reason.name in _WHOLE:
                 self.observe("queue_seconds", request.queued_time)
-                self.observe("request_seconds", request.e2e_latency)
-                self.observe("request_prompt_tokens", request.num_prompt_tokens)
-                self.observe("request_generation_tokens", request.num_generation_tokens)
+                # All by the clock of the engine's process, as in the request's own timeline.
+                self.observe("request_seconds", request.queued_time + request.inference_time)
+                self.observe("prompt_tokens", request.num_prompt_tokens)
+                self.observe("generated_tokens", request.num_generation_tokens)
+                if request.num_generation_tokens > 1:
+                    each = request.mean_time_per_output_token
+                    self.observe("time_per_output_token_seconds", each)
 
 
 def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
@@ -75,6 +108,11 @@ def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
     class Recorder(StatLoggerBase):  # type: ignore[misc]
         def __init__(self, vllm_config: Any, engine_index: int = 0) -> None:
             statistics.longest = vllm_config.model_config.max_model_len
+            self._cache = vllm_config.cache_config
+            lora = vllm_config.lora_config
+            statistics.most_adapters = 0 if lora is None else lora.max_loras
+            if vllm_config.speculative_config is not None:
+                statistics.spec_draft_tokens = statistics.spec_accepted_tokens = 0
 
         def record(
             self,
@@ -86,6 +124,11 @@ def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
             statistics.record(scheduler_stats, iteration_stats)
 
         def log_engine_initialized(self) -> None:
-            pass
+            known = self._cache.block_size, self._cache.num_gpu_blocks
+            statistics.cache_config = {
+                name: str(number)
+                for name, number in zip(("block_size", "num_gpu_blocks"), known, strict=True)
+                if number is not None
+            }
 
     return Recorder

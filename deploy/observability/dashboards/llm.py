@@ -20,7 +20,7 @@ _SUCCESS = "nv_inference_request_success"
 _GENERATED = either(
     rate("penstock_llm_generation_tokens_total"), rate("vllm:generation_tokens_total")
 )
-_PROMPTS = either(rate("penstock_llm_prompt_tokens_total"), rate("vllm:prompt_tokens_total"))
+_PROMPTS = either(rate("penstock_llm_prefill_tokens_total"), rate("vllm:prompt_tokens_total"))
 _PREEMPTED = either(rate("penstock_llm_preemptions_total"), rate("vllm:num_preemptions_total"))
 _RUNNING, _WAITING = "penstock_llm_running_requests", "penstock_llm_waiting_requests"
 

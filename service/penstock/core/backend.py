@@ -246,8 +246,8 @@ class Backend(ABC):
         """The engine's numbers by metric name, for the metrics endpoint.
 
         A name that ends with `_total` is shown as a counter, any other as a gauge; numbers of a
-        model's instances are added up, but of those that end with `_usage` the mean is shown.
-        A name may have labels: `jobs{kind="short"}`.
+        model's instances are added up, but of those that end with `_usage` or `_info` the mean is
+        shown. A name may have labels: `jobs{kind="short"}` (`series_name` writes it).
         """
         return {}
 

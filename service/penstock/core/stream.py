@@ -22,8 +22,9 @@ class ResponseStream:
     with `None` after the last response was sent, with the error after a failure, with
     `RequestCancelledError` when the reader closed early.
     `model_version` names the version that answers; `transform`, if set, is applied to every
-    response that is sent; `begun` says whether one was. `window` is the flow control window:
-    a producer that can wait stops when it is full.
+    response that is sent; `begun` says whether one was. `left_at` is when the reader closed it, in
+    nanoseconds of `time.monotonic_ns`, as far as that is known. `window` is the flow control
+    window: a producer that can wait stops when it is full.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class ResponseStream:
         "_window",
         "_writer",
         "begun",
+        "left_at",
         "model_version",
         "transform",
     )
@@ -49,6 +51,7 @@ class ResponseStream:
     ) -> None:
         self.model_version = model_version
         self.begun = False
+        self.left_at = 0
         self._window = window
         self.transform: Callable[[InferenceResponse], InferenceResponse] | None = None
         self._responses: deque[InferenceResponse] = deque()
@@ -199,8 +202,12 @@ class ResponseStream:
         """The error that the reader comes to next; `None` if it is a response, or not yet known."""
         return self._responses[0].error if self._responses else self._error
 
-    def close(self) -> None:
-        """Discard the queued responses, and cancel the request unless it has ended."""
+    def close(self, at: int = 0) -> None:
+        """Discard the queued responses, and cancel the request unless it has ended.
+
+        `at` is when the reader left, where that was in another process.
+        """
+        self.left_at = at
         self._held = False
         self._responses.clear()
         self.abort(RequestCancelledError())

@@ -53,11 +53,20 @@ LANGUAGE_MODEL_METRICS: Final = {
         _gauge("running_requests", "Sequences that the engine generates"),
         _gauge("waiting_requests", "Sequences that wait for a place in the engine"),
         _gauge("kv_cache_usage", "Share of the KV cache that is in use [0.0 - 1.0]"),
+        _gauge("cache_config_info", "The KV cache in its labels: blocks, and tokens of a block"),
+        _gauge(
+            "lora_requests_info", "LoRA adapters that requests run and wait with, in its labels"
+        ),
         _counter("requests", "Requests that the engine was given"),
         _counter("cancelled_requests", "Requests whose clients left before the end"),
         _counter("failed_requests", "Requests that the engine failed"),
-        _counter("prompt_tokens", "Tokens of prompts that the engine has begun with"),
+        _counter("prefill_tokens", "Tokens of prompts that the engine has begun with"),
         _counter("generation_tokens", "Tokens that the engine has generated"),
+        _counter("cached_tokens", "Tokens of prompts that the prefix cache had"),
+        _counter("wasted_tokens", "Tokens that were generated after the client had left"),
+        _counter("spec_draft_tokens", "Tokens that speculative decoding has proposed"),
+        _counter("spec_accepted_tokens", "Tokens of these that the model has accepted"),
+        _counter("rejected", "Requests that were refused before they were begun, by reason"),
         _counter("engine_steps", "Steps of the engine"),
         _counter("preemptions", "Times that a running request lost its KV cache to others"),
         _histogram(
@@ -74,14 +83,17 @@ LANGUAGE_MODEL_METRICS: Final = {
             _STEPS,
         ),
         _histogram(
+            "time_per_output_token_seconds",
+            "Time of a token after the first, on average of a request",
+            _STEPS,
+        ),
+        _histogram(
             "request_seconds",
             "Time from the engine's getting a request to its last token",
             _WHOLE,
         ),
-        _histogram("request_prompt_tokens", "Tokens of a request's prompt", _LENGTHS),
-        _histogram(
-            "request_generation_tokens", "Tokens that were generated for a request", _LENGTHS
-        ),
+        _histogram("prompt_tokens", "Tokens of a request's prompt", _LENGTHS),
+        _histogram("generated_tokens", "Tokens that were generated for a request", _LENGTHS),
     )
 }
 """The families by name; those of requests count the ones that were answered whole."""

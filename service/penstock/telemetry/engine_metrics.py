@@ -24,7 +24,7 @@ def engine_families(
         yield Family(name, _description(name), kind, (_number(one) for one in found))
     observed: dict[str, list[EngineHistogram]] = {}
     for histogram in histograms:
-        name = _NO_NAME.sub("_", histogram.name)
+        name = _NO_NAME.sub("_", histogram.family)
         if name not in numbers:
             observed.setdefault(name, []).append(histogram)
     for name, each in observed.items():
@@ -43,5 +43,5 @@ def _number(one: Gauge) -> Series:
 
 def _distribution(one: EngineHistogram) -> Series:
     histogram = one.histogram
-    labels = (("model", one.model), ("version", one.version))
+    labels = (*one.labels, ("model", one.model), ("version", one.version))
     return Series(labels, histogram.total, histogram.buckets, exemplars=histogram.exemplars)

@@ -127,8 +127,11 @@ class _ModelSamples:
 
 
 def _is_engine(name: str, labels: Labels) -> bool:
-    """Whether a number is the engine's own: it has no label beside the model's and its tags."""
-    own = {"model", "version"}
+    """Whether a number is the engine's own: it has no label beside the model's and its tags.
+
+    What an engine counts by reason or by tenant is shown as one sum.
+    """
+    own = {"model", "version", "reason", "tenant"}
     return not name.startswith(_SERVER) and all(
         label in own or label.startswith("_") for label, _ in labels
     )

@@ -119,7 +119,11 @@ def test_a_generation_has_four_marks_and_its_rates() -> None:
         "gen_ai.usage.output_tokens": 11,
         "gen_ai.response.finish_reasons": ["length"],
         "penstock.llm.preemptions": 1,
+        "penstock.llm.queue_time_ms": 2.0,
         "penstock.llm.time_to_first_token_ms": 10.0,
+        "penstock.llm.time_per_output_token_ms": 50.0,
+        "penstock.llm.total_time_ms": 510.0,
+        "penstock.llm.wasted_tokens": 0,
         "penstock.llm.decode_tokens_per_second": 20.0,
     }
 
@@ -162,7 +166,8 @@ def test_a_request_that_made_no_token_has_no_rates() -> None:
     generation.queued(1)
     generation.ended(answer(None).candidates, 5)
     assert noted.facts["gen_ai.usage.output_tokens"] == 0
-    assert not [name for name in noted.facts if name.startswith("penstock.llm.")]
+    told = {name: fact for name, fact in noted.facts.items() if name.startswith("penstock.llm.")}
+    assert told == {"penstock.llm.total_time_ms": 4e-6, "penstock.llm.wasted_tokens": 0}
 
 
 def test_a_request_that_the_engine_refused_has_no_marks() -> None:

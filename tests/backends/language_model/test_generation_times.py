@@ -9,7 +9,14 @@ import pytest
 
 from penstock.backend import LANGUAGE_MODEL_METRICS, InferenceRequest
 from penstock.core.timeline import Trace
-from penstock_backends.language_model import EngineStatistics, GenerationTimes, exemplar_id
+from penstock.metrics.series_name import split_series_name
+from penstock_backends.language_model import (
+    ENGINE_TOKENS,
+    EngineStatistics,
+    GenerationRecord,
+    GenerationTimes,
+    exemplar_id,
+)
 from penstock_backends.vllm.statistics import VllmStatistics
 
 
@@ -47,8 +54,9 @@ def test_a_whole_request_is_observed_at_each_step() -> None:
         "time_to_first_token_seconds": (1, 1.0),
         "inter_token_seconds": (1, 0.5),
         "request_seconds": (1, 1.5),
-        "request_prompt_tokens": (1, 7),
-        "request_generation_tokens": (1, 3),
+        "prompt_tokens": (1, 7),
+        "generated_tokens": (1, 3),
+        "time_per_output_token_seconds": (1, 0.25),
     }
 
 
@@ -59,6 +67,45 @@ def test_a_request_without_an_end_has_no_length() -> None:
     times.scheduled()
     times.output(1, finished=False)
     assert sums(statistics).keys() == {"queue_seconds", "time_to_first_token_seconds"}
+
+
+def test_candidates_share_the_time_of_a_token() -> None:
+    """Two texts of three tokens each: two tokens after the first, of each."""
+    statistics, clock = EngineStatistics(), _Clock()
+    times = GenerationTimes(statistics, 7, clock=clock, candidates=2)
+    times.queued()
+    for second in (0, 1, 2):
+        clock.now = 10.0 + second
+        times.output(2, finished=second == 2)
+    assert sums(statistics)["time_per_output_token_seconds"] == (1, 1.0)
+
+
+def test_one_token_has_no_time_of_those_after_it() -> None:
+    statistics = EngineStatistics()
+    GenerationTimes(statistics, 7).output(1, finished=True)
+    assert "time_per_output_token_seconds" not in sums(statistics)
+
+
+def test_what_is_made_after_the_client_left_is_wasted() -> None:
+    statistics, clock, timeline = EngineStatistics(), _Clock(), Trace(1).root
+    record = GenerationRecord(timeline, InferenceRequest("m"), "", "test")
+    times = GenerationTimes(statistics, 7, clock=clock, record=record)
+    times.queued()
+    for second in range(4):
+        clock.now = 11.0 + second
+        times.output(2, finished=False)
+    times.left(int(12.5e9))
+    assert statistics.metrics()["penstock_llm_wasted_tokens_total"] == 4
+    assert timeline.facts["penstock.llm.wasted_tokens"] == 4
+
+
+def test_refusals_are_counted_by_their_reasons() -> None:
+    statistics = EngineStatistics()
+    statistics.reject(ENGINE_TOKENS)
+    statistics.reject(ENGINE_TOKENS)
+    metrics = statistics.metrics()
+    assert metrics['penstock_llm_rejected_total{reason="engine_tokens"}'] == 2
+    assert metrics['penstock_llm_rejected_total{reason="engine_requests"}'] == 0
 
 
 def test_a_trace_is_an_exemplar() -> None:
@@ -79,15 +126,19 @@ def test_only_traces_that_can_be_found_are_exemplars(exported: bool) -> None:
 
 def test_every_declared_family_is_reported() -> None:
     statistics = EngineStatistics()
-    reported = {*statistics.metrics(), *statistics.histograms}
-    of_one_engine = {"penstock_llm_engine_steps_total", "penstock_llm_preemptions_total"}
-    assert LANGUAGE_MODEL_METRICS.keys() - reported == of_one_engine
+    named = {split_series_name(name)[0] for name in statistics.metrics()}
+    reported = {*named, *statistics.histograms}
+    of_some = ("engine_steps", "preemptions", "cached_tokens", "spec_draft_tokens")
+    totals = {f"penstock_llm_{name}_total" for name in (*of_some, "spec_accepted_tokens")}
+    infos = {"penstock_llm_cache_config_info", "penstock_llm_lora_requests_info"}
+    assert LANGUAGE_MODEL_METRICS.keys() - reported == totals | infos
     assert reported <= LANGUAGE_MODEL_METRICS.keys()
 
 
 def _iteration(**fields: Any) -> SimpleNamespace:
     empty: dict[str, Any] = {
         "num_prompt_tokens": 0,
+        "prompt_token_stats": SimpleNamespace(cached_tokens=0),
         "num_generation_tokens": 0,
         "num_preempted_reqs": 0,
         "time_to_first_tokens_iter": [],
@@ -101,7 +152,8 @@ def _finished(reason: str) -> SimpleNamespace:
     return SimpleNamespace(
         finish_reason=SimpleNamespace(name=reason),
         queued_time=0.5,
-        e2e_latency=2.0,
+        inference_time=1.5,
+        mean_time_per_output_token=0.375,
         num_prompt_tokens=7,
         num_generation_tokens=3,
     )
@@ -118,8 +170,9 @@ def test_vllm_reports_its_own_times() -> None:
         "time_to_first_token_seconds": (1, 0.25),
         "inter_token_seconds": (2, 0.75),
         "request_seconds": (2, 4.0),
-        "request_prompt_tokens": (2, 14),
-        "request_generation_tokens": (2, 6),
+        "prompt_tokens": (2, 14),
+        "generated_tokens": (2, 6),
+        "time_per_output_token_seconds": (2, 0.75),
     }
 
 

@@ -221,10 +221,11 @@ async def test_times_of_requests_are_observed() -> None:
         "time_to_first_token_seconds": 1,
         "inter_token_seconds": 2,
         "request_seconds": 1,
-        "request_prompt_tokens": 1,
-        "request_generation_tokens": 1,
+        "prompt_tokens": 1,
+        "generated_tokens": 1,
+        "time_per_output_token_seconds": 1,
     }
-    tokens = runner.statistics.histograms["penstock_llm_request_generation_tokens"]
+    tokens = runner.statistics.histograms["penstock_llm_generated_tokens"]
     assert tokens.total == 6
 
 
@@ -234,6 +235,6 @@ async def test_tokens_are_counted() -> None:
     runner.submit(request)
     await text(request)
     metrics = runner.metrics()
-    assert metrics["penstock_llm_prompt_tokens_total"] == 1
+    assert metrics["penstock_llm_prefill_tokens_total"] == 1
     assert metrics["penstock_llm_generation_tokens_total"] == 3
     assert metrics["penstock_llm_requests_total"] == 1

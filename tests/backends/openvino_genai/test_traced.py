@@ -172,7 +172,7 @@ async def test_a_real_generation_equals_its_metrics(instance: RunningInstance) -
     facts = noted.facts
     assert names(noted) == MARKS
     for fact, metric in [
-        ("gen_ai.usage.input_tokens", "penstock_llm_prompt_tokens_total"),
+        ("gen_ai.usage.input_tokens", "penstock_llm_prefill_tokens_total"),
         ("gen_ai.usage.output_tokens", "penstock_llm_generation_tokens_total"),
     ]:
         assert facts[fact] == after[metric] - before[metric]
@@ -192,9 +192,14 @@ async def test_a_real_generation_equals_its_metrics(instance: RunningInstance) -
         "time_to_first_token_seconds": pytest.approx(first / 1e3),
         "inter_token_seconds": pytest.approx(decoded / 1e9),
         "request_seconds": pytest.approx(whole / 1e9),
-        "request_prompt_tokens": facts["gen_ai.usage.input_tokens"],
-        "request_generation_tokens": facts["gen_ai.usage.output_tokens"],
+        "prompt_tokens": facts["gen_ai.usage.input_tokens"],
+        "generated_tokens": facts["gen_ai.usage.output_tokens"],
+        "time_per_output_token_seconds": pytest.approx(decoded / 8e9),
     }
+    assert facts["penstock.llm.queue_time_ms"] == pytest.approx(waited / 1e6)
+    assert facts["penstock.llm.total_time_ms"] == pytest.approx(whole / 1e6)
+    assert facts["penstock.llm.time_per_output_token_ms"] == pytest.approx(decoded / 8e6)
+    assert facts["penstock.llm.wasted_tokens"] == 0
     rate = 8e9 / (marks["DECODE_END"] - marks["FIRST_TOKEN"])
     assert facts["penstock.llm.time_to_first_token_ms"] == pytest.approx(first)
     assert facts["penstock.llm.decode_tokens_per_second"] == rate

@@ -19,12 +19,15 @@ from penstock_backends.vllm.triton_metrics import asks, lengths
 _REQUEST = SimpleNamespace(
     finish_reason=SimpleNamespace(name="STOP"),
     queued_time=0.5,
+    inference_time=1.5,
+    mean_time_per_output_token=0.375,
     e2e_latency=2.0,
     num_prompt_tokens=7,
     num_generation_tokens=3,
 )
 _STEP: Any = SimpleNamespace(
     num_prompt_tokens=7,
+    prompt_token_stats=SimpleNamespace(cached_tokens=0),
     num_generation_tokens=3,
     num_preempted_reqs=0,
     time_to_first_tokens_iter=[0.25],
@@ -85,6 +88,15 @@ def test_without_it_there_are_none() -> None:
     assert not asks(ModelConfig(name="m"))
     statistics = VllmStatistics()
     statistics.record(None, _STEP)
+    names = {*statistics.metrics(), *statistics.distributions()}
+    assert not [name for name in names if name.startswith("vllm:")]
+
+
+@pytest.mark.contract("VL-19")
+def test_without_the_engines_statistics_there_are_none() -> None:
+    """With `disable_log_stats` the engine tells nothing, so they would all be 0."""
+    statistics = VllmStatistics()
+    statistics.report_as_triton()
     names = {*statistics.metrics(), *statistics.distributions()}
     assert not [name for name in names if name.startswith("vllm:")]
 

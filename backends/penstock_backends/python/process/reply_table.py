@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.core.errors import RequestCancelledError
 from penstock.core.request import InferenceRequest
 from penstock.core.timeline import NOTHING_RECORDED, Timeline
-from penstock.hosting.link.messages import Kind, PackedRequest, Taken, unpack_request
+from penstock.hosting.link.messages import Cancel, Kind, PackedRequest, Taken, unpack_request
 from penstock_backends.python.process.model_link import ModelLink
 from penstock_backends.python.process.replies import PendingReply, ReplyPolicy
 
@@ -106,7 +106,8 @@ class ReplyTable:
             if reply := self._replies.get(number):
                 reply.acknowledge(count)
 
-    def _on_cancel(self, number: int, _: memoryview) -> None:
+    def _on_cancel(self, header: Cancel, _: memoryview) -> None:
+        number = header[0]
         self._cancelled.add(number)  # first of all: another thread may accept its batch right now
         reply = self._replies.get(number)
         self.forget(number)

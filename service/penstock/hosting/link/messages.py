@@ -55,6 +55,8 @@ Taken = list[tuple[int, int]]
 """Numbers of requests, and how many responses their readers have taken: flow control."""
 NumberedResponse = tuple[int, PackedResponse]
 Failed = PackedError
+Cancel = tuple[int, int]
+"""Number of the request, and when its reader left, in nanoseconds of `time.monotonic_ns`."""
 Error = tuple[int, str, str]
 """Number of the request or call, error code, message."""
 Done = tuple[int, int, int, int, int]
@@ -91,7 +93,7 @@ class Kind(IntEnum):
     INITIALIZE = 1  # Introduction
     EXECUTE = 2  # Execute
     TAKEN = 3  # Taken
-    CANCEL = 4  # number of a request: its reader has left
+    CANCEL = 4  # Cancel: the reader of a request has left
     STOP = 34  # number of a request: its reader wants no more responses, and reads to the end
     FINALIZE = 6  # None
     FREE = 7  # [offset or (number of a region, offset), ...]: no views left; both ways

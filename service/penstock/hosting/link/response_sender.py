@@ -70,10 +70,10 @@ class ResponseSenders:
         if sender := self._open.get(number):
             sender.taken(count)
 
-    def cancel(self, number: int) -> None:
-        """The reader has cancelled."""
+    def cancel(self, number: int, at: int = 0) -> None:
+        """The reader has cancelled, `at` this time, in nanoseconds of `time.monotonic_ns`."""
         if sender := self._open.get(number):
-            sender.cancel()
+            sender.cancel(at)
 
     def stop(self, number: int) -> None:
         """The reader wants no more responses, and reads to the end."""
@@ -145,14 +145,14 @@ class ResponseSender:
         self._credit.replenish(count)
         self._move()
 
-    def cancel(self) -> None:
+    def cancel(self, at: int = 0) -> None:
         """The reader has cancelled: send nothing more for this request but what was recorded.
 
         That is sent once the outcome is closed, which may take a generator a while.
         """
         self._finish()
         if self._stream is not None:
-            self._stream.close()
+            self._stream.close(at)
         if self._timeline is None:
             return
         if self._relay is None:

@@ -175,7 +175,7 @@ class InFlight:
         if (inference := self._requests.pop(number, None)) is not None:
             self._rescheduled.pop(inference, None)
             if self._link is not None:
-                self._link.send(Kind.CANCEL, number)
+                self._link.send(Kind.CANCEL, (number, time.monotonic_ns()))
                 self._recordings.cancelled(number)
 
     def _stop(self, stream: ResponseStream) -> None:

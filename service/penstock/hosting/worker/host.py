@@ -96,7 +96,7 @@ class Host:
             Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
             Kind.EXECUTE: self._execute_batch,
             Kind.TAKEN: self._taken,
-            Kind.CANCEL: lambda number, _: self._replies.cancel(number),
+            Kind.CANCEL: lambda header, _: self._replies.cancel(*header),
             Kind.STOP: lambda number, _: self._replies.stop(number),
             Kind.COMMAND: lambda header, _: self._start(self._command(header)),
             Kind.CONTROLLED: lambda *_: None,  # the server has taken note of RETIRE

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.inflight.statistics import Statistics
+from penstock.metrics.exposition import Labels
 from penstock.metrics.histogram import Histogram
+from penstock.metrics.series_name import split_series_name
 
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPED = re.compile(r"\\(.)")
-_ALIKE = ("_usage", "fraction", "tokens_per")
+_ALIKE = ("_usage", "_info", "fraction", "tokens_per")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +66,22 @@ class InstanceProcess:
 
 @dataclass(frozen=True, slots=True)
 class EngineHistogram:
-    """A histogram that a backend reports about itself."""
+    """A histogram that a backend reports about itself; the name may have labels."""
 
     name: str
     model: str
     version: str
     histogram: Histogram
+
+    @property
+    def family(self) -> str:
+        """The name without labels."""
+        return split_series_name(self.name)[0]
+
+    @property
+    def labels(self) -> Labels:
+        """The labels that the name has."""
+        return split_series_name(self.name)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +99,15 @@ class Gauge:
     @property
     def family(self) -> str:
         """The name without labels."""
-        return self.name.partition("{")[0]
+        return split_series_name(self.name)[0]
 
     @property
-    def labels(self) -> tuple[tuple[str, str], ...]:
+    def labels(self) -> Labels:
         """The labels that the name has."""
-        found = _LABEL.findall(self.name.partition("{")[2])
-        return tuple((name, _ESCAPED.sub(r"\1", value)) for name, value in found)
+        return split_series_name(self.name)[1]
 
 
 def is_alike(name: str) -> bool:
     """Whether a number of this name is a share, or the same for each instance: no sum of them."""
-    return name.rstrip('"}').endswith(_ALIKE)
+    family, labels = split_series_name(name)
+    return any(text.endswith(_ALIKE) for text in (family, *(value for _, value in labels)))

@@ -220,7 +220,7 @@ def test_sender_is_closed_by_the_response_that_is_returned(begin: Begin) -> None
 
 @pytest.mark.contract("PY-04")
 def test_request_of_a_client_that_has_left_needs_no_answer(begin: Begin, linked: Linked) -> None:
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     execution = begin(request(1), policy=ReplyPolicy(("Y",), sequences=True))
     execution.collect(None)
     assert [kind for kind, *_ in messages(execution.finish())] == [Kind.EXECUTED]
@@ -304,7 +304,7 @@ def test_rescheduled_request_must_have_no_response(begin: Begin) -> None:
 def test_cancelled_request_reaches_models_of_sequences_only(
     begin: Begin, linked: Linked, sequences: bool, seen: list[int]
 ) -> None:
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     execution = begin(request(1), request(2), policy=ReplyPolicy(("Y",), sequences=sequences))
     values = [int(r.inputs()[0].as_numpy()[0]) for r in execution.requests]
     assert values == seen

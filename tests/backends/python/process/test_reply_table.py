@@ -25,17 +25,17 @@ def accept(linked: Linked, policy: ReplyPolicy = POLICY) -> list[PendingReply]:
 
 def test_cancellation_reaches_the_reply(linked: Linked) -> None:
     (reply,) = accept(linked)
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     assert reply.cancelled
 
 
 def test_request_that_was_cancelled_before_it_arrived_is_left_out(linked: Linked) -> None:
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     assert accept(linked) == []
 
 
 def test_model_of_sequences_gets_cancelled_requests(linked: Linked) -> None:
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     (reply,) = accept(linked, ALL_REQUESTS)
     assert reply.cancelled
 
@@ -48,7 +48,7 @@ def test_rescheduled_request_keeps_its_reply(linked: Linked) -> None:
 
 def test_rescheduled_request_that_was_cancelled_meanwhile_stays_cancelled(linked: Linked) -> None:
     accept(linked, ALL_REQUESTS)
-    linked.receive(Kind.CANCEL, 1)
+    linked.receive(Kind.CANCEL, (1, 0))
     (again,) = accept(linked, ALL_REQUESTS)
     assert again.cancelled
 

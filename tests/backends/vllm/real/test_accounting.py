@@ -19,7 +19,7 @@ trace: Any = import_module("opentelemetry.trace")
 messages: Any = import_module("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
 MARKS = ["ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"]
-TOKENS = ("penstock_llm_prompt_tokens_total", "penstock_llm_generation_tokens_total")
+TOKENS = ("penstock_llm_prefill_tokens_total", "penstock_llm_generation_tokens_total")
 
 
 def counted(instance: RunningInstance) -> list[float]:
@@ -74,7 +74,7 @@ async def test_a_traced_request_equals_metrics_and_an_untraced_one(
     assert since["penstock_llm_queue_seconds"] == pytest.approx(waited / 1e9, abs=1e-6)
     assert isinstance(first, float)
     assert since["penstock_llm_time_to_first_token_seconds"] == pytest.approx(first / 1e3)
-    assert since["penstock_llm_request_generation_tokens"] == 9
+    assert since["penstock_llm_generated_tokens"] == 9
     assert facts["gen_ai.response.finish_reasons"] == ["length"]
     assert facts["gen_ai.response.model"] == "model"
     assert facts["gen_ai.usage.cache_read.input_tokens"] == 0

@@ -21,10 +21,18 @@ from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.renderers.base import BaseRenderer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.tasks import POOLING_TASKS
+from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.engine.output_processor import OutputProcessor
 from vllm.v1.metrics.loggers import StatLoggerBase
-from vllm.v1.metrics.stats import IterationStats, RequestStateStats, SchedulerStats
+from vllm.v1.metrics.stats import (
+    FinishedRequestStats,
+    IterationStats,
+    RequestStateStats,
+    SchedulerStats,
+)
+from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
 from penstock_backends.vllm.sampling import _LOGPROBS, _OURS
 
@@ -72,7 +80,20 @@ def test_a_recorder_is_called_as_it_expects() -> None:
 def test_statistics_have_their_names() -> None:
     names = {"num_running_reqs", "num_waiting_reqs", "num_skipped_waiting_reqs", "kv_cache_usage"}
     assert names <= {field.name for field in fields(SchedulerStats)}
+    assert names | {"spec_decoding_stats", "running_lora_adapters", "waiting_lora_adapters"} <= {
+        field.name for field in fields(SchedulerStats)
+    }
     assert IterationStats().num_prompt_tokens == IterationStats().num_generation_tokens == 0
+    assert IterationStats().prompt_token_stats.cached_tokens == 0
+    drafts = {"num_draft_tokens", "num_accepted_tokens"}
+    assert drafts <= {field.name for field in fields(SpecDecodingStats)}
+    ended = {"queued_time", "inference_time", "mean_time_per_output_token"}
+    assert ended <= {field.name for field in fields(FinishedRequestStats)}
+
+
+def test_outputs_pass_the_processor_that_is_watched() -> None:
+    assert parameters(OutputProcessor.process_outputs)[1] == "engine_core_outputs"
+    assert {"request_id", "new_token_ids"} <= set(EngineCoreOutput.__struct_fields__)
 
 
 def test_statistics_of_a_request_have_their_names() -> None:
