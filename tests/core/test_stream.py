@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -273,7 +274,7 @@ async def test_closing_wakes_a_reader_in_another_task() -> None:
 def test_whatever_happens_the_end_is_reported_exactly_once(steps: list[str]) -> None:
     ends = Ends()
     stream = ends.stream
-    moves = {
+    moves: dict[str, Callable[[], None]] = {
         "send": lambda: stream.send(make_response()),
         "final": lambda: stream.send(make_response(final=True)),
         "end": stream.end,

@@ -103,7 +103,7 @@ class Generation:
 
     def _begin(self, statistics: EngineStatistics) -> None:
         prompt = len(self._output.prompt_token_ids or ())
-        statistics.prompt_tokens += prompt
+        statistics.prefill_tokens += prompt
         if self._record is not None:
             self._record.prompt(prompt)
         if self._usage is not None:

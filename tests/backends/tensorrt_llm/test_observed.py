@@ -29,7 +29,7 @@ async def test_reports_of_the_engine_become_metrics(instance: RunningInstance) -
     requests = "nv_trt_llm_request_metrics"
     assert metrics["penstock_llm_running_requests"] == 1
     assert metrics["penstock_llm_kv_cache_usage"] == 0.01
-    assert metrics["penstock_llm_prompt_tokens_total"] == 4
+    assert metrics["penstock_llm_prefill_tokens_total"] == 4
     assert {
         name: metrics[f'{requests}{{request_type="{name}"}}']
         for name in ("waiting", "context", "scheduled", "max", "active")
