@@ -18,7 +18,7 @@ def tokens(server: Served) -> tuple[float, float]:
     """Tokens of prompts and of answers, as the metrics count them."""
     with urllib.request.urlopen(server.metrics, timeout=60) as reply:
         lines = reply.read().decode().splitlines()
-    names = ("prompt", "generation")
+    names = ("prefill", "generation")
     return tuple(  # type: ignore[return-value]
         next(
             float(line.rpartition(" ")[2])
@@ -55,6 +55,13 @@ def check(server: Served, told: dict[str, Any], before: tuple[float, float]) -> 
     first = (one["first_token_us"] - one["engine_queued_us"]) / 1000
     assert one["penstock.llm.time_to_first_token_ms"] == pytest.approx(first, abs=0.001)
     seconds = (one["decode_end_us"] - one["first_token_us"]) / 1e6
+    assert one["penstock.llm.queue_time_ms"] == pytest.approx(
+        (one["prefill_start_us"] - one["engine_queued_us"]) / 1000, abs=0.001
+    )
+    assert one["penstock.llm.total_time_ms"] == pytest.approx(
+        (one["decode_end_us"] - one["engine_queued_us"]) / 1000, abs=0.001
+    )
+    assert one["penstock.llm.wasted_tokens"] == 0
     assert one["penstock.llm.decode_tokens_per_second"] == pytest.approx(11 / seconds, rel=0.01)
     assert PROMPT not in json.dumps(told)
 
