@@ -34,7 +34,7 @@ def test_a_stream_is_the_text_in_pieces_and_its_last_response_is_flagged(vllm: A
     whole = vllm.ask(sampling=GREEDY, exclude_input_in_output=True)
     stream = vllm.ask(sampling=GREEDY, stream=True)
     assert stream.text == whole.text
-    assert len(stream.responses) > 5
+    assert len(stream.responses) > 1
     assert stream.finals == [False] * (len(stream.finals) - 1) + [True]
 
 
