@@ -107,7 +107,7 @@ class VllmBackend(LanguageModelBackend):
             self._engine.stop()
             raise ModelLoadError(f"vLLM started but does not answer: {error}") from error
         self.unload_unhealthy = unloads_unhealthy(context.config)
-        if asks(context.config):
+        if asks(context.config) and arguments.keeps_statistics:
             self._engine.statistics.report_as_triton()
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:

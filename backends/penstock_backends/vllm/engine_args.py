@@ -49,6 +49,11 @@ class EngineArguments:
         return Path(name).name if self.local else name
 
     @property
+    def keeps_statistics(self) -> bool:
+        """Whether the engine counts and times its requests, which `disable_log_stats` ends."""
+        return str(self.values.get("disable_log_stats", "")).lower() != "true"
+
+    @property
     def enable_lora(self) -> bool:
         """Whether LoRA is enabled; both `true` and `"true"` are common."""
         return str(self.values.get("enable_lora", "")).lower() == "true"

@@ -57,6 +57,20 @@ def test_lora_may_be_switched_with_a_string(tmp_path: Path, written: Any, taken:
     assert (arguments.enable_lora, arguments.values["enable_lora"]) == (taken, taken)
 
 
+@pytest.mark.contract("VL-19")
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        ({}, True),
+        ({"disable_log_stats": False}, True),
+        ({"disable_log_stats": True}, False),
+        ({"disable_log_stats": "true"}, False),
+    ],
+)
+def test_statistics_may_be_switched_off(tmp_path: Path, values: dict[str, Any], kept: bool) -> None:
+    assert read(tmp_path, **values).keeps_statistics is kept
+
+
 @pytest.mark.contract("C-43")
 def test_a_quantization_as_type_gets_advice(tmp_path: Path) -> None:
     assert '"quantization": "fp8"' in advice(read(tmp_path, dtype="fp8"))

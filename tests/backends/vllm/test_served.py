@@ -30,7 +30,13 @@ backend: "vllm"
 model_transaction_policy { decoupled: True }
 instance_group [{ kind: KIND_MODEL }]
 """
-_CHECKED = _CONFIG + 'parameters { key: "ENABLE_VLLM_HEALTH_CHECK" value { string_value: "true" } }'
+_CHECKED = (
+    _CONFIG
+    + """\
+parameters { key: "ENABLE_VLLM_HEALTH_CHECK" value { string_value: "true" } }
+parameters { key: "REPORT_CUSTOM_METRICS" value { string_value: "true" } }
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +79,31 @@ def text(client: httpx.Client, model: str = "plain", **parameters: Any) -> str:
     answer = ask(client, model, **parameters)
     assert answer.status_code == 200, answer.text
     return str(answer.json()["text_output"])
+
+
+@pytest.mark.contract("VL-19", "VL-20")
+def test_tritons_metrics_count_exactly_and_for_who_asks_only(
+    client: httpx.Client, served: Served
+) -> None:
+    """Three prompts twice, 16 tokens each; the warm-up is not counted."""
+    for prompt in ("The with", "An iterator", "A class") * 2:
+        ask(client, "checked", text_input=prompt, max_tokens=16, ignore_eos=True)
+    labels = '{model="checked",version="1"}'
+    counted = {
+        "vllm:generation_tokens_total": 96,
+        "vllm:time_to_first_token_seconds_count": 6,
+        "vllm:time_per_output_token_seconds_count": 90,
+        "vllm:e2e_request_latency_seconds_count": 6,
+        "vllm:request_prompt_tokens_count": 6,
+        "vllm:request_generation_tokens_sum": 96,
+        "vllm:request_params_n_count": 6,
+    }
+    expected = [f"{name}{labels} {number}" for name, number in counted.items()]
+    wait_until(lambda: not set(expected) - set(httpx.get(served.metrics).text.splitlines()))
+    lines = [one for one in httpx.get(served.metrics).text.splitlines() if one.startswith("vllm:")]
+    assert [one for one in lines if 'model="checked"' not in one] == []
+    family = "vllm:time_per_output_token_seconds_bucket"
+    assert f'{family}{{model="checked",version="1",le="+Inf"}} 90' in lines
 
 
 def test_adapter_is_added_listed_and_removed(client: httpx.Client) -> None:
