@@ -63,7 +63,7 @@ async def test_reasoning_is_an_output_of_its_own(thinking: RunningInstance, stre
     # Of a stream, vLLM's parser cuts off "Here" only if that is one token, which it is not here.
     assert joined(replies, "reasoning_text").removesuffix("Here" if stream else "") == THOUGHT
     assert joined(replies, "text_output") == ANSWER
-    assert (len(replies) > 5) is stream
+    assert (len(replies) > 1) is stream
 
 
 async def test_who_does_not_ask_gets_the_text_as_it_is(thinking: RunningInstance) -> None:
