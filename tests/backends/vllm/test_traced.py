@@ -115,6 +115,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = Fal
     engine.calls = EngineCalls(llm, EngineArguments({}, Path("model.json")))
     engine.adapters = None
     made._engine, made._model, made._relays = engine, "tiny", set()
+    made._interval = backend._NO_INTERVAL
     return made
 
 
