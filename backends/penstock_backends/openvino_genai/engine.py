@@ -74,7 +74,11 @@ class GenAiEngine:
         # An idle pipeline keeps reporting the cache usage of its last step.
         live = bool(self._running) or self._pipeline.busy
         statistics.cache_usage = self._pipeline.cache_usage if live else 0.0
-        return {**statistics.metrics(), "penstock_llm_engine_steps_total": self._steps}
+        return {
+            **statistics.metrics(),
+            "penstock_llm_engine_steps_total": self._steps,
+            "penstock_llm_max_running_requests": self._max_running,
+        }
 
     # -- the loop ---------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class VllmStatistics(EngineStatistics):
 
     `longest` is the engine's context in tokens; 0 if it keeps no statistics. `adapters` describes
     the LoRA adapters of requests, under vLLM's names, and `adapters_at` when it was so.
+    `places` is how many requests the engine runs at once.
     """
 
     cached_tokens: int | None = 0
@@ -29,6 +30,7 @@ class VllmStatistics(EngineStatistics):
     most_adapters: int = 0
     adapters: Mapping[str, str] = field(default_factory=dict)
     adapters_at: float = 0.0
+    places: int = 0
     triton: TritonMetrics | None = None
 
     def report_as_triton(self) -> None:
@@ -44,6 +46,7 @@ class VllmStatistics(EngineStatistics):
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name."""
         own = {**EngineStatistics.metrics(self)}
+        own["penstock_llm_max_running_requests"] = self.places
         if self.adapters:
             own[series_name("penstock_llm_lora_requests_info", **self.adapters)] = self.adapters_at
         return own if self.triton is None else {**own, **self.triton.metrics()}
@@ -113,6 +116,7 @@ def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:
             statistics.most_adapters = 0 if lora is None else lora.max_loras
             if vllm_config.speculative_config is not None:
                 statistics.spec_draft_tokens = statistics.spec_accepted_tokens = 0
+            statistics.places = vllm_config.scheduler_config.max_num_seqs
 
         def record(
             self,

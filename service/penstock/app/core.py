@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from penstock import __version__
 from penstock.app.gpus import ServerGpus
@@ -20,6 +21,7 @@ from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
 from penstock.scheduling.rate_limiter import Limit, RateLimiter
+from penstock.scheduling.tokens.tenants import Tenants, read_tenants
 from penstock.server.answers import ServerMetadata
 from penstock.server.model_services import LocalServices
 from penstock.server.server import InferenceServer
@@ -64,6 +66,7 @@ async def open_server(
 ) -> AsyncIterator[InferenceServer]:
     """The core: repository, models and facade. On closing, everything is unloaded."""
     repository = open_repository(settings.repository)
+    tenants = _tenants(settings)
     builder = VersionBuilder(
         settings.backends.options_for,
         reaper,
@@ -77,6 +80,7 @@ async def open_server(
         used_memory=gpus.used_memory,
         max_responses=settings.grpc.max_response_pool_size,
         measurement=settings.metrics.latencies if settings.metrics.enabled else None,
+        fairness=None if tenants is None else tenants.policy,
     )
     lifecycle = ModelLifecycle(
         repository,
@@ -99,6 +103,7 @@ async def open_server(
         log=log,
         regions=Regions(allowed=settings.client_shared_memory),
         tracer=Tracer(trace, sinks, propagates=settings.trace.mode == "opentelemetry"),
+        tenants=tenants,
     )
     server.load_meter.plug_in(MachineUsage(_LOAD_SECONDS), custom.snapshot)
     builder.factory.services = LocalServices(server, lifecycle, custom)
@@ -124,6 +129,15 @@ async def open_response_cache(
 ) -> ResponseCache | None:
     try:
         return await stack.enter_async_context(open_cache(settings.config))
+    except ConfigError as error:
+        raise StartError(f"creating server: Invalid argument - {error}") from error
+
+
+def _tenants(settings: Settings) -> Tenants | None:
+    if not settings.tenants:
+        return None
+    try:
+        return read_tenants(Path(settings.tenants), settings.tenant_header)
     except ConfigError as error:
         raise StartError(f"creating server: Invalid argument - {error}") from error
 

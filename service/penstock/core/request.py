@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
@@ -27,6 +27,13 @@ def _frozen(cls: type[Value]) -> type[Value]:
 
 ParameterValue = bool | int | float | str
 Parameters = Mapping[str, ParameterValue]
+
+
+class Sender(NamedTuple):
+    """Who sent a request, where the server has tenants, and its priority band, the higher first."""
+
+    tenant: str
+    band: int = 0
 
 
 ReportUsage = Callable[[int, int, int], None]
@@ -59,7 +66,8 @@ class InferenceRequest:
     `call_chain` holds the nested calls that led to this request, outermost first. Requests of
     equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
     `timeline` is that of what the request is part of, where that is traced. `report_usage` is set
-    in model processes whose server wants to know the tokens of each request.
+    in model processes whose server wants to know the tokens of each request. `sender` is known in
+    the server, if it has tenants.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them.
     """
@@ -83,6 +91,7 @@ class InferenceRequest:
     on_device: frozenset[str] = frozenset()
     timeline: Timeline | None = None
     report_usage: ReportUsage | None = None
+    sender: Sender | None = None
 
     def mark(self, activity: str) -> None:
         """Note in the request's trace that something happens now; nothing where it is not traced.
@@ -120,6 +129,12 @@ class InferenceResponse:
 def traced(request: InferenceRequest, timeline: Timeline) -> InferenceRequest:
     """The same request, part of `timeline`; for one that its maker has just made."""
     object.__setattr__(request, "timeline", timeline)
+    return request
+
+
+def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
+    """The same request, with its sender; for one that its maker has just made."""
+    object.__setattr__(request, "sender", sender)
     return request
 
 

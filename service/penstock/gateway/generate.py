@@ -30,6 +30,7 @@ from penstock.gateway.request_scope import (
     ForwardedHeaders,
     closed_on_disconnect,
     with_deadline,
+    with_sender,
 )
 from penstock.gateway.router import Target
 from penstock.gateway.traced_request import (
@@ -96,6 +97,7 @@ class GenerateEndpoints:
 
         inference = await self._bodies.read(request, decode)
         inference = with_deadline(self._forward.added_to(inference, request), request)
+        inference = with_sender(inference, request, self._server.tenants)
         request.scope[REQUEST] = inference
         timeline = begin_timeline(self._server.tracer, request, inference, since)
         with nullcontext() if timeline is None else ending(timeline):

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, sent_by
 from penstock.core.stream import ResponseStream
 from penstock.header_forward import header_forward
+from penstock.scheduling.tokens.tenants import Tenants
 
 HEADER = "request-timeout"
 """Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
@@ -33,6 +34,13 @@ def with_deadline(inference: InferenceRequest, request: Request) -> InferenceReq
             f"header '{HEADER}' must be a number of seconds above 0, got '{text}'"
         )
     return replace(inference, deadline=asyncio.get_running_loop().time() + seconds)
+
+
+def with_sender(
+    inference: InferenceRequest, request: Request, tenants: Tenants | None
+) -> InferenceRequest:
+    """`inference` with its sender by the headers of `request`, where the server has tenants."""
+    return inference if tenants is None else sent_by(inference, tenants.sender(request.headers))
 
 
 REQUEST = "penstock.request"

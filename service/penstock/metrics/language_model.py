@@ -52,6 +52,14 @@ LANGUAGE_MODEL_METRICS: Final = {
     for metric in (
         _gauge("running_requests", "Sequences that the engine generates"),
         _gauge("waiting_requests", "Sequences that wait for a place in the engine"),
+        _gauge("max_running_requests", "Sequences that the engine generates at most at once"),
+        _gauge("queued_requests", "Requests, in the server and the engine, without a first token"),
+        _gauge("queued_tokens", "Prompt tokens of requests without a first token, as estimated"),
+        _counter("tenant_requests", "Requests of a tenant that were admitted"),
+        _counter("tenant_rejected", "Requests of a tenant that were refused"),
+        _counter("tenant_prompt_tokens", "Tokens of a tenant's prompts that were begun with"),
+        _counter("tenant_cached_tokens", "Tokens of a tenant's prompts from the prefix cache"),
+        _counter("tenant_generated_tokens", "Tokens that were generated for a tenant"),
         _gauge("kv_cache_usage", "Share of the KV cache that is in use [0.0 - 1.0]"),
         _gauge("cache_config_info", "The KV cache in its labels: blocks, and tokens of a block"),
         _gauge(

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
 from penstock.core.log_fields import name_request
+from penstock.core.request import sent_by
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message
 from penstock.models.serving.answers import TensorMetadata
@@ -137,6 +138,8 @@ class InferenceServicer:
         request = decode_request(message, context.deadline, regions, headers)
         if record is not None:
             request = record.traced(request)
+        if (tenants := self._server.tenants) is not None:
+            request = sent_by(request, tenants.sender(context.metadata))
         try:
             stream = model.infer(request)
         except BaseException as error:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
+from penstock.core.request import sent_by
 from penstock.header_forward import HeaderForward
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
@@ -55,6 +56,8 @@ class StreamWriter:
         self._read_since = context.opened
         self._explanations = Explanations(context)
         self._retry_told = False
+        tenants = server.tenants
+        self._sender = None if tenants is None else tenants.sender(context.metadata)
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -113,6 +116,8 @@ class StreamWriter:
             answer.on_close = partial(regions.release, request)
             if record is not None:
                 request = record.traced(request)
+            if self._sender is not None:
+                request = sent_by(request, self._sender)
             stream = model.infer(request)
             empty_final = wants_empty_final(message.parameters)
             answer.ordered = not model.decoupled

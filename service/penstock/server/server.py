@@ -32,6 +32,7 @@ from penstock.models.serving.answers import (
 from penstock.models.serving.catalog import VersionState
 from penstock.models.serving.loaded_model import LoadedModel
 from penstock.models.serving.served_model import FinishingModel, ServedModel
+from penstock.scheduling.tokens.tenants import Tenants
 from penstock.server.answers import (
     EngineControlled,
     ModelIndexEntry,
@@ -51,11 +52,13 @@ logger = logging.getLogger(__name__)
 class InferenceServer:
     """All operations of a frontend, on frozen values; raises the core's errors.
 
-    `regions` is the registry of clients' shared memory, from which frontends read tensors.
+    `regions` is the registry of clients' shared memory, from which frontends read tensors;
+    `tenants` name the senders of requests, if the server has any.
     """
 
     regions: Regions = NO_REGIONS
     tracer: Tracer = UNTRACED
+    tenants: Tenants | None = None
 
     def __init__(
         self,
@@ -70,8 +73,10 @@ class InferenceServer:
         log: LogControl | None = None,
         regions: Regions = NO_REGIONS,
         tracer: Tracer | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
         self.regions = regions
+        self.tenants = tenants
         self._identity = identity
         self._repository = repository
         self._lifecycle = lifecycle

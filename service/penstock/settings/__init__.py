@@ -30,6 +30,7 @@ from penstock.settings.rules import (
     check_ports,
     check_safe_ports,
     check_startup_models,
+    check_tenants,
 )
 from penstock.settings.tracing import OpenTelemetrySettings, TraceSettings
 
@@ -192,6 +193,8 @@ class Settings:
     max_pending_requests: int = 65536
     client_shared_memory: bool = False
     engine_control: bool = False
+    tenants: str = ""
+    tenant_header: str = ""
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
@@ -207,6 +210,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         repository = self.repository
+        check_tenants(self.tenants, self.tenant_header)
         check_startup_models(repository.startup_models, explicit=repository.explicit)
         check_ports(self._endpoints())
         if self.sagemaker.enabled and self.sagemaker.safe_ports is not None:

@@ -40,6 +40,12 @@ def check_ports(endpoints: Iterable[Endpoint]) -> None:
             )
 
 
+def check_tenants(file: str, header: str) -> None:
+    """A header that names tenants is of use only where there are some."""
+    if header and not file:
+        raise SettingsError("--tenant-header has no effect without --tenants")
+
+
 def check_safe_ports(endpoints: Iterable[Endpoint], safe_ports: tuple[int, int]) -> None:
     """SageMaker may confine every endpoint but its own to a range of ports, bounds included."""
     low, high = safe_ports

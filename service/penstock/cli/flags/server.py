@@ -27,6 +27,18 @@ SERVER = Group(
             "Let HTTP requests put engines to sleep, pause them, reset their caches, and add and "
             "remove adapters. Default false.",
         ),
+        text(
+            "tenants",
+            "tenants",
+            "Share language models fairly between tenants; a JSON file with their weights "
+            "(docs/admission.md).",
+        ),
+        text(
+            "tenant-header",
+            "tenant_header",
+            "The header, or metadata, that names the tenant of a request without a fairness id "
+            "and without an API key. Needs --tenants.",
+        ),
     ),
 )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.caching import ResponseCache
 from penstock.caching.key import CacheKeys
+from penstock.core.backend import Backend
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
 from penstock.core.placement import Placement
@@ -32,6 +33,7 @@ from penstock.models.loading.instance_factory import BackendSettingsOf, Instance
 from penstock.models.loading.resizing import Resizing, matched
 from penstock.models.loading.schedulers import ensemble_scheduler, make_scheduler
 from penstock.models.loading.statistics_of import statistics_of
+from penstock.models.loading.token_queues import token_queue
 from penstock.models.loading.warmup import read_samples, warm_up
 from penstock.models.repository.repository import ModelFiles
 from penstock.models.repository.version_files import VersionFiles, origin_of
@@ -42,6 +44,8 @@ from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.scheduling.tokens.scheduler import TokenScheduler
+from penstock.scheduling.tokens.tenants import FairnessPolicy
 from penstock.system.reaper import Reaper
 
 FindModel = Callable[[str, int], LoadedModel]
@@ -53,6 +57,7 @@ class VersionBuilder:
     `settings_of` returns the command line's settings of a backend. `backends` are those that models
     have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
+    With `fairness`, language models are shared between tenants.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class VersionBuilder:
         used_memory: UsedMemory = lambda _: 0.0,
         measurement: Measurement | None = None,
         max_responses: int | None = None,
+        fairness: FairnessPolicy | None = None,
     ) -> None:
         self._settings_of = settings_of
         self._auto_complete = auto_complete
@@ -79,9 +85,10 @@ class VersionBuilder:
         self._gpu_limits = gpu_limits or {}
         self._used_memory = used_memory
         self._measurement = measurement or Measurement()
+        self._fairness = fairness
         self.backends: dict[str, str] = {}
         self.factory = InstanceFactory(
-            settings_of, reaper, limiter, placements or {}, max_responses
+            settings_of, reaper, limiter, placements or {}, max_responses, fairness is not None
         )
 
     async def build(self, files: ModelFiles, version: int) -> LoadedModel:
@@ -99,7 +106,7 @@ class VersionBuilder:
         active = [instance for instance in instances if not instance.passive]
         batcher = make_scheduler(config, files.path, active)
         await _start(instances, config, files.path, statistics)
-        model = self._model(loaded, instances, batcher, statistics)
+        model = self._model(backend, loaded, instances, batcher, statistics)
         model.takes_device_tensors = (
             backend.takes_device_tensors
             and host_of(backend, config) == "thread"
@@ -185,14 +192,18 @@ class VersionBuilder:
 
     def _model(
         self,
+        backend: type[Backend],
         version: VersionFiles,
         instances: Sequence[ModelInstance],
         batcher: Scheduler,
         statistics: Statistics,
     ) -> LoadedModel:
-        scheduler = self._cached(batcher, version)
-        statistics.cached = scheduler is not batcher
-        return LoadedModel(
+        queue = token_queue(backend, version.config, self._fairness)
+        tokens = None if queue is None else TokenScheduler(batcher, queue)
+        admitting = tokens or batcher
+        scheduler = self._cached(admitting, version)
+        statistics.cached = scheduler is not admitting
+        model = LoadedModel(
             version.config,
             version.number,
             instances,
@@ -204,6 +215,10 @@ class VersionBuilder:
             origin=version.origin,
             batcher=batcher,
         )
+        if tokens is not None:
+            tokens.capacity = model.places
+            model.queue_metrics = tokens.metrics
+        return model
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles) -> Scheduler:
         """The scheduler, behind the response cache if the model enables it and there is one."""
@@ -237,6 +252,7 @@ class VersionBuilder:
         warn_without_effect(config, backend)
         BatcherSettings.from_config(config)  # raises for parameters that are not usable
         backend.check_config(config)
+        token_queue(backend, config, None)  # raises for limits that are not usable
         return config
 
 

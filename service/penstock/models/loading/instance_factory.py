@@ -13,6 +13,7 @@ from penstock.core.placement import Placement
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
 from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
+from penstock.models.loading.token_queues import wants_usage
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.models.serving.thread_instance import ThreadInstance
@@ -36,12 +37,14 @@ class InstanceFactory:
         limiter: RateLimiter | None,
         placements: Mapping[str, Placement],
         max_responses: int | None = None,
+        tenants: bool = False,
     ) -> None:
         self._settings_of = settings_of
         self._reaper = reaper
         self._limiter = limiter
         self._placements = placements
         self._max_responses = max_responses
+        self._tenants = tenants
         self.services: ModelServices | None = None
         self.environment: Mapping[str, str] = {}
 
@@ -73,7 +76,10 @@ class InstanceFactory:
             refuse_process_parameters(config)
             return lambda context: ThreadInstance(backend, context)
         if host == "process":
-            spec = process_spec(backend, config, interpreter, self._max_responses, self.environment)
+            usage = wants_usage(backend, config, tenants=self._tenants)
+            spec = process_spec(
+                backend, config, interpreter, self._max_responses, self.environment, usage=usage
+            )
             return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
         allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")

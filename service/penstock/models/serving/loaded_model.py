@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.core.call_chain import CallingInstance
@@ -43,6 +43,9 @@ from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 
+PLACES = "penstock_llm_max_running_requests"
+"""The metric by which an engine says how many requests it runs at once."""
+
 NO_NEW_REQUESTS = (
     "Server is stopping, scheduler for model has stopped accepting new inference requests"
 )
@@ -78,6 +81,7 @@ class LoadedModel:
         self.statistics = statistics
         self.load_seconds = 0.0
         self.takes_device_tensors = False
+        self.queue_metrics: Callable[[], Mapping[str, float]] | None = None
         self.origin = origin
         self.instances = instances
         self._active = [instance for instance in instances if not instance.passive]
@@ -175,7 +179,14 @@ class LoadedModel:
         for name, values in found.items():
             total = sum(values)
             value = total / len(values) if is_alike(name) else total
-            yield Gauge(name, self.config.name, str(self.version), value)
+            yield Gauge(name, self.config.name, self._version, value)
+        for name, value in self.queue_metrics().items() if self.queue_metrics is not None else ():
+            yield Gauge(name, self.config.name, self._version, value)
+
+    def places(self) -> int:
+        """How many requests its engines run at once; 0 where one of them does not say."""
+        found = [int(one.metrics().get(PLACES, 0)) for one in self._active]
+        return sum(found) if found and all(found) else 0
 
     def histograms(self) -> Iterable[EngineHistogram]:
         """Histograms that the instances report, added up by name."""

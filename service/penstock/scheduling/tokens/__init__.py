@@ -1,0 +1,1 @@
+"""Admission in tokens: limits of what waits for a language model, and fairness between tenants."""

@@ -1,0 +1,298 @@
+"""`FairShare`: which tenant's request is next, by a weighted virtual counter of tokens.
+
+After the virtual token counter of "Fairness in Serving Large Language Models" (OSDI 2024), with a
+guess of the output's length that is charged in advance and corrected. Knows no clock, task or lock.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from math import inf
+from typing import Final
+
+from penstock.scheduling.tokens.tenants import FairnessPolicy, TenantPolicy
+
+TURNS_BEFORE_LOWER: Final = 15
+"""Requests of higher bands in a row, while a lower band waits; then that has one turn."""
+
+_FIRST_GUESS: Final = 64.0
+_KEPT: Final = 0.9
+"""Share of the former guess of an output's length that stays with each new observation."""
+
+
+class FairRequest:
+    """A request as the scheduler counts it, from its arrival to its end; times are in seconds.
+
+    `tokens` are those of the prompt, estimated at first; `size` are its bytes, 0 if it came as ids.
+    """
+
+    __slots__ = (
+        "ahead",
+        "arrived",
+        "band",
+        "cached",
+        "charged",
+        "generated",
+        "guess",
+        "handed_over",
+        "size",
+        "started",
+        "tenant",
+        "tokens",
+    )
+
+    def __init__(self, tenant: Tenant, band: int, tokens: int, size: int, arrived: float) -> None:
+        self.tenant = tenant
+        self.band = band
+        self.tokens = tokens
+        self.size = size
+        self.arrived = arrived
+        self.ahead = self.cached = self.generated = 0
+        self.charged = self.guess = 0.0
+        self.handed_over = self.started = False
+
+
+class Tenant:
+    """One tenant's counter, queues and places. `counter` is in weighted tokens by its weight."""
+
+    __slots__ = (
+        "counter",
+        "guess",
+        "name",
+        "policy",
+        "queued",
+        "queued_tokens",
+        "queues",
+        "running",
+        "usage",
+    )
+
+    def __init__(self, name: str, policy: TenantPolicy, usage: TenantUsage) -> None:
+        self.name = name
+        self.policy = policy
+        self.usage = usage
+        self.counter = 0.0
+        self.guess = _FIRST_GUESS
+        self.queues: dict[int, OrderedDict[FairRequest, None]] = {}
+        self.queued = self.queued_tokens = self.running = 0
+
+    @property
+    def active(self) -> bool:
+        return bool(self.queued or self.running)
+
+
+class TenantUsage:
+    """What a tenant has used of a model: counters that only grow."""
+
+    __slots__ = ("cached_tokens", "generated_tokens", "prompt_tokens", "rejected", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.rejected = 0
+        self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+
+
+class FairShare:
+    """The queues of all tenants, and the choice between them.
+
+    `usages` are by the tenants' labels in metrics: their names, or `other` beyond `MOST_LABELS`.
+    """
+
+    MOST_IDLE: Final = 1024
+    """Tenants without requests whose counters are kept."""
+    MOST_LABELS: Final = 100
+
+    def __init__(self, policy: FairnessPolicy) -> None:
+        self._policy = policy
+        names = list(policy.tenants)[: self.MOST_LABELS]
+        self.usages = {name: TenantUsage() for name in names}
+        self._tenants: OrderedDict[str, Tenant] = OrderedDict()
+        self._waiting: dict[str, Tenant] = {}
+        self._bands: dict[int, int] = {}
+        self._active: dict[str, Tenant] = {}
+        self._level = 0.0
+        self._passed = 0
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait here."""
+        return sum(self._bands.values())
+
+    def tenant(self, name: str) -> Tenant:
+        """The tenant of this name, with its counter if it is known."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = Tenant(name, self._policy.of(name), self._usage(name))
+            self._tenants[name] = tenant
+            tenant.counter = self._level
+        self._tenants.move_to_end(name)
+        if len(self._tenants) > 2 * self.MOST_IDLE:
+            self._forget_idle()
+        return tenant
+
+    def push(self, request: FairRequest) -> None:
+        """Queue a request; a tenant that had none here is lifted to the lowest that has."""
+        tenant = request.tenant
+        if not tenant.queued:
+            self._lift(tenant)
+            self._waiting[tenant.name] = tenant
+        tenant.queues.setdefault(request.band, OrderedDict())[request] = None
+        tenant.queued += 1
+        tenant.queued_tokens += request.tokens
+        self._bands[request.band] = self._bands.get(request.band, 0) + 1
+        self._note_activity(tenant)
+
+    def join(self, request: FairRequest) -> None:
+        """Count a request as handed over at once, where nobody's turn matters."""
+        self._charge(request)
+        request.tenant.running += 1
+        self._note_activity(request.tenant)
+        request.handed_over = True
+
+    def pop(self, running: int, capacity: int) -> FairRequest | None:
+        """The next request, where the engine runs `running` of at most `capacity` (0: unknown).
+
+        `None` where nothing waits, or only tenants with their share of places, of which some are
+        kept free for those with fewer.
+        """
+        places = Places(self._policy, running, capacity, self._active_weight())
+        if not self._waiting or not places.any:
+            return None
+        band = self._band()
+        tenant = self._lowest(band, places)
+        for other in sorted(self._bands, reverse=True) if tenant is None else ():
+            if (tenant := self._lowest(other, places)) is not None:
+                band = other
+                break
+        if tenant is None:
+            return None
+        self._passed = 0 if band == min(self._bands) else self._passed + 1
+        request = next(iter(tenant.queues[band]))
+        self.remove(request)
+        self._charge(request)
+        self._level = max(self._level, tenant.counter)
+        tenant.running += 1
+        self._note_activity(tenant)
+        request.handed_over = True
+        return request
+
+    def remove(self, request: FairRequest) -> None:
+        """Take a request out of its queue."""
+        tenant, band = request.tenant, request.band
+        queue = tenant.queues[band]
+        del queue[request]
+        if not queue:
+            del tenant.queues[band]
+        tenant.queued -= 1
+        tenant.queued_tokens -= request.tokens
+        if not tenant.queued:
+            del self._waiting[tenant.name]
+        self._bands[band] -= 1
+        if not self._bands[band]:
+            del self._bands[band]
+        self._note_activity(tenant)
+
+    def progressed(self, request: FairRequest) -> None:
+        """The engine has counted tokens of a request that was handed over."""
+        self._settle(request, max(request.guess, request.generated))
+
+    def ended(self, request: FairRequest, *, complete: bool) -> None:
+        """A request that was handed over is answered or cancelled: what it has used is known."""
+        tenant = request.tenant
+        tenant.running -= 1
+        self._note_activity(tenant)
+        if complete:
+            tenant.guess = tenant.guess * _KEPT + request.generated * (1 - _KEPT)
+        if not (request.started or complete):
+            tenant.counter -= request.charged / tenant.policy.weight
+            return
+        self._settle(request, request.generated)
+
+    # -- the counter --------------------------------------------------------------------------
+
+    def _lift(self, tenant: Tenant) -> None:
+        """No credit for time away, beyond the tenant's burst."""
+        lowest = min((other.counter for other in self._waiting.values()), default=self._level)
+        tenant.counter = max(tenant.counter, lowest - tenant.policy.burst / tenant.policy.weight)
+
+    def _charge(self, request: FairRequest) -> None:
+        request.guess = request.tenant.guess
+        self._settle(request, request.guess)
+
+    def _settle(self, request: FairRequest, generated: float) -> None:
+        """Charge the difference between what the request costs and what it was charged."""
+        policy = self._policy
+        prompt = max(request.tokens - request.cached, 0)
+        cost = prompt * policy.prompt_weight + generated * policy.output_weight
+        tenant = request.tenant
+        tenant.counter += (cost - request.charged) / tenant.policy.weight
+        request.charged = cost
+
+    # -- the choice ---------------------------------------------------------------------------
+
+    def _band(self) -> int:
+        """The highest band that waits; or, in its turn, the lower one that waits longest."""
+        highest = max(self._bands)
+        if self._passed < TURNS_BEFORE_LOWER or len(self._bands) == 1:
+            return highest
+        oldest: dict[int, float] = {}
+        for tenant in self._waiting.values():
+            for band, queue in tenant.queues.items():
+                if band != highest:
+                    oldest[band] = min(oldest.get(band, inf), next(iter(queue)).arrived)
+        return min(oldest, key=lambda band: oldest[band])
+
+    def _lowest(self, band: int, places: Places) -> Tenant | None:
+        """The tenant with the lowest counter in the band; of equal ones that with fewer running."""
+        found: Tenant | None = None
+        for tenant in self._waiting.values():
+            if band not in tenant.queues or not places.free_for(tenant):
+                continue
+            if found is None or (tenant.counter, tenant.running) < (found.counter, found.running):
+                found = tenant
+        return found
+
+    def _active_weight(self) -> float:
+        return sum(one.policy.weight for one in self._active.values())
+
+    def _note_activity(self, tenant: Tenant) -> None:
+        if tenant.active:
+            self._active[tenant.name] = tenant
+        else:
+            self._active.pop(tenant.name, None)
+
+    def _usage(self, name: str) -> TenantUsage:
+        label = name if name in self.usages or len(self.usages) < self.MOST_LABELS else "other"
+        return self.usages.setdefault(label, TenantUsage())
+
+    def _forget_idle(self) -> None:
+        idle = [name for name, one in self._tenants.items() if not one.active]
+        for name in idle[: max(len(idle) - self.MOST_IDLE, 0)]:
+            del self._tenants[name]
+
+
+class Places:
+    """Places in the engine: all but a reserve for everyone, the reserve for tenants below a share.
+
+    With an engine whose capacity is not known, every place is free.
+    """
+
+    __slots__ = ("_capacity", "_left", "_reserve", "_weight")
+
+    def __init__(self, policy: FairnessPolicy, running: int, capacity: int, weight: float) -> None:
+        self._capacity = capacity
+        self._reserve = policy.reserved(capacity)
+        ahead = 0 if self._reserve else 1  # so that a place that becomes free is taken at once
+        self._left = capacity + ahead - running if capacity else inf
+        self._weight = weight
+
+    @property
+    def any(self) -> bool:
+        return self._left > 0
+
+    def free_for(self, tenant: Tenant) -> bool:
+        if self._left > self._reserve:
+            return True
+        weight = tenant.policy.weight
+        if weight >= self._weight:  # it is alone: the reserve is for who comes next
+            return False
+        return tenant.running < self._capacity * weight / self._weight

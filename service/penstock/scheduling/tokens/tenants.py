@@ -1,0 +1,208 @@
+"""Tenants: who sends a request, by its headers, and the file with their weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.core.errors import ConfigError
+from penstock.core.nearest_name import suggestion
+from penstock.core.request import Sender
+
+FAIRNESS_ID: Final = "x-gateway-inference-fairness-id"
+OBJECTIVE: Final = "x-gateway-inference-objective"
+ANONYMOUS: Final = "anonymous"
+"""The tenant of requests that name none."""
+
+_KEY_HASH: Final = "sha256:"
+_LONGEST_NAME: Final = 128
+_MOST_KNOWN_KEYS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPolicy:
+    """A tenant's share: its `weight`, and `burst` weighted tokens ahead of the share."""
+
+    weight: float = 1.0
+    burst: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FairnessPolicy:
+    """The policies of all tenants; `others` is that of tenants without one of their own.
+
+    A token of a prompt and one of an output cost what their weights say. `reserve` is the share of
+    the engine's places that is kept free for tenants with fewer than their share.
+    """
+
+    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    others: TenantPolicy = field(default_factory=TenantPolicy)
+    prompt_weight: float = 1.0
+    output_weight: float = 2.0
+    reserve: float = 0.125
+
+    def of(self, name: str) -> TenantPolicy:
+        return self.tenants.get(name, self.others)
+
+    def reserved(self, capacity: int) -> int:
+        """Places that are kept free; none in an engine that has a single one."""
+        if capacity < 2 or not self.reserve:
+            return 0
+        return max(1, round(capacity * self.reserve))
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """Names the sender of a request: by fairness id, else API key, else the header `header`.
+
+    API keys are known by their hashes: `keys` has the tenants of those in the file, any other is a
+    tenant of its own, named after the hash. `objectives` are priority bands, the higher first.
+    """
+
+    policy: FairnessPolicy = field(default_factory=FairnessPolicy)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    objectives: Mapping[str, int] = field(default_factory=dict)
+    header: str = ""
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def sender(self, headers: Mapping[str, str]) -> Sender:
+        """The tenant and the priority band of a request; names of headers are in lower case."""
+        objective = headers.get(OBJECTIVE)
+        band = self.objectives.get(objective, 0) if objective else 0
+        return Sender(self._tenant(headers)[:_LONGEST_NAME], band)
+
+    def _tenant(self, headers: Mapping[str, str]) -> str:
+        if name := headers.get(FAIRNESS_ID):
+            return name
+        if key := _api_key(headers):
+            return self._key_tenant(key)
+        return (headers.get(self.header) if self.header else "") or ANONYMOUS
+
+    def _key_tenant(self, key: str) -> str:
+        name = self._names.get(key)
+        if name is None:
+            hashed = sha256(key.encode(errors="replace")).hexdigest()
+            name = self.keys.get(hashed) or f"key-{hashed[:12]}"
+            if len(self._names) >= _MOST_KNOWN_KEYS:
+                self._names.clear()
+            self._names[key] = name
+        return name
+
+
+def _api_key(headers: Mapping[str, str]) -> str:
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("api-key", "")
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def read_tenants(path: Path, header: str = "") -> Tenants:
+    """Read the file of tenants; raises `ConfigError` that names the file and the field."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats)
+        return _tenants(given, header.lower())
+    except OSError as error:
+        raise ConfigError(f"cannot read tenants from '{path}': {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is one too
+        raise ConfigError(f"tenants in '{path}' are not JSON: {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"tenants in '{path}': {error}") from error
+
+
+def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ConfigError(f"'{next(n for n in names if names.count(n) > 1)}' is given twice")
+    return found
+
+
+def _tenants(given: Any, header: str) -> Tenants:
+    top = _object(given, "the file")
+    names = ("tenants", "others", "objectives", "prompt_weight", "output_weight", "reserve")
+    _refuse_unknown(top, names, "")
+    policies: dict[str, TenantPolicy] = {}
+    keys: dict[str, str] = {}
+    for name, value in _object(top.get("tenants", {}), "'tenants'").items():
+        where = f"tenants.{name}"
+        if not name or len(name) > _LONGEST_NAME:
+            raise ConfigError(f"'{where}': a name must have 1 to {_LONGEST_NAME} characters")
+        policies[name] = _policy(value, where, ("weight", "burst", "api_keys"))
+        for hashed in _key_hashes(value.get("api_keys", []), f"{where}.api_keys"):
+            if hashed in keys:
+                raise ConfigError(f"'{where}.api_keys' has a key of tenant '{keys[hashed]}'")
+            keys[hashed] = name
+    policy = FairnessPolicy(
+        policies,
+        _policy(top.get("others", {}), "others", ("weight", "burst")),
+        _number(top, "prompt_weight", 1.0, ""),
+        _number(top, "output_weight", 2.0, ""),
+        _number(top, "reserve", 0.125, ""),
+    )
+    if not policy.prompt_weight + policy.output_weight:
+        raise ConfigError("'prompt_weight' and 'output_weight' cannot both be 0")
+    if policy.reserve > 0.5:
+        raise ConfigError(f"'reserve' must be at most 0.5, got {policy.reserve:g}")
+    return Tenants(policy, keys, _objectives(top.get("objectives", {})), header)
+
+
+def _policy(given: Any, where: str, names: Sequence[str]) -> TenantPolicy:
+    values = _object(given, f"'{where}'")
+    _refuse_unknown(values, names, f"{where}.")
+    weight = _number(values, "weight", 1.0, f"{where}.")
+    if not weight:
+        raise ConfigError(f"'{where}.weight' must be above 0")
+    return TenantPolicy(weight, _number(values, "burst", 0.0, f"{where}."))
+
+
+def _objectives(given: Any) -> dict[str, int]:
+    bands = _object(given, "'objectives'")
+    for name, band in bands.items():
+        if type(band) is not int:
+            raise ConfigError(f"'objectives.{name}' must be an integer, got {json.dumps(band)}")
+    return bands
+
+
+def _key_hashes(given: Any, where: str) -> list[str]:
+    if not isinstance(given, list):
+        raise ConfigError(f"'{where}' must be a list of '{_KEY_HASH}' and 64 hexadecimal digits")
+    return [_key_hash(text, where) for text in given]
+
+
+def _key_hash(text: Any, where: str) -> str:
+    """The hash of a key; the text is not repeated, since it may be the key itself."""
+    hashed = text.removeprefix(_KEY_HASH).lower() if isinstance(text, str) else ""
+    if len(hashed) != 64 or set(hashed) - set("0123456789abcdef"):
+        raise ConfigError(
+            f"'{where}' must hold '{_KEY_HASH}' and 64 hexadecimal digits, as sha256sum prints"
+            " them: never a key itself"
+        )
+    return hashed
+
+
+def _object(given: Any, what: str) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"{what} must be a JSON object")
+    return given
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"unknown key '{where}{name}'{suggestion(name, known)}")
+
+
+def _number(given: Mapping[str, Any], name: str, default: float, where: str) -> float:
+    value = given.get(name, default)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not isfinite(value) or not 0 <= value <= 1e15:
+        raise ConfigError(f"'{where}{name}' must be a number, 0 or above, got {json.dumps(value)}")
+    return float(value)

@@ -1,0 +1,88 @@
+"""Who sends a request, and the file of tenants."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ConfigError
+from penstock.core.request import Sender
+from penstock.scheduling.tokens.tenants import Tenants, read_tenants
+
+_HASH = sha256(b"secret").hexdigest()
+
+
+def _read(folder: Path, given: Any) -> Tenants:
+    path = folder / "tenants.json"
+    path.write_text(given if isinstance(given, str) else json.dumps(given))
+    return read_tenants(path, "X-Team")
+
+
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [
+        ({"x-gateway-inference-fairness-id": "a", "api-key": "secret"}, "a"),
+        ({"authorization": "Bearer secret", "x-team": "blue"}, "search"),
+        ({"api-key": "secret"}, "search"),
+        ({"api-key": "other"}, f"key-{sha256(b'other').hexdigest()[:12]}"),
+        ({"authorization": "Basic secret", "x-team": "blue"}, "blue"),
+        ({}, "anonymous"),
+    ],
+)
+def test_sender_is_named_by_id_then_key_then_header(
+    tmp_path: Path, headers: dict[str, str], tenant: str
+) -> None:
+    tenants = _read(tmp_path, {"tenants": {"search": {"api_keys": [f"sha256:{_HASH}"]}}})
+    assert tenants.sender(headers) == Sender(tenant, 0)
+
+
+def test_objective_is_a_band_and_an_unknown_one_is_the_middle(tmp_path: Path) -> None:
+    tenants = _read(tmp_path, {"objectives": {"batch": -10}})
+    bands = [tenants.sender({"x-gateway-inference-objective": o}).band for o in ("batch", "what")]
+    assert bands == [-10, 0]
+
+
+def test_file_has_weights_and_bursts(tmp_path: Path) -> None:
+    tenants = _read(
+        tmp_path, {"tenants": {"a": {"weight": 3, "burst": 9}}, "others": {"weight": 2}}
+    )
+    policy = tenants.policy
+    assert (policy.of("a").weight, policy.of("a").burst, policy.of("b").weight) == (3, 9, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"tenants": {"a": {"weight": -1}}}, "'tenants.a.weight' must be a number, 0 or above"),
+        ({"tenants": {"a": {"weight": 0}}}, "'tenants.a.weight' must be above 0"),
+        ({"tenants": {"a": {"wieght": 1}}}, "unknown key 'tenants.a.wieght'; did you mean"),
+        ({"tenant": {}}, "unknown key 'tenant'; did you mean 'tenants'"),
+        ({"tenants": []}, "'tenants' must be a JSON object"),
+        ({"objectives": {"a": "high"}}, "'objectives.a' must be an integer"),
+        ({"reserve": 0.9}, "'reserve' must be at most 0.5"),
+        ({"prompt_weight": 0, "output_weight": 0}, "cannot both be 0"),
+        ('{"reserve": NaN}', "'reserve' must be a number"),
+        ('{"tenants": {"a": {}, "a": {}}}', "'a' is given twice"),
+        ("weights: 1", "are not JSON"),
+    ],
+)
+def test_wrong_file_is_refused_by_file_and_field(tmp_path: Path, given: Any, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _read(tmp_path, given)
+    assert text in refused.value.message
+    assert "tenants.json" in refused.value.message
+
+
+def test_key_in_the_file_is_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="never a key itself") as refused:
+        _read(tmp_path, {"tenants": {"a": {"api_keys": ["secret"]}}})
+    assert "secret" not in refused.value.message
+
+
+def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read tenants from"):
+        read_tenants(tmp_path / "nowhere.json")
