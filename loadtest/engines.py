@@ -1,9 +1,10 @@
-"""Language-model engines without a server: the floor of the `tokens` scenario.
+"""Language-model engines without a server, in a process of their own: the floor of scenarios.
 
-    python -m loadtest.engines ENGINE MODEL_DIRECTORY STREAMS ROUNDS
+    python -m loadtest.engines ENGINE MODEL_DIRECTORY [THREADS]
 
-On each stream so many requests follow each other. Prints one line of JSON. Runs in the engine's
-own environment, so it imports nothing of ours.
+Reads a line of JSON for each measurement, `{"streams": 8, "rounds": 2, "tokens": 128}`, and answers
+each with a line: on every stream so many requests follow each other. Runs in the engine's own
+environment, so it imports nothing of the server.
 """
 
 from __future__ import annotations
@@ -11,135 +12,156 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-_PROMPT = "What is a list?"
-_TOKENS = 128
+from loadtest.stream_tally import Call, Tally, percentile
 
-
-class Tally:
-    """Requests finished and their times to the first token."""
-
-    def __init__(self) -> None:
-        self.finished = 0
-        self.firsts: list[float] = []
-
-    def result(self, seconds: float, cpu: float) -> dict[str, float]:
-        """Rates and medians."""
-        tokens = self.finished * _TOKENS
-        return {
-            "tokens_per_second": tokens / seconds,
-            "first_p50": statistics.median(self.firsts) * 1e3,
-            "cpu_per_token": cpu / tokens * 1e6,
-        }
+PROMPT = "What is a list?"
 
 
-def openvino_genai(directory: Path, streams: int, rounds: int) -> dict[str, float]:
+class Plan(NamedTuple):
+    """On each of so many streams so many requests, each for so many tokens."""
+
+    streams: int
+    rounds: int
+    tokens: int
+
+
+class Engine(Protocol):
+    """An engine that is loaded."""
+
+    def measure(self, plan: Plan) -> dict[str, float]:
+        """Rates, and times in milliseconds."""
+
+
+def _result(plan: Plan, tally: Tally, seconds: float, cpu: float) -> dict[str, float]:
+    tokens = plan.streams * plan.rounds * plan.tokens
+    return {
+        "tokens_per_second": tokens / seconds,
+        "first_p50": percentile(tally.firsts, 0.5) * 1e3,
+        "first_p99": percentile(tally.firsts, 0.99) * 1e3,
+        "gap_p50": percentile(tally.gaps, 0.5) * 1e3,
+        "gap_p99": percentile(tally.gaps, 0.99) * 1e3,
+        "cpu_per_token": cpu / tokens * 1e6,
+    }
+
+
+class OpenVinoGenAi:
     """The continuous batching pipeline, stepped in a loop that does nothing else."""
-    import numpy as np
-    import openvino as ov
-    import openvino_genai as genai
-    from tokenizers import Tokenizer
-    from tokenizers.decoders import DecodeStream
 
-    settings = json.loads((directory / "model.json").read_text())
-    scheduler = genai.SchedulerConfig()
-    scheduler.num_kv_blocks = settings["num_kv_blocks"]
-    scheduler.max_num_seqs = settings["max_num_seqs"]
-    scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
-    scheduler.dynamic_split_fuse = True
-    scheduler.enable_prefix_caching = settings["enable_prefix_caching"]
-    model = str(directory / settings["model"])
-    pipeline = genai.ContinuousBatchingPipeline(model, scheduler, "CPU", settings["properties"])
-    tokenizer = Tokenizer.from_file(str(directory / settings["tokenizer"]))
-    prompt = ov.Tensor(np.array([tokenizer.encode(_PROMPT).ids], dtype=np.int64))
-    config = genai.GenerationConfig()
-    config.apply_chat_template, config.max_new_tokens, config.ignore_eos = False, _TOKENS, True
-    live: dict[int, Any] = {}
-    tally = Tally()
+    def __init__(self, directory: Path, threads: int) -> None:
+        import openvino_genai as genai
+        from tokenizers import Tokenizer
 
-    def add(number: int) -> None:
-        handle = pipeline.add_request(number, prompt, config)
-        live[number] = [handle, DecodeStream(skip_special_tokens=True), time.perf_counter(), False]
+        settings = json.loads((directory / "model.json").read_text())
+        scheduler = genai.SchedulerConfig()
+        scheduler.num_kv_blocks = settings["num_kv_blocks"]
+        scheduler.max_num_seqs = settings["max_num_seqs"]
+        scheduler.max_num_batched_tokens = settings["max_num_batched_tokens"]
+        scheduler.dynamic_split_fuse = True
+        scheduler.enable_prefix_caching = settings["enable_prefix_caching"]
+        properties = settings["properties"] | (
+            {"INFERENCE_NUM_THREADS": threads} if threads else {}
+        )
+        model = str(directory / settings["model"])
+        self._genai = genai
+        self._pipeline = genai.ContinuousBatchingPipeline(model, scheduler, "CPU", properties)
+        self._tokenizer = Tokenizer.from_file(str(directory / settings["tokenizer"]))
+        self._number = 0
 
-    def step() -> None:
-        pipeline.step()
-        for number, entry in list(live.items()):
-            handle, decoder, start, begun = entry
+    def measure(self, plan: Plan) -> dict[str, float]:
+        config = self._genai.GenerationConfig()
+        config.apply_chat_template, config.ignore_eos = False, True
+        config.max_new_tokens = plan.tokens
+        tally, live, left = Tally(), dict[int, Any](), plan.streams * plan.rounds
+        start, cpu = time.perf_counter(), time.process_time()
+        while live or left:
+            while len(live) < plan.streams and left:
+                left -= 1
+                self._add(config, live)
+            self._pipeline.step()
+            self._collect(live, tally)
+        seconds, used = time.perf_counter() - start, time.process_time() - cpu
+        return _result(plan, tally, seconds, used)
+
+    def _add(self, config: Any, live: dict[int, Any]) -> None:
+        import numpy as np
+        import openvino as ov
+        from tokenizers.decoders import DecodeStream
+
+        call = Call(time.perf_counter())
+        self._number += 1
+        prompt = ov.Tensor(np.array([self._tokenizer.encode(PROMPT).ids], dtype=np.int64))
+        handle = self._pipeline.add_request(self._number, prompt, config)
+        live[self._number] = (handle, DecodeStream(skip_special_tokens=True), call)
+
+    def _collect(self, live: dict[int, Any], tally: Tally) -> None:
+        """Read and decode what the step made."""
+        for number, (handle, decoder, call) in list(live.items()):
             if not handle.can_read():
                 continue
             output = handle.read()[0]
-            "".join(filter(None, (decoder.step(tokenizer, i) for i in output.generated_ids)))
-            if not begun:
-                entry[3] = True
-                tally.firsts.append(time.perf_counter() - start)
-            if output.finish_reason != genai.GenerationFinishReason.NONE:
+            parts = (decoder.step(self._tokenizer, token) for token in output.generated_ids)
+            "".join(filter(None, parts))
+            tally.message(call, time.perf_counter())
+            if output.finish_reason != self._genai.GenerationFinishReason.NONE:
                 del live[number]
-                tally.finished += 1
-
-    return _closed_loop(streams, rounds, tally, add, step, live)
 
 
-def _closed_loop(
-    streams: int,
-    rounds: int,
-    tally: Tally,
-    add: Callable[[int], None],
-    step: Callable[[], None],
-    live: dict[int, Any],
-) -> dict[str, float]:
-    number = 0
-    start, cpu = time.perf_counter(), time.process_time()
-    while live or number < streams * rounds:
-        while len(live) < streams and number < streams * rounds:
-            number += 1
-            add(number)
-        step()
-    return tally.result(time.perf_counter() - start, time.process_time() - cpu)
-
-
-def vllm(directory: Path, streams: int, rounds: int) -> dict[str, float]:
+class Vllm:
     """`AsyncLLM`, with as many consumers as streams."""
-    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    return asyncio.run(_vllm(directory, streams, rounds))
 
+    def __init__(self, directory: Path, threads: int) -> None:
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        if threads:
+            os.environ["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{threads - 1}"
+        self._loop = asyncio.new_event_loop()
+        self._number = 0
+        self._run(self._start(directory))
+        self.measure(Plan(1, 1, 8))
 
-async def _vllm(directory: Path, streams: int, rounds: int) -> dict[str, float]:
-    from vllm import AsyncEngineArgs, SamplingParams
-    from vllm.sampling_params import RequestOutputKind
-    from vllm.v1.engine.async_llm import AsyncLLM
+    def measure(self, plan: Plan) -> dict[str, float]:
+        return self._run(self._measure(plan))
 
-    settings = json.loads((directory / "model.json").read_text())
-    settings["model"] = str(directory / settings["model"])
-    engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
-    sampling = SamplingParams(
-        max_tokens=_TOKENS, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
-    )
-    tally = Tally()
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(work)
 
-    async def consume(stream: int, rounds: int) -> None:
-        for number in range(rounds):
-            start, begun = time.perf_counter(), False
-            async for _ in engine.generate(_PROMPT, sampling, f"{stream}-{number}"):
-                if not begun:
-                    begun = True
-                    tally.firsts.append(time.perf_counter() - start)
-            tally.finished += 1
+    async def _start(self, directory: Path) -> None:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
 
-    await consume(-1, 1)
-    tally = Tally()
-    start, cpu = time.perf_counter(), _family_cpu()
-    await asyncio.gather(*(consume(stream, rounds) for stream in range(streams)))
-    result = tally.result(time.perf_counter() - start, _family_cpu() - cpu)
-    engine.shutdown(timeout=1)
-    return result
+        settings = json.loads((directory / "model.json").read_text())
+        settings["model"] = str(directory / settings["model"])
+        self._engine = AsyncLLM.from_engine_args(AsyncEngineArgs(**settings))
+
+    async def _measure(self, plan: Plan) -> dict[str, float]:
+        tally = Tally()
+        start, cpu = time.perf_counter(), _family_cpu()
+        await asyncio.gather(*(self._consume(plan, tally) for _ in range(plan.streams)))
+        seconds, used = time.perf_counter() - start, _family_cpu() - cpu
+        return _result(plan, tally, seconds, used)
+
+    async def _consume(self, plan: Plan, tally: Tally) -> None:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        sampling = SamplingParams(
+            max_tokens=plan.tokens,
+            temperature=0,
+            ignore_eos=True,
+            output_kind=RequestOutputKind.DELTA,
+        )
+        for _ in range(plan.rounds):
+            call = Call(time.perf_counter())
+            self._number += 1
+            async for _ in self._engine.generate(PROMPT, sampling, str(self._number)):
+                tally.message(call, time.perf_counter())
 
 
 def _family_cpu() -> float:
@@ -160,6 +182,14 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def main() -> None:
+    engines = {"openvino_genai": OpenVinoGenAi, "vllm": Vllm}
+    threads = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    engine = engines[sys.argv[1]](Path(sys.argv[2]), threads)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(engine.measure(Plan(**json.loads(line)))), flush=True)
+
+
 if __name__ == "__main__":
-    engines = {"openvino_genai": openvino_genai, "vllm": vllm}
-    print(json.dumps(engines[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))
+    main()

@@ -31,9 +31,13 @@ class Server:
         return f"127.0.0.1:{self.grpc_port}"
 
     def processes(self) -> dict[str, list[int]]:
-        """The process that talks to clients, `front`, and all below it, `engine`."""
-        front, *others = family(self.pid)
-        return {"front": [front], "engine": others}
+        """The process that talks to clients, `front`; those that it started, `engine`; and all
+        below these, `core`.
+        """
+        front, *below = family(self.pid)
+        engine = [pid for task in _tasks(front) for pid in _children(task)]
+        core = [pid for pid in below if pid not in engine]
+        return {"front": [front], "engine": engine, "core": core}
 
     def cpu_seconds(self) -> float:
         """CPU time of the server and every process below it, so far."""
@@ -75,6 +79,24 @@ def peer(command: Sequence[str], repository: Path, timeout: float = 120.0) -> It
     with _running([*command, *options]) as process:
         _wait_until_ready(process, f"http://127.0.0.1:{http_port}/v2/health/ready", timeout)
         yield Server(process.pid, grpc_port, http_port, metrics_port)
+
+
+@contextmanager
+def vllm_serve(python: str, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
+    """`vllm serve` of an environment, with its server for HTTP only; the model's name is `llm`."""
+    (port,) = free_ports(1)
+    program = Path(python).with_name("vllm")
+    command = [str(program), "serve", *arguments, "--served-model-name=llm", "--host=127.0.0.1"]
+    command += [f"--port={port}", "--uvicorn-log-level=warning"]
+    environment = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, as the backend has it
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+    with _running(command, environment) as process:
+        _wait_until_ready(process, f"http://127.0.0.1:{port}/health", timeout)
+        yield Server(process.pid, 0, port)
 
 
 @contextmanager
@@ -141,9 +163,17 @@ def _wait_until_open(port: int) -> None:
 def family(root: int) -> Iterator[int]:
     """A process and all below it."""
     yield root
-    for task in Path(f"/proc/{root}/task").glob("*/children"):
-        for child in task.read_text().split():
-            yield from family(int(child))
+    for task in _tasks(root):
+        for child in _children(task):
+            yield from family(child)
+
+
+def _tasks(pid: int) -> list[Path]:
+    return list(Path(f"/proc/{pid}/task").iterdir())
+
+
+def _children(task: Path) -> list[int]:
+    return [int(child) for child in (task / "children").read_text().split()]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -13,7 +13,6 @@ machine, was full before it, and `full at` is what the front alone on a core wou
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,19 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-import numpy as np
 
+from loadtest.llm_repository import INTERVAL
+from loadtest.llm_requests import grpc_request, sse_body
 from loadtest.process import Server, penstock
 from loadtest.recorded_backend import MARK, STEP, recorded_text
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.stream_load import StreamLoad, run
-from penstock.core.tensor import Tensor
 from penstock.models.config.own_parameters import READERS
 from penstock.protocol import grpc_service_pb2 as pb
 
 _METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
-_INTERVAL = "penstock.stream_interval_ms"
 _ROOT = Path(__file__).resolve().parents[2]
+_PROMPT = "What do you know?"
 _ENDLESS = 10**9
 _CHECKED = 500
 
@@ -53,7 +52,7 @@ class Pace:
 
     def config(self) -> str:
         """Its configuration."""
-        parameters = {STEP: f"{self.step}"} | ({_INTERVAL: self.interval} if self.interval else {})
+        parameters = {STEP: f"{self.step}"} | ({INTERVAL: self.interval} if self.interval else {})
         entries = (
             f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
             for key, value in parameters.items()
@@ -65,7 +64,7 @@ def paces() -> Iterator[Pace]:
     """Those that this server knows, in the order of the table."""
     yield Pace("flat out", 0, merge=False)
     yield Pace("5 ms", 5, merge=True)
-    if _INTERVAL in READERS:
+    if INTERVAL in READERS:
         yield Pace("0.3 ms, each", 0.3, merge=True, interval="0")
         yield Pace("0.3 ms, by 4", 0.3, merge=True, interval="4")
     else:
@@ -136,25 +135,8 @@ def _write_models(repository: Path, pace: Pace, engines: int) -> None:
 
 
 def _message(pace: Pace, engine: int, tokens: int) -> pb.ModelInferRequest:
-    message = pb.ModelInferRequest(model_name=pace.model(engine))
-    tensors = {
-        "text_input": Tensor.from_strings(["What do you know?"]),
-        "stream": Tensor.from_numpy(np.array([True])),
-        "sampling_parameters": Tensor.from_strings([json.dumps({"max_tokens": tokens})]),
-    }
-    for name, tensor in tensors.items():
-        message.inputs.add(name=name, datatype=tensor.datatype.value, shape=tensor.shape)
-        message.raw_input_contents.append(bytes(tensor.buffer))
-    if not pace.merge:
-        message.parameters["penstock_coalesce"].bool_param = False
-    return message
-
-
-def _body(pace: Pace) -> bytes:
-    parameters = {} if pace.merge else {"penstock_coalesce": False}
-    sampling = json.dumps({"max_tokens": _ENDLESS})
-    tensors = {"text_input": "What do you know?", "stream": True, "sampling_parameters": sampling}
-    return json.dumps({**tensors, "parameters": parameters}).encode()
+    sampling = {"max_tokens": tokens}
+    return grpc_request(pace.model(engine), _PROMPT, sampling, coalesce=pace.merge)
 
 
 def _check(server: Server, pace: Pace) -> None:
@@ -212,7 +194,7 @@ def _row(
 
 def _request_files(directory: Path, pace: Pace, wire: str, engines: int) -> Sequence[str]:
     if wire == "sse":
-        contents = [_body(pace)]
+        contents = [sse_body(_PROMPT, {"max_tokens": _ENDLESS}, coalesce=pace.merge)]
     else:
         messages = [_message(pace, engine, _ENDLESS) for engine in range(engines)]
         contents = [message.SerializeToString() for message in messages]

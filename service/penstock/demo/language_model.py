@@ -34,17 +34,18 @@ def add_checkpoint(version: Path) -> None:
     shutil.copytree(CHECKPOINT, version / "model")
 
 
-def add_gguf(version: Path) -> None:
-    """Write one GGUF file, and the tokenizer for prompts."""
+def add_gguf(version: Path, checkpoint: Path = CHECKPOINT) -> None:
+    """Write one GGUF file of a Hugging Face folder, and the tokenizer for prompts."""
     from safetensors.numpy import load_file
 
-    config = _json(CHECKPOINT / "config.json")
-    tokenizer = _json(CHECKPOINT / "tokenizer.json")
-    weights = load_file(CHECKPOINT / "model.safetensors")
+    config = _json(checkpoint / "config.json")
+    tokenizer = _json(checkpoint / "tokenizer.json")
+    weights = load_file(checkpoint / "model.safetensors")
     tensors = {_gguf_name(name): _gguf_tensor(name, weights[name], config) for name in weights}
-    metadata = _architecture(config) | _vocabulary(tokenizer, config)
+    metadata = _architecture(config, checkpoint.name) | _vocabulary(tokenizer, config)
+    metadata["tokenizer.chat_template"] = (checkpoint / "chat_template.jinja").read_text("utf-8")
     write_gguf(version / "model.gguf", metadata, dict(sorted(tensors.items())))
-    shutil.copyfile(CHECKPOINT / "tokenizer.json", version / "tokenizer.json")
+    shutil.copyfile(checkpoint / "tokenizer.json", version / "tokenizer.json")
 
 
 def _json(path: Path) -> Any:
@@ -75,10 +76,10 @@ def _interleaved(weight: "np.ndarray", heads: int) -> "np.ndarray":
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def _architecture(config: dict[str, Any]) -> dict[str, Value]:
+def _architecture(config: dict[str, Any], name: str) -> dict[str, Value]:
     return {
         "general.architecture": "llama",
-        "general.name": "tiny_llm",
+        "general.name": name,
         "general.file_type": _ALL_WEIGHTS_F16,
         "llama.context_length": config["max_position_embeddings"],
         "llama.embedding_length": config["hidden_size"],
@@ -108,5 +109,4 @@ def _vocabulary(tokenizer: dict[str, Any], config: dict[str, Any]) -> dict[str, 
         "tokenizer.ggml.eos_token_id": config["eos_token_id"],
         "tokenizer.ggml.padding_token_id": config["pad_token_id"],
         "tokenizer.ggml.add_bos_token": False,
-        "tokenizer.chat_template": (CHECKPOINT / "chat_template.jinja").read_text("utf-8"),
     }
