@@ -6,12 +6,27 @@ import json
 import urllib.request
 from typing import Any
 
+import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2
 
 from harness.serving import Served, wait_until
+from tracing.served.calls import EXPLAIN, explanations, stub
 
 PROMPT = "The with statement is used to"
 SAMPLING = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+
+HEADERS = {
+    "x-queue-time": "penstock.llm.queue_time_ms",
+    "x-time-to-first-token": "penstock.llm.time_to_first_token_ms",
+    "x-time-per-token": "penstock.llm.time_per_output_token_ms",
+    "x-total-time": "penstock.llm.total_time_ms",
+    "x-prompt-tokens": "gen_ai.usage.input_tokens",
+    "x-cached-tokens": "gen_ai.usage.cache_read.input_tokens",
+    "x-generated-tokens": "gen_ai.usage.output_tokens",
+    "x-wasted-tokens": "penstock.llm.wasted_tokens",
+}
+"""What each header says, as the explanation has it."""
 
 
 def tokens(server: Served) -> tuple[float, float]:
@@ -36,6 +51,25 @@ def generate(server: Served, path: str, **more: Any) -> tuple[Any, str]:
     asked = urllib.request.Request(url, body.encode(), {"penstock-explain": "1"})
     with urllib.request.urlopen(asked, timeout=120) as reply:
         return reply.headers, reply.read().decode()
+
+
+def question() -> Any:
+    """The prompt as a gRPC request."""
+    message = service_pb2.ModelInferRequest(model_name="tiny_llm")
+    for name, text in (("text_input", PROMPT), ("sampling_parameters", json.dumps(SAMPLING))):
+        message.inputs.add(name=name, datatype="BYTES", shape=[1])
+        message.raw_input_contents.append(np.uint32(len(text)).tobytes() + text.encode())
+    return message
+
+
+def check_headers(metadata: Any, told: dict[str, Any]) -> None:
+    """The headers are those whose numbers the explanation has, and have the same."""
+    (one,) = told["requests"]
+    given = {name: float(value) for name, value in metadata if name.startswith("x-")}
+    assert given == {
+        name: pytest.approx(one[fact], abs=0.001) for name, fact in HEADERS.items() if fact in one
+    }
+    assert given.keys() >= HEADERS.keys() - {"x-cached-tokens"}
 
 
 def check(server: Served, told: dict[str, Any], before: tuple[float, float]) -> None:
@@ -69,7 +103,21 @@ def check(server: Served, told: dict[str, Any], before: tuple[float, float]) -> 
 def test_a_whole_answer_is_explained_as_the_metrics_count(server: Served) -> None:
     before = tokens(server)
     headers, _ = generate(server, "generate")
-    check(server, json.loads(headers["penstock-explain"]), before)
+    told = json.loads(headers["penstock-explain"])
+    check(server, told, before)
+    check_headers([(name.lower(), value) for name, value in headers.items()], told)
+
+
+def test_a_stream_of_grpc_ends_with_the_numbers_of_its_generation(server: Served) -> None:
+    before = tokens(server)
+    channel, service = stub(server.grpc)
+    with channel:
+        call = service.ModelStreamInfer(iter([question()]), metadata=EXPLAIN, timeout=60)
+        assert not any(answer.error_message for answer in call)
+        metadata = call.trailing_metadata()
+    (told,) = explanations(metadata)
+    check(server, told, before)
+    check_headers(metadata, told)
 
 
 def test_a_stream_is_explained_as_the_metrics_count(server: Served) -> None:

@@ -12,6 +12,7 @@ from penstock.core.errors import InferenceError, InternalError, RequestCancelled
 from penstock.core.request import InferenceRequest, traced
 from penstock.core.timeline import Timeline
 from penstock.tracing.explain import EXPLAIN, explanation
+from penstock.tracing.generation_headers import generation_headers
 from penstock.tracing.tracer import Tracer
 
 
@@ -71,7 +72,7 @@ def ending(timeline: Timeline) -> Iterator[None]:
 class RecordedReply:
     """A reply whose sending is part of the timeline, and its end; `error` is what it says, if any.
 
-    It has the explanation of the request in a header, if the client wants one.
+    If the client wants an explanation, headers have it, and what is told of a generation.
     """
 
     def __init__(
@@ -94,7 +95,9 @@ class RecordedReply:
                 timeline.facts["http.response.status_code"] = int(message["status"])
                 if self._explains:
                     text = explanation(timeline, self._error)
-                    message["headers"] = [*message["headers"], (EXPLAIN.encode(), text.encode())]
+                    told = [(EXPLAIN, text), *generation_headers(timeline)]
+                    lines = [(name.encode(), value.encode()) for name, value in told]
+                    message["headers"] = [*message["headers"], *lines]
             await send(message)
 
         timeline.mark("HTTP_SEND_START")

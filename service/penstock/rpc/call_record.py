@@ -11,6 +11,7 @@ from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import RpcContext
 from penstock.rpc.status import StatusCode, status_code
 from penstock.tracing.explain import EXPLAIN, MOST_BYTES, explanation
+from penstock.tracing.generation_headers import generation_headers
 from penstock.tracing.tracer import Tracer
 
 _SERVICE = "inference.GRPCInferenceService"
@@ -30,8 +31,9 @@ class Explanations:
         """Add that of one request, whose answer is sent next."""
         text = explanation(timeline, error, MOST_BYTES)
         if len(text) <= self._left:
-            self._left -= len(text)
-            self.context.add_trailing_metadata([(EXPLAIN, text)])
+            told = [(EXPLAIN, text), *generation_headers(timeline)]
+            self._left -= sum(len(value) for _, value in told)
+            self.context.add_trailing_metadata(told)
 
 
 class CallRecord:

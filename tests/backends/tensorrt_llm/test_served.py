@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import queue
 import urllib.request
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import InferenceServerClient, InferInput
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 from backends.tensorrt_llm.conftest import PACKAGE, YAML
 from harness.serving import Served, serving, wait_until
+from tracing.served.calls import EXPLAIN, stub
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +85,32 @@ def number(server: Served, line: str) -> float:
 def test_an_answer_in_one_piece(client: Any) -> None:
     result = client.infer("whole", tensors("hello", max_tokens=3))
     assert text(result) == " w0 w1 w2"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_unary_call_has_the_numbers_of_its_generation_if_asked(
+    server: Served, asked: bool
+) -> None:
+    message = pb.ModelInferRequest(model_name="whole")
+    message.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    message.inputs.add(name="sampling_param_max_tokens", datatype="INT32", shape=[1])
+    message.raw_input_contents.extend([b"\5\0\0\0hello", b"\3\0\0\0"])
+    channel, service = stub(server.grpc)
+    with channel:
+        metadata = EXPLAIN if asked else ()
+        _, call = service.ModelInfer.with_call(message, metadata=metadata, timeout=60)
+        trailing = dict(call.trailing_metadata())
+    numbers = {name: value for name, value in trailing.items() if name.startswith("x-")}
+    if not asked:
+        assert numbers == {}
+        return
+    (one,) = json.loads(trailing["penstock-explain"])["requests"]
+    assert (numbers["x-prompt-tokens"], numbers["x-generated-tokens"]) == ("1", "3")
+    assert numbers["x-wasted-tokens"] == "0"
+    assert float(numbers["x-total-time"]) == pytest.approx(
+        one["penstock.llm.total_time_ms"], abs=0.001
+    )
+    assert not {"x-queue-time", "x-cached-tokens"} & numbers.keys()  # it does not tell
 
 
 @pytest.mark.contract("TL-04")
