@@ -70,7 +70,7 @@ def test_tokens_stream_one_after_the_other(server: Served) -> None:
     seen = chat(server, request(0))["0"]
     assert seen["error"] is None
     assert seen["final"]
-    assert seen["messages"] >= 8
+    assert seen["messages"] >= 3
     assert len(seen["text"].split()) >= 4
 
 
