@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 _GATHER_SECONDS = 0.05
 """How long traces are gathered before they are written together."""
 
+_FORMAT = 2
+"""Of marshal: later ones look for objects that occur twice, which takes longer than it saves."""
+
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 30.0
 """Seconds before a process that ended is started again; they double while it ends soon."""
@@ -102,7 +105,7 @@ class TraceExport:
         """Take a trace; never waits."""
         spans = span_count(trace)
         try:
-            packed = frame(marshal.dumps(pack(trace)))
+            packed = frame(marshal.dumps(pack(trace), _FORMAT))
         except ValueError:  # a fact or a model's span with values that are not plain
             self._drop("not_plain", spans)
             self._log_lost("one has values that are not numbers, booleans or texts")
