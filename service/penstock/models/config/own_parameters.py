@@ -33,6 +33,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.response_statistics": "penstock.models.loading",
         "penstock.response_window": "penstock.models.loading",
         "penstock.restart_hung": "penstock.models.loading",
+        "penstock.stream_interval_ms": "penstock_backends.language_model",
         "penstock.tokenizer": "penstock_backends.onnxruntime",
     }
 )
