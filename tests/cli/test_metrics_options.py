@@ -22,7 +22,7 @@ from penstock.core.config import config_from_json
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.metrics.custom import CustomMetrics
 from penstock.models.loading.statistics_of import statistics_of
-from penstock.models.serving.answers import ModelStatistics
+from penstock.models.serving.answers import Gauge, ModelStatistics
 from penstock.server.server import InferenceServer
 from penstock.settings import Settings
 from penstock.telemetry.machine import MachineUsage
@@ -44,10 +44,13 @@ class _Server:
     def snapshot(self) -> Iterable[ModelStatistics]:
         return self._models
 
+    def gauges(self) -> Iterable[Gauge]:
+        return [Gauge("penstock_llm_waiting_requests", "m", "1", 2)]
+
     def none(self) -> Iterable[Any]:
         return ()
 
-    gauges = histograms = processes = none
+    histograms = processes = none
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +104,7 @@ SHOWN = {
     "--metrics-config=counter_latencies=true": "nv_inference_request_duration_us",
     "--metrics-config=histogram_latencies=true": "nv_inference_first_response_histogram_ms",
     "--metrics-config=summary_latencies=true": "nv_inference_request_summary_us",
+    "--metrics-config=llm,vllm_names=true": "vllm:num_requests_waiting",
 }
 """What switches show, and do not show where they are off."""
 

@@ -49,6 +49,9 @@ def test_options_of_tritonserver_are_accepted_or_refused_by_name(
     ("setting", "problem"),
     [
         ("nope=true", 'metrics-config nope".\nunknown setting of metrics'),
+        ("vllm_names=true", "unknown setting of metrics 'vllm_names'"),
+        ("llm,nope=true", "unknown setting of metrics 'llm,nope'"),
+        ("llm,vllm_names=nope", "invalid value for bool option: nope"),
         ("counter_latencies=nope", "invalid value for bool option: nope"),
         ("summary_quantiles=0.5", 'metrics-config summary_quantiles".'),
         ("summary_quantiles=0.5:0.05,2:0.1", "a quantile is in range [0.0, 1.0], got 2"),

@@ -75,3 +75,19 @@ def test_histograms_may_have_labels() -> None:
 )
 def test_shares_are_not_added_up(name: str, alike: bool) -> None:
     assert is_alike(name) is alike
+
+
+def test_families_stand_under_vllms_names_too_if_asked() -> None:
+    gauges = [
+        Gauge("penstock_llm_waiting_requests", "m", "1", 2),
+        Gauge('penstock_llm_lora_requests_info{max_lora="4"}', "m", "1", 7),
+        Gauge("vllm:num_requests_running", "n", "1", 5),
+        Gauge("penstock_llm_running_requests", "m", "1", 3),
+    ]
+    lines = render(engine_families(gauges, vllm_names=True)).splitlines()
+    assert [line for line in lines if line.startswith("vllm:")] == [
+        'vllm:num_requests_running{model="n",version="1"} 5',  # an engine's own name is its own
+        'vllm:num_requests_waiting{model="m",version="1"} 2',
+        'vllm:lora_requests_info{max_lora="4",model="m",version="1"} 7',
+    ]
+    assert "vllm:num_requests_waiting" not in render(engine_families(gauges))

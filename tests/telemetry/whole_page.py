@@ -53,7 +53,7 @@ def _page() -> MetricsPage:
         lambda: [Gauge(name, "m", "1", 1) for name in _NUMBERS],
         MachineUsage(),
         LocalCache(1000),
-        Measurement(histogram_latencies=True, summary_latencies=True),
+        Measurement(histogram_latencies=True, summary_latencies=True, vllm_names=True),
         usage,
         lambda: [
             EngineHistogram(name, "m", "1", Histogram(metric.bounds))

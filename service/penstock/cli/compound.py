@@ -82,17 +82,20 @@ METRICS_SETTINGS: dict[str, Parser] = {
     "histogram_latencies": boolean,
     "summary_latencies": boolean,
     "summary_quantiles": quantiles,
+    "llm,vllm_names": boolean,
 }
+"""The settings of metrics; those of language models begin with `llm,`."""
 
 
 def metrics_config(value: str) -> tuple[str, Any]:
     key, _, setting = value.partition("=")
-    if not key or not setting or "," in key:
+    name = key.removeprefix("llm,")
+    if not name or not setting or "," in name:
         raise ValueRefused(f"--metrics-config option format is <setting>=<value>. Got {value}")
     if key not in METRICS_SETTINGS:
         raise ValueRefused(f"unknown setting of metrics '{key}'", f"metrics-config {key}")
     try:
-        return key, METRICS_SETTINGS[key](setting)
+        return name, METRICS_SETTINGS[key](setting)
     except ValueRefused as refused:
         raise ValueRefused(str(refused), f"metrics-config {key}") from None
 

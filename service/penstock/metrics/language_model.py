@@ -106,6 +106,18 @@ LANGUAGE_MODEL_METRICS: Final = {
 }
 """The families by name; those of requests count the ones that were answered whole."""
 
+VLLM_NAMES: Final = {
+    PREFIX + name: f"vllm:{theirs}"
+    for name, theirs in (
+        ("waiting_requests", "num_requests_waiting"),
+        ("running_requests", "num_requests_running"),
+        ("kv_cache_usage", "kv_cache_usage_perc"),
+        ("lora_requests_info", "lora_requests_info"),
+        ("cache_config_info", "cache_config_info"),
+    )
+}
+"""The names that vLLM itself gives to families of ours, which Kubernetes gateways read."""
+
 TRITON_VLLM_METRICS: Final = {
     metric.name: metric
     for metric in (

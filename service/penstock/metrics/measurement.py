@@ -1,4 +1,4 @@
-"""`Measurement`: which latency metrics are kept: counters, histograms, summaries (CL-36)."""
+"""`Measurement`: which latency metrics are kept, and under which names engines report (CL-36)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class Quantile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """The settings of `--metrics-config`, by the same names and defaults."""
+    """The settings of `--metrics-config`, by the same names and defaults.
+
+    With `vllm_names` the load of language models stands under vLLM's names, too.
+    """
 
     counter_latencies: bool = True
     histogram_latencies: bool = False
@@ -27,3 +30,4 @@ class Measurement:
         Quantile(0.99, 0.001),
         Quantile(0.999, 0.001),
     )
+    vllm_names: bool = False

@@ -6,22 +6,36 @@ import re
 from collections.abc import Iterable, Iterator
 
 from penstock.metrics.exposition import Family, MetricKind, Series
-from penstock.metrics.language_model import LANGUAGE_MODEL_METRICS, TRITON_VLLM_METRICS
+from penstock.metrics.language_model import (
+    LANGUAGE_MODEL_METRICS,
+    TRITON_VLLM_METRICS,
+    VLLM_NAMES,
+)
 from penstock.models.serving.answers import EngineHistogram, Gauge
 
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_:]")
 
 
 def engine_families(
-    gauges: Iterable[Gauge], histograms: Iterable[EngineHistogram] = ()
+    gauges: Iterable[Gauge],
+    histograms: Iterable[EngineHistogram] = (),
+    *,
+    vllm_names: bool = False,
 ) -> Iterator[Family]:
-    """One family per name; numbers whose names end with `_total` are counters."""
+    """One family per name; numbers whose names end with `_total` are counters.
+
+    With `vllm_names`, families that vLLM has too are there a second time, under its names.
+    """
     numbers: dict[str, list[Gauge]] = {}
     for gauge in gauges:
         numbers.setdefault(_NO_NAME.sub("_", gauge.family), []).append(gauge)
     for name, found in numbers.items():
         kind = MetricKind.COUNTER if name.endswith("_total") else MetricKind.GAUGE
         yield Family(name, _description(name), kind, (_number(one) for one in found))
+    for name, theirs in VLLM_NAMES.items() if vllm_names else ():
+        if name in numbers and theirs not in numbers:
+            series = (_number(one) for one in numbers[name])
+            yield Family(theirs, _description(name), MetricKind.GAUGE, series)
     observed: dict[str, list[EngineHistogram]] = {}
     for histogram in histograms:
         name = _NO_NAME.sub("_", histogram.family)

@@ -78,7 +78,9 @@ class MetricsPage:
             yield from _machine_families(self._machine)
         if self._cache is not None:
             yield from _cache_families(self._cache.statistics)
-        yield from engine_families(self._gauges(), self._histograms())
+        yield from engine_families(
+            self._gauges(), self._histograms(), vllm_names=self._latencies.vllm_names
+        )
         yield load_times(models)
         yield from latency_families(models, self._latencies.summary_quantiles)
         yield from queue_families(models)

@@ -30,7 +30,8 @@ METRICS = Group(
             compound.metrics_config,
             "metrics.latencies",
             "A setting of the metrics: counter_latencies, histogram_latencies, "
-            "summary_latencies (booleans), summary_quantiles. Repeatable.",
+            "summary_latencies (booleans), summary_quantiles; llm,vllm_names (boolean) for "
+            "vLLM's names of the load of language models, which gateways read. Repeatable.",
             by_attribute,
         ),
     ),
