@@ -109,7 +109,12 @@ class Generation:
         if self._usage is not None:
             self._usage.prompt = prompt
         self._times = GenerationTimes(
-            statistics, prompt, self._trace_id, record=self._record, usage=self._usage
+            statistics,
+            prompt,
+            self._trace_id,
+            record=self._record,
+            usage=self._usage,
+            candidates=max(len(self._output.outputs), 1),
         )
         self._times.queued()
 
@@ -130,6 +135,8 @@ class Generation:
         times = self._times
         assert times is not None
         if self._aborted:
+            if self._by_token:  # otherwise what was made before it is among them
+                self._engine.statistics.wasted_tokens += new
             return
         if not self._by_token:  # the time of the first token is not known
             times.tokens += new
@@ -154,6 +161,8 @@ class Generation:
     def _left(self) -> None:
         self._engine.statistics.cancelled += 1
         self._abort()
+        if self._times is not None and self.stream.left_at:
+            self._times.left(self.stream.left_at)
         self._end_record()
 
     def _abort(self) -> None:

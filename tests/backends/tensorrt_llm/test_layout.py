@@ -45,6 +45,16 @@ async def model(version: WriteModel, release: str, stand_in: None) -> AsyncItera
         yield instance
 
 
+async def test_candidates_share_the_time_of_a_token(model: RunningInstance) -> None:
+    """Of two candidates with a token each, none is after the first."""
+    histograms: Any = model.backend.histograms()
+    times = histograms["penstock_llm_time_per_output_token_seconds"]
+    for length, counted in ((1, 0), (2, 1)):
+        given = {"num_return_sequences": 2, **on("streaming")}
+        await tokens(model, **prompt(5, 6, 7, length=length, **given))
+        assert times.buckets[-1][1] == counted
+
+
 @pytest.mark.contract("TL-10", "TL-12")
 async def test_tokens_go_in_and_out(model: RunningInstance) -> None:
     (response,) = await tokens(model, **prompt(5, 6, 7))

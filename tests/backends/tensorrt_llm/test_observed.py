@@ -66,6 +66,20 @@ async def test_requests_are_observed(instance: RunningInstance) -> None:
     assert counted["penstock_llm_time_to_first_token_seconds"] == 1
 
 
+@pytest.mark.parametrize(("prompt", "wasted"), [("@late", 2), ("@endless", 0)])
+async def test_what_the_engine_makes_after_an_abort_is_wasted(
+    instance: RunningInstance, prompt: str, wasted: int
+) -> None:
+    timeline = Trace(1).root
+    asked = {"text_input": prompt, **on("streaming")}
+    answers = instance.infer(asked, timeline=timeline)
+    await anext(answers)
+    await answers.aclose()
+    await until(lambda: llm(instance).active == 0)
+    assert instance.backend.metrics()["penstock_llm_wasted_tokens_total"] == wasted
+    assert timeline.facts["penstock.llm.wasted_tokens"] == 0  # it was told at once
+
+
 async def test_a_traced_request_tells_of_its_tokens(instance: RunningInstance) -> None:
     timeline = Trace(1).root
     inputs = {"text_input": "a b c", **sampling(max_tokens=3, temperature=0.5)}

@@ -1,7 +1,8 @@
 """The made-up model: `w0 w1 w2 ...`, and what a prompt asks it to do instead.
 
 `@endless` has no last token, `@refuse` is refused, `@fail` fails, `@die` ends the engine, `@cancel`
-is cancelled by the engine, `@silent` ends without a last output. `STEP` seconds are a step.
+is cancelled by the engine, `@silent` ends without a last output, `@late` is `@endless` and has two
+more tokens after it was aborted. `STEP` seconds are a step.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class RequestOutput:
     def __init__(self, llm: LLM, number: int, prompt: Any, sampling: Any, streaming: bool) -> None:
         self._llm, self._sampling, self._streaming = llm, sampling, streaming
         self._aborted = False
+        self._late = 2
         self.request_id, self.finished = number, False
         given = prompt if isinstance(prompt, dict) else {"prompt": prompt}
         given = {"prompt_token_ids": prompt} if isinstance(prompt, list) else given
@@ -76,7 +78,9 @@ class RequestOutput:
             self._llm.report()
 
     def _step(self, step: int) -> None:
-        if self._aborted or self._asks == "cancel":
+        if self._aborted and self._asks == "late" and self._late:
+            self._late -= 1
+        elif self._aborted or self._asks == "cancel":
             self._finish("cancelled")
             return
         if not self._llm.alive or (self._asks == "die" and step == 3):
@@ -87,7 +91,7 @@ class RequestOutput:
         self._add(step)
         if (stopped := self._stopped()) is not None:
             self._finish("stop", stopped)
-        elif step >= self._sampling.max_tokens and self._asks != "endless":
+        elif step >= self._sampling.max_tokens and self._asks not in ("endless", "late"):
             self._finish("length")
 
     def _add(self, step: int) -> None:
