@@ -12,7 +12,7 @@ import pytest
 from penstock.core.config import ModelConfig
 from penstock_backends.openvino_genai.settings import _RULES
 from penstock_backends.vllm import VllmBackend
-from penstock_backends.vllm.request_options import NAMES
+from penstock_backends.vllm.inputs.request_options import NAMES
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "language-models.md").read_text("utf-8")
 _NAMED = set(re.findall(r"`([\w-]+)`", _PAGE))

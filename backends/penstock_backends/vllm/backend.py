@@ -43,8 +43,12 @@ from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.health_check import unloads_unhealthy
+from penstock_backends.vllm.inputs.media import Medium, load_media, read_media
+from penstock_backends.vllm.inputs.prompts import prompt_of
+from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions, read_options
+from penstock_backends.vllm.inputs.sampling import BACKEND, read_sampling
+from penstock_backends.vllm.inputs.tensors import VLLM_TENSORS
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
-from penstock_backends.vllm.media import Medium, load_media, read_media
 from penstock_backends.vllm.outputs import OutputReader
 from penstock_backends.vllm.pooling import (
     EMBEDDING_REQUEST,
@@ -54,11 +58,7 @@ from penstock_backends.vllm.pooling import (
     read_pooling_request,
     refusal,
 )
-from penstock_backends.vllm.prompts import prompt_of
-from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions, read_options
 from penstock_backends.vllm.request_record import RequestRecord
-from penstock_backends.vllm.sampling import BACKEND, read_sampling
-from penstock_backends.vllm.tensors import VLLM_TENSORS
 from penstock_backends.vllm.triton_metrics import asks
 
 _ENDLESS = Window(responses=1 << 30, size=1 << 60)

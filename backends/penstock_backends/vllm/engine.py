@@ -18,11 +18,11 @@ from penstock_backends.vllm.engine_args import EngineArguments, advice
 from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.engine_keywords import engine_keywords
 from penstock_backends.vllm.failures import UNHEALTHY, translated
+from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.late_outputs import count_late_outputs
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
-from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 

@@ -21,8 +21,8 @@ from penstock.backend import (
 from penstock_backends.language_model import RUNNING_ERROR, GenerationRequest
 from penstock_backends.language_model.parameters import as_boolean, as_integer
 from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.prompts import ids_prompt, prompt_of, text_prompt
-from penstock_backends.vllm.request_options import RequestOptions
+from penstock_backends.vllm.inputs.prompts import ids_prompt, prompt_of, text_prompt
+from penstock_backends.vllm.inputs.request_options import RequestOptions
 from penstock_backends.vllm.tasks import results_of
 
 EMBEDDING_REQUEST: Final = "embedding_request"

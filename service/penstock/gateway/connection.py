@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from penstock.core.access import AccessSink
-from penstock.gateway.accesses import refused
 from penstock.gateway.connection_limits import HeadSize, HttpLimits, ReceiveClock
+from penstock.gateway.observability.accesses import refused
 from penstock.gateway.request_scope import HEADER_NAMES
 from penstock.gateway.unparsed import Unparsed
 from penstock.system.fd_reserve import DescriptorReserve

@@ -23,7 +23,13 @@ from penstock.gateway.generate_request import decode_generate
 from penstock.gateway.json.bodies import JsonBodies
 from penstock.gateway.json.tensors import tensor_to_json, tensor_to_text
 from penstock.gateway.json.text import dump, dump_sorted
-from penstock.gateway.load_header import with_load
+from penstock.gateway.observability.load_header import with_load
+from penstock.gateway.observability.traced_request import (
+    RecordedReply,
+    begin_timeline,
+    ending,
+    wants_explanation,
+)
 from penstock.gateway.replies import http_status, reply
 from penstock.gateway.request_scope import (
     REQUEST,
@@ -33,12 +39,6 @@ from penstock.gateway.request_scope import (
     with_sender,
 )
 from penstock.gateway.router import Target
-from penstock.gateway.traced_request import (
-    RecordedReply,
-    begin_timeline,
-    ending,
-    wants_explanation,
-)
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 from penstock.tracing.explain import EXPLAIN, explanation

@@ -28,6 +28,12 @@ from penstock.gateway.body import (
 )
 from penstock.gateway.codec import EncodedResponse, OutputEncoding, encode_response, read_request
 from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.observability.traced_request import (
+    RecordedReply,
+    begin_timeline,
+    ending,
+    response_complete,
+)
 from penstock.gateway.raw_request import decode_raw_request
 from penstock.gateway.replies import JSON, PLAIN, PartsReply, refusal
 from penstock.gateway.request_scope import (
@@ -38,12 +44,6 @@ from penstock.gateway.request_scope import (
     with_sender,
 )
 from penstock.gateway.router import Target
-from penstock.gateway.traced_request import (
-    RecordedReply,
-    begin_timeline,
-    ending,
-    response_complete,
-)
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 

@@ -13,8 +13,8 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.accesses import LoggedApp
 from penstock.gateway.connection import ConnectionRules, HttpProtocol
+from penstock.gateway.observability.accesses import LoggedApp
 
 _NEVER = 1 << 30
 """Seconds until uvicorn would close an idle connection; `HttpProtocol` does so by its limits."""

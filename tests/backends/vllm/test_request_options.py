@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
-from penstock_backends.vllm.request_options import NO_OPTIONS, RequestOptions, read_options
+from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions, read_options
 
 
 def read(

@@ -266,7 +266,8 @@ class FairShare:
 
     def _forget_idle(self) -> None:
         idle = [name for name, one in self._tenants.items() if not one.active]
-        for name in idle[: max(len(idle) - self.MOST_IDLE, 0)]:
+        surplus = max(len(idle) - self.MOST_IDLE, 0)
+        for name in idle[:surplus]:
             del self._tenants[name]
 
 

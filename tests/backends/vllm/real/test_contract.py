@@ -34,7 +34,7 @@ from vllm.v1.metrics.stats import (
 )
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
-from penstock_backends.vllm.sampling import _LOGPROBS, _OURS
+from penstock_backends.vllm.inputs.sampling import _LOGPROBS, _OURS
 
 
 def parameters(function: Any) -> list[str]:

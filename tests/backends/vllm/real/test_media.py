@@ -20,7 +20,7 @@ from penstock.core.tensor import Tensor
 from penstock.testing import RunningInstance
 from penstock_backends.language_model import MediaLimits
 from penstock_backends.vllm import VllmBackend
-from penstock_backends.vllm.media import load_media, read_media
+from penstock_backends.vllm.inputs.media import load_media, read_media
 from penstock_backends.vllm.model_facts import ModelFacts
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

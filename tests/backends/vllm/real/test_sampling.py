@@ -9,7 +9,7 @@ import pytest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 from penstock.core.errors import InvalidRequestError
-from penstock_backends.vllm.sampling import read_sampling
+from penstock_backends.vllm.inputs.sampling import read_sampling
 
 
 def read(**given: Any) -> SamplingParams:

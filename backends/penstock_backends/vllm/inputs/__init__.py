@@ -1,0 +1,1 @@
+"""What a request gives vLLM: prompts, media, sampling parameters, options."""

@@ -1,0 +1,1 @@
+"""What is told of HTTP requests: the access log, traces, load reports."""
