@@ -64,7 +64,9 @@ def pytest_runtest_setup() -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    with time_limit(_SLOW_SECONDS if _may_be_slow(item) else _SECONDS):
+    own = item.get_closest_marker("time_limit")
+    usual = _SLOW_SECONDS if _may_be_slow(item) else _SECONDS
+    with time_limit(usual if own is None else own.args[0]):
         yield
 
 

@@ -22,6 +22,8 @@ OPTIONS = (
     "-o",
     "faulthandler_timeout=0",
 )
+STARTING = {"test_beyond_one_machine.py", "test_pooling.py", "test_reasoning.py"}
+"""Files whose tests start engines of their own, each half a minute."""
 # Importing it would take ten seconds.
 _FIND = """
 from importlib.util import find_spec
@@ -38,7 +40,18 @@ def missing() -> str | None:
     return f"{PYTHON} does not have {done.stdout}" if done.stdout else None
 
 
-def test_the_backend_works_with_the_real_engine() -> None:
+def _files(*, starting: bool) -> list[str]:
+    folder = Path(__file__).with_name("real")
+    return [
+        str(file)
+        for file in sorted(folder.glob("test_*.py"))
+        if (file.name in STARTING) == starting
+    ]
+
+
+@pytest.mark.time_limit(900)
+@pytest.mark.parametrize("starting", [False, True], ids=["shared engine", "own engines"])
+def test_the_backend_works_with_the_real_engine(starting: bool) -> None:
     faulthandler.cancel_dump_traceback_later()  # the engine alone may take minutes to start
     if reason := missing():
         pytest.skip(reason)
@@ -48,14 +61,14 @@ def test_the_backend_works_with_the_real_engine() -> None:
         PENSTOCK_TEST_VLLM="1",
     )
     done = subprocess.run(
-        [PYTHON, "-m", "pytest", *OPTIONS, str(Path(__file__).with_name("real"))],
+        [PYTHON, "-m", "pytest", *OPTIONS, *_files(starting=starting)],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=2400,
+        timeout=880,
     )
     print(done.stdout[-20000:])
     assert done.returncode == 0
