@@ -17,7 +17,7 @@ from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
 from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.engine_keywords import engine_keywords
-from penstock_backends.vllm.failures import UNHEALTHY, translated
+from penstock_backends.vllm.failures import UNHEALTHY, refusal, translated
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.late_outputs import count_late_outputs
@@ -132,7 +132,7 @@ class VllmEngine:
                     finished = output.finished
                     yield output
         except Exception as error:  # vLLM's own, of any kind
-            self.statistics.failed += 1
+            self._count(error)
             raise translated(error) from error
         except BaseException:  # the client has disconnected
             self.statistics.cancelled += not finished
@@ -140,6 +140,12 @@ class VllmEngine:
         finally:
             if lora is not None and adapter is not None and self.adapters is not None:
                 self.adapters.release(adapter)
+
+    def _count(self, error: Exception) -> None:
+        if why := refusal(error):
+            self.statistics.reject(why)
+        else:
+            self.statistics.failed += 1
 
     def _method(self, params: Any, options: RequestOptions) -> tuple[Any, dict[str, Any]]:
         """vLLM's method for sampling or pooling parameters, and what it is told of the request."""

@@ -11,6 +11,7 @@ from penstock.backend import (
     InvalidRequestError,
     UnavailableError,
 )
+from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS
 
 UNHEALTHY: Final = "Model is unavailable due to unhealthy vLLM engine"
 
@@ -26,9 +27,20 @@ def translated(error: Exception) -> InferenceError:
     text = f"Error generating stream: {reason(error)}"
     if isinstance(error, exceptions.VLLMClientError | ValueError):
         return InvalidRequestError(text)
-    if isinstance(error, exceptions.QueueOverflowError | exceptions.MaxQueuedTokensError):
+    if refusal(error):
         return ExhaustedError(text)
     return InternalError(text)
+
+
+def refusal(error: Exception) -> str:
+    """Why vLLM's own queue has not taken a request, as metrics say it; empty for other errors."""
+    if isinstance(error, InferenceError):
+        return ""
+    from vllm import exceptions
+
+    if isinstance(error, exceptions.QueueOverflowError):
+        return ENGINE_REQUESTS
+    return ENGINE_TOKENS if isinstance(error, exceptions.MaxQueuedTokensError) else ""
 
 
 def death(error: BaseException) -> UnavailableError | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.backend import Histogram, series_name
-from penstock_backends.language_model import EngineStatistics
+from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS, EngineStatistics
 from penstock_backends.vllm.triton_metrics import TritonMetrics
 
 _WHOLE = ("STOP", "LENGTH")
@@ -26,6 +26,7 @@ class VllmStatistics(EngineStatistics):
 
     cached_tokens: int | None = 0
     preemptions: int | None = 0
+    rejected: dict[str, int] = field(default_factory=lambda: {ENGINE_REQUESTS: 0, ENGINE_TOKENS: 0})
     longest: int = 0
     most_adapters: int = 0
     adapters: Mapping[str, str] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from penstock.server.server import InferenceServer
 from penstock.settings import GrpcSettings, HttpSettings
 from penstock.system.reaper import Reaper
 
+_FAIRNESS_ID = "x-gateway-inference-fairness-id"
 _STREAM = "/v2/models/m/generate_stream"
 _LONG = {"text_input": "Once upon a time", "stream": True, "max_tokens": 400, "ignore_eos": True}
 _PARAMETER = 'parameters {{ key: "penstock.max_queued_{}" value: {{ string_value: "{}" }} }}\n'
@@ -103,6 +104,32 @@ async def test_full_queue_is_429_and_a_client_that_leaves_frees_its_place(
         assert (await first).status_code == 200
 
 
+async def test_refusals_of_tenants_are_counted_by_reason_and_tenant(
+    tmp_path: Path, gguf_version: Path
+) -> None:
+    async with (
+        _serving(tmp_path, gguf_version, limit=1, tenants=Tenants()) as server,
+        _client(server) as client,
+    ):
+        first = asyncio.ensure_future(_generate(client, **{_FAIRNESS_ID: "a"}))
+        await _until(server, "penstock_llm_queued_requests", 1)
+        await _until(server, "penstock_llm_queued_requests", 0)
+        queued = asyncio.ensure_future(_generate(client, **{_FAIRNESS_ID: "a"}))
+        await _until(server, "penstock_llm_queued_requests", 1)
+        assert (await _generate(client, **{_FAIRNESS_ID: "b"})).status_code == 429
+        refused = {
+            one.name: one.value
+            for one in server.gauges()
+            if one.family == "penstock_llm_rejected_total" and "queue_requests" in one.name
+        }
+        assert refused == {
+            f'penstock_llm_rejected_total{{reason="queue_requests",tenant="{tenant}"}}': count
+            for tenant, count in (("a", 0), ("b", 1))
+        }
+        queued.cancel()
+        assert (await first).status_code == 200
+
+
 async def test_full_queue_is_resource_exhausted_with_retry_after(
     tmp_path: Path, gguf_version: Path
 ) -> None:
@@ -149,16 +176,16 @@ async def test_tenants_have_counters_and_their_requests_survive_an_unload(
         _serving(tmp_path, gguf_version, tenants=tenants) as server,
         _client(server) as client,
     ):
-        header = "x-gateway-inference-fairness-id"
         asked = [
-            asyncio.ensure_future(_generate(client, **{header: name})) for name in ("a", "a", "b")
+            asyncio.ensure_future(_generate(client, **{_FAIRNESS_ID: name}))
+            for name in ("a", "a", "b")
         ]
         await _until(server, 'penstock_llm_tenant_requests_total{tenant="b"}', 1)
         await _until(server, "penstock_llm_queued_requests", 0)
         for name, answers in (("a", 2), ("b", 1)):
             counted = _gauge(server, f'penstock_llm_tenant_requests_total{{tenant="{name}"}}')
             assert counted == answers
-        more = asyncio.ensure_future(_generate(client, **{header: "c"}))
+        more = asyncio.ensure_future(_generate(client, **{_FAIRNESS_ID: "c"}))
         await _until(server, 'penstock_llm_tenant_requests_total{tenant="c"}', 1)
         await server.unload("m")
         assert [(await one).status_code for one in (*asked, more)] == [200] * 4

@@ -168,14 +168,29 @@ def test_rank_may_come_as_metadata(served: Served, rank: str, text: str | None) 
     assert text is None or text in error.message()
 
 
-def test_full_queue_of_the_engine_is_told_as_such(client: httpx.Client) -> None:
+def counted(served: Served, family: str, labels: str = "") -> float:
+    """The value of a metric of the model `checked`."""
+    start = f'{family}{{{labels}model="checked",version="1"}} '
+    lines = httpx.get(served.metrics).text.splitlines()
+    return next(float(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+def test_full_queue_of_the_engine_is_told_and_counted_as_such(
+    client: httpx.Client, served: Served
+) -> None:
     """`max_num_queued_reqs` counts requests that wait or run."""
+    reason = 'reason="engine_requests",'
+    before = counted(served, "penstock_llm_rejected_total", reason)
     with ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(lambda _: ask(client, max_tokens=100), range(6)))
+        answers = list(threads.map(lambda _: ask(client, "checked", max_tokens=100), range(6)))
     told = {answer.status_code: answer for answer in answers}
     assert set(told) == {200, 429}
     assert told[429].json()["error"].startswith("Error generating stream: The engine is currently")
-    assert text(client)
+    refused = before + sum(answer.status_code == 429 for answer in answers)
+    wait_until(lambda: counted(served, "penstock_llm_rejected_total", reason) == refused)
+    assert counted(served, "penstock_llm_rejected_total", 'reason="engine_tokens",') == 0
+    assert counted(served, "penstock_llm_failed_requests_total") == 0
+    assert text(client, "checked")
 
 
 def kill_core(served: Served, model: str) -> None:

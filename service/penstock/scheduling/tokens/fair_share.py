@@ -6,10 +6,11 @@ guess of the output's length that is charged in advance and corrected. Knows no 
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from math import inf
 from typing import Final
 
+from penstock.scheduling.tokens.limits import Refusal
 from penstock.scheduling.tokens.tenants import FairnessPolicy, TenantPolicy
 
 TURNS_BEFORE_LOWER: Final = 15
@@ -87,8 +88,8 @@ class TenantUsage:
     __slots__ = ("cached_tokens", "generated_tokens", "prompt_tokens", "rejected", "requests")
 
     def __init__(self) -> None:
-        self.requests = self.rejected = 0
-        self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        self.requests = self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        self.rejected: Counter[Refusal] = Counter()
 
 
 class FairShare:

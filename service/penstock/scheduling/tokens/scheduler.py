@@ -61,15 +61,16 @@ class TokenScheduler:
         """Counters and gauges by name, with their labels."""
         queue = self._queue
         numbers: dict[str, float] = {
-            f'penstock_llm_rejected_total{{reason="{reason.value}"}}': count
-            for reason, count in ((one, queue.rejected[one]) for one in Refusal)
+            "penstock_llm_queued_requests": queue.waiting_requests,
+            "penstock_llm_queued_tokens": queue.waiting_tokens,
         }
-        numbers["penstock_llm_queued_requests"] = queue.waiting_requests
-        numbers["penstock_llm_queued_tokens"] = queue.waiting_tokens
+        if not queue.fair:
+            numbers.update(_refusals(queue.rejected, ""))
         for tenant, usage in queue.usages.items():
-            labels = f'{{tenant="{_escaped(tenant)}"}}'
+            label = f'tenant="{_escaped(tenant)}"'
+            numbers.update(_refusals(usage.rejected, f",{label}"))
             for name, count in _counters(usage):
-                numbers[f"penstock_llm_tenant_{name}_total{labels}"] = count
+                numbers[f"penstock_llm_tenant_{name}_total{{{label}}}"] = count
         return numbers
 
     # -- one request --------------------------------------------------------------------------
@@ -118,9 +119,14 @@ def _unknown() -> int:
     return 0
 
 
+def _refusals(rejected: Mapping[Refusal, int], more: str) -> Iterator[tuple[str, int]]:
+    for reason in Refusal:
+        name = f'penstock_llm_rejected_total{{reason="{reason.value}"{more}}}'
+        yield name, rejected.get(reason, 0)
+
+
 def _counters(usage: TenantUsage) -> Iterator[tuple[str, int]]:
     yield "requests", usage.requests
-    yield "rejected", usage.rejected
     yield "prompt_tokens", usage.prompt_tokens
     yield "cached_tokens", usage.cached_tokens
     yield "generated_tokens", usage.generated_tokens

@@ -143,7 +143,7 @@ class TokenQueue:
 
     def _full(self, tenant: Tenant, refusal: Refusal, now: float) -> ExhaustedError:
         self.rejected[refusal] += 1
-        tenant.usage.rejected += 1
+        tenant.usage.rejected[refusal] += 1
         rate = self._prediction.rate(now)
         wait = ceil(self.waiting_tokens / rate) if rate > 0 else 1
         return ExhaustedError(
@@ -157,7 +157,7 @@ class TokenQueue:
         if predicted <= left:
             return
         self.rejected[Refusal.DEADLINE] += 1
-        request.tenant.usage.rejected += 1
+        request.tenant.usage.rejected[Refusal.DEADLINE] += 1
         raise DeadlineExceededError(
             f"the first token of '{self._model}' is predicted in {predicted:.3g} s, and the"
             f" deadline is in {max(left, 0):.3g} s"

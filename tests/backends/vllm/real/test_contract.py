@@ -34,6 +34,7 @@ from vllm.v1.metrics.stats import (
 )
 from vllm.v1.spec_decode.metrics import SpecDecodingStats
 
+from penstock_backends.vllm.failures import refusal
 from penstock_backends.vllm.inputs.sampling import _LOGPROBS, _OURS
 
 
@@ -137,6 +138,12 @@ def test_errors_have_their_families() -> None:
     assert issubclass(exceptions.VLLMValidationError, exceptions.VLLMClientError)
     for error in (EngineDeadError, exceptions.QueueOverflowError, exceptions.MaxQueuedTokensError):
         assert not issubclass(error, exceptions.VLLMClientError | ValueError)
+
+
+def test_refusals_of_the_queue_have_their_reasons_in_metrics() -> None:
+    assert refusal(exceptions.QueueOverflowError()) == "engine_requests"
+    assert refusal(exceptions.MaxQueuedTokensError()) == "engine_tokens"
+    assert refusal(EngineDeadError()) == ""
 
 
 def test_multimodal_models_and_pooling_have_their_names() -> None:
