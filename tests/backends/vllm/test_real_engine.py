@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -60,7 +62,7 @@ def test_the_backend_works_with_the_real_engine(starting: bool) -> None:
         PYTHONPATH=os.pathsep.join(str(ROOT / source) for source in SOURCES),
         PENSTOCK_TEST_VLLM="1",
     )
-    done = subprocess.run(
+    done = subprocess.Popen(
         [PYTHON, "-m", "pytest", *OPTIONS, *_files(starting=starting)],
         cwd=ROOT,
         env=environment,
@@ -68,7 +70,12 @@ def test_the_backend_works_with_the_real_engine(starting: bool) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=880,
+        start_new_session=True,
     )
-    print(done.stdout[-20000:])
+    try:
+        output, _ = done.communicate(timeout=880)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(done.pid, signal.SIGKILL)  # engines that a run left which was cut off
+    print(output[-20000:])
     assert done.returncode == 0
