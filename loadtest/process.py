@@ -120,6 +120,16 @@ def collector() -> Iterator[int]:
         yield port
 
 
+@contextmanager
+def collecting(file: Path) -> Iterator[int]:
+    """The port of an OTLP/HTTP collector that keeps what comes in a file."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "loadtest.kept_spans", str(port), str(file)]
+    with _running(command):
+        _wait_until_open(port)
+        yield port
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listened on a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
