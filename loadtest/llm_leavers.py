@@ -34,6 +34,8 @@ MOMENTS = ("after a time", "after a response", AT_A_TOKEN)
 
 _METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 _SAMPLING = {"max_tokens": 200, "temperature": 0, "ignore_eos": True}
+_LATE_BEFORE_SENT = "Internal error from Core"
+"""What gRPC's client says where the deadline passes before the request was written."""
 _LONGEST_WAIT = 0.2  # seconds until a client leaves that does not wait for a response
 _LONGEST_PAUSE = 0.02  # seconds between a response and the leaving
 
@@ -131,7 +133,8 @@ class Leavers:
                 left.responses += 1
             left.ended = True
         except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if not late and error.details() != _LATE_BEFORE_SENT:
                 raise
 
     async def _close_events(self, left: Left, prompt: str, seconds: float, responses: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ import pytest
 from backends.conftest import write_settings
 from backends.generation import start, until, usage
 from backends.openvino_genai.asking import ask, exhaust, opened, settled
+from backends.openvino_genai.scripted import ScriptedPipeline, Words, sampling
 from penstock.core.errors import UnavailableError
+from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance
+from penstock_backends.language_model import Answer, Delivery, GenerationRequest, GenerationTimes
+from penstock_backends.openvino_genai.engine import GenAiEngine
+from penstock_backends.openvino_genai.sequence import TokenSequence
 
 pytest.importorskip("openvino_genai", reason="OpenVINO GenAI is not installed")
 
@@ -74,6 +80,45 @@ async def test_freed_blocks_serve_the_next_request(own_gguf_version: Path) -> No
                 for _ in range(40):
                     await anext(responses)
         assert len((await ask(instance, max_tokens=480)).text) > 1000
+
+
+# -- what is wasted, over a scripted pipeline ------------------------------------------------------
+
+
+def started(pipeline: ScriptedPipeline) -> tuple[GenAiEngine, ResponseStream]:
+    """An engine that has a request, and the stream of its responses."""
+    engine = GenAiEngine(pipeline, max_running=1, max_waiting=8)
+    sequences: list[TokenSequence] = []
+    answer = Answer(GenerationRequest("P", stream=True, prepend_prompt=False), 1, 1)
+    times = GenerationTimes(engine.statistics, 1)
+    delivery = Delivery(answer, lambda: engine.cancel(sequences), times=times)
+    chosen = sampling(max_tokens=500)
+    sequences += [TokenSequence(delivery, c, [1], chosen, Words()) for c in answer.candidates]
+    engine.submit(sequences)
+    return engine, delivery.stream
+
+
+async def left(pipeline: ScriptedPipeline, stream: ResponseStream, *, steps: int) -> None:
+    """Have the client leave, which the engine hears so many steps later."""
+    await anext(stream)
+    at, made = time.monotonic_ns(), pipeline.steps
+    await until(lambda: pipeline.steps == made + steps)
+    stream.close(at)
+    made = pipeline.handles[0].token
+    await settled()
+    assert pipeline.handles[0].token == made
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_of_who_leaves_only_the_step_that_runs_is_wasted(steps: int) -> None:
+    """The server tells when the client left; where a step ran just then, the engine hears late."""
+    pipeline = ScriptedPipeline()
+    engine, stream = started(pipeline)
+    await left(pipeline, stream, steps=steps)
+    metrics = engine.metrics()
+    assert metrics["penstock_llm_wasted_tokens_total"] == steps
+    assert metrics["penstock_llm_running_requests"] == metrics["penstock_llm_waiting_requests"] == 0
+    assert not pipeline.busy
 
 
 # -- failing ---------------------------------------------------------------------------------------

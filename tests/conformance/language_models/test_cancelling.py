@@ -1,4 +1,4 @@
-"""Clients who leave a running answer, by every way: the engine keeps nothing, and wastes little."""
+"""Clients who leave a running answer, by every way: the engine keeps nothing."""
 
 from __future__ import annotations
 
@@ -56,17 +56,27 @@ def by_disconnecting(asked: Asked) -> None:
     channel.close()
 
 
-def by_a_deadline(asked: Asked, seconds: float = 0.1) -> None:
-    """The deadline is made longer until it passes while all requests run."""
+def by_a_deadline(asked: Asked) -> None:
+    """The deadline is made longer until it passes while a request runs."""
+    seconds = 0.1
+    while not _cut(asked, seconds):
+        seconds *= 1.5
+
+
+def _cut(asked: Asked, seconds: float) -> bool:
+    """Whether a deadline has cut a request off in the middle."""
+    cut = False
     with grpc.insecure_channel(asked.server.grpc) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         calls = [stub.ModelStreamInfer(requests(), timeout=seconds) for _ in range(TOGETHER)]
-        responses: list[list[Any]] = [[] for _ in calls]
-        for call, received in zip(calls, responses, strict=True):
-            with pytest.raises(grpc.RpcError, match="Deadline Exceeded"):
+        for call in calls:
+            received: list[Any] = []
+            try:
                 received.extend(call)
-    if not all(responses):
-        by_a_deadline(asked, 2 * seconds)
+            except grpc.RpcError as error:
+                late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                cut = cut or (late and bool(received))
+    return cut
 
 
 def by_closing_the_events(asked: Asked) -> None:
@@ -93,15 +103,13 @@ def test_the_engine_keeps_nothing_of_who_left(asked: Asked, leave: Callable[[Ask
     before = engine(asked)
     leave(asked)
 
-    def told() -> bool:
+    def over() -> bool:
         now = engine(asked)
-        ended = ("cancelled_requests_total", "request_seconds_count")
-        return sum(now[name] - before[name] for name in ended) >= TOGETHER
+        since = {name: now[name] - before[name] for name in now}
+        ended = since["cancelled_requests_total"] + since["request_seconds_count"]
+        return 0 < since["requests_total"] == ended and since["cancelled_requests_total"] > 0
 
-    wait_until(told)
-    wait_until(lambda: engine(asked)["running_requests"] == 0)
-    wait_until(lambda: engine(asked)["kv_cache_usage"] == 0)
-    after = engine(asked)
-    assert after["waiting_requests"] == 0
-    assert after["cancelled_requests_total"] > before["cancelled_requests_total"]
-    assert after["wasted_tokens_total"] - before["wasted_tokens_total"] <= 2 * TOGETHER
+    wait_until(over)
+    held = ("running_requests", "waiting_requests", "kv_cache_usage")
+    wait_until(lambda: not any(engine(asked)[name] for name in held))
+    assert engine(asked)["failed_requests_total"] == before["failed_requests_total"]
