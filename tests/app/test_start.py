@@ -187,6 +187,16 @@ def test_a_model_asked_for_by_name_has_its_reason_and_code_in_the_last_line(tmp_
     )
 
 
+def test_a_weight_of_a_tenant_that_is_negative_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    file = tmp_path / "tenants.json"
+    file.write_text('{"tenants": {"search": {"weight": -2}}}')
+    assert failed(tmp_path / "models", tmp_path / "log", f"--tenants={file}")[-1] == (
+        f"error: creating server: Invalid argument - tenants in '{file}': "
+        "'tenants.search.weight' must be a number, 0 or above, got -2"
+    )
+
+
 @pytest.mark.parametrize("service", ["HTTP", "GRPC", "Metrics"])
 def test_a_port_in_use_names_its_service(tmp_path: Path, service: str) -> None:
     (tmp_path / "models").mkdir()

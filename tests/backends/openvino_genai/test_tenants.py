@@ -1,0 +1,177 @@
+"""Tenants and predicted first tokens on a server that is started as a user would, with the engine.
+
+The engine runs one sequence at a time, so that whatever comes meanwhile has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from backends.conftest import write_settings
+from harness.serving import Served, serving
+from penstock.protocol import grpc_service_pb2 as pb
+
+pytestmark = pytest.mark.slow
+
+_FAIRNESS_ID = "x-gateway-inference-fairness-id"
+_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+_PROMPT = "What is a list?"
+_ENOUGH = 20  # requests that wait, after which first tokens are predicted
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, gguf_version: Path) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("tenants")
+    version = folder / "models" / "m" / "1"
+    version.mkdir(parents=True)
+    for name in ("model.gguf", "tokenizer.json"):
+        (version / name).symlink_to(gguf_version / name)
+    write_settings(version, num_kv_blocks=256, max_num_seqs=1)
+    (version.parent / "config.pbtxt").write_text('backend: "openvino_genai"\n')
+    file = folder / "tenants.json"
+    key = f"sha256:{sha256(b'the key').hexdigest()}"
+    file.write_text(json.dumps({"tenants": {"with-key": {"api_keys": [key]}}}))
+    options = f"--tenants={file}", "--tenant-header=X-Team"
+    with serving(version.parent.parent, folder / "log", *options) as served:
+        yield served
+
+
+class Clients:
+    """One of each door, and the metrics page."""
+
+    def __init__(self, served: Served, channel: grpc.aio.Channel, http: httpx.AsyncClient) -> None:
+        self._served, self._http = served, http
+        self._call = channel.stream_stream(
+            _STREAM, pb.ModelInferRequest.SerializeToString, pb.ModelStreamInferResponse.FromString
+        )
+
+    async def grpc(
+        self, tokens: int, headers: Mapping[str, str], seconds: float | None = None
+    ) -> str:
+        """The error of a request, empty where all its tokens came; `seconds` to its deadline."""
+        call = self._call(iter([_message(tokens)]), metadata=[*headers.items()], timeout=seconds)
+        answers = [answer async for answer in call]
+        return str(answers[-1].error_message)
+
+    async def http(self, tokens: int, headers: Mapping[str, str]) -> httpx.Response:
+        body = {"text_input": _PROMPT, "stream": True, "max_tokens": tokens, "ignore_eos": True}
+        url = f"http://{self._served.http}/v2/models/m/generate_stream"
+        return await self._http.post(url, json=body, headers=dict(headers))
+
+    async def by(self, door: str, tokens: int, headers: Mapping[str, str]) -> None:
+        """A request that is answered."""
+        if door == "grpc":
+            assert await self.grpc(tokens, headers) == ""
+        else:
+            assert (await self.http(tokens, headers)).status_code == 200
+
+    async def metric(self, name: str, *labels: str) -> float:
+        """The value of the line that has these labels, 0 without one."""
+        page = (await self._http.get(self._served.metrics)).text
+        for line in re.findall(rf"^penstock_llm_{name}\{{.*", page, re.MULTILINE):
+            if all(label in line for label in labels):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+    async def until_queued(self, least: int) -> None:
+        async with asyncio.timeout(60):
+            while await self.metric("queued_requests") < least:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def _message(tokens: int) -> pb.ModelInferRequest:
+    request = pb.ModelInferRequest(model_name="m")
+    sampling = json.dumps({"max_tokens": tokens, "ignore_eos": True})
+    for name, text in (("text_input", _PROMPT), ("sampling_parameters", sampling)):
+        request.inputs.add(name=name, datatype="BYTES", shape=[1])
+        request.raw_input_contents.append(len(text).to_bytes(4, "little") + text.encode())
+    request.inputs.add(name="stream", datatype="BOOL", shape=[1])
+    request.raw_input_contents.append(b"\1")
+    return request
+
+
+@asynccontextmanager
+async def _clients(served: Served) -> AsyncIterator[Clients]:
+    async with (
+        grpc.aio.insecure_channel(served.grpc) as channel,
+        httpx.AsyncClient(timeout=120.0) as http,
+    ):
+        yield Clients(served, channel, http)
+
+
+@pytest.mark.parametrize("door", ["grpc", "http"])
+async def test_the_last_to_come_is_not_behind_all_of_another_tenant(
+    served: Served, door: str
+) -> None:
+    """One request of a small tenant, after ten of a large one, each of 400 tokens."""
+    large, small = {_FAIRNESS_ID: f"large-{door}"}, {_FAIRNESS_ID: f"small-{door}"}
+    ended: list[str] = []
+
+    async def ask(headers: Mapping[str, str]) -> None:
+        await clients.by(door, 400, headers)
+        ended.append(headers[_FAIRNESS_ID])
+
+    async with _clients(served) as clients:
+        asked = [asyncio.ensure_future(ask(large)) for _ in range(10)]
+        await clients.until_queued(8)
+        await asyncio.gather(ask(small), *asked)
+        assert len(ended) == 11
+        assert ended.index(small[_FAIRNESS_ID]) < 7
+        for headers, requests in ((large, 10), (small, 1)):
+            label = f'tenant="{headers[_FAIRNESS_ID]}"'
+            assert await clients.metric("tenant_requests_total", label) == requests
+            assert await clients.metric("tenant_generated_tokens_total", label) == 400 * requests
+
+
+@pytest.mark.parametrize("door", ["grpc", "http"])
+@pytest.mark.parametrize(
+    ("headers", "tenant"),
+    [
+        ({_FAIRNESS_ID: "by-id", "api-key": "the key", "x-team": "by-team"}, "by-id"),
+        ({"authorization": "Bearer the key", "x-team": "by-team"}, "with-key"),
+        ({"x-team": "by-team"}, "by-team"),
+        ({}, "anonymous"),
+    ],
+)
+async def test_a_request_counts_for_who_its_headers_name(
+    served: Served, door: str, headers: Mapping[str, str], tenant: str
+) -> None:
+    async with _clients(served) as clients:
+        names = "by-id", "with-key", "by-team", "anonymous"
+        before = [await clients.metric("tenant_requests_total", f'"{name}"') for name in names]
+        await clients.by(door, 2, headers)
+        after = [await clients.metric("tenant_requests_total", f'"{name}"') for name in names]
+    counted = {name: y - x for name, x, y in zip(names, before, after, strict=True) if y != x}
+    assert counted == {tenant: 1}
+
+
+async def test_a_deadline_before_the_predicted_first_token_is_refused(served: Served) -> None:
+    """Once enough requests have waited; one with time enough is answered, and none is harmed."""
+    tenant: Any = {_FAIRNESS_ID: "hurried"}
+    label = 'tenant="hurried"'
+    async with _clients(served) as clients:
+        assert await asyncio.gather(*(clients.grpc(300, tenant) for _ in range(_ENOUGH))) == (
+            [""] * _ENOUGH
+        )
+        waiting = [asyncio.ensure_future(clients.grpc(400, tenant)) for _ in range(_ENOUGH)]
+        await clients.until_queued(_ENOUGH - 4)
+        refused = await clients.http(2, {**tenant, "request-timeout": "0.1"})
+        over_grpc = await clients.grpc(2, tenant, seconds=0.6)
+        in_time = asyncio.ensure_future(clients.grpc(2, tenant, seconds=100.0))
+        assert refused.status_code == 504
+        text = r"the first token of 'm' is predicted in \S+ s, and the deadline is in \S+ s"
+        assert re.search(text, refused.text)
+        assert re.search(text, over_grpc)
+        assert await clients.metric("rejected_total", 'reason="deadline"', label) == 2
+        assert set(await asyncio.gather(in_time, *waiting)) == {""}
