@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from loadtest.stream_tally import Call, Tally
 from penstock.http2.hpack import Decoder, encode
@@ -26,7 +26,13 @@ _RESPONSE = 0x12  # first byte of a ModelStreamInferResponse without an error
 class Http2Wire:
     """A connection with one call on each of its HTTP/2 streams; `on_end` is told when one ends."""
 
-    def __init__(self, target: str, tally: Tally, on_end: Callable[[Http2Wire], None]) -> None:
+    def __init__(
+        self,
+        target: str,
+        tally: Tally,
+        on_end: Callable[[Http2Wire], None],
+        metadata: Mapping[str, str],
+    ) -> None:
         host, _, port = target.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,6 +55,7 @@ class Http2Wire:
                 (b":authority", target.encode()),
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
+                *((name.encode(), value.encode()) for name, value in metadata.items()),
             ]
         )
         settings = struct.pack(">HI", 4, _LARGEST)  # INITIAL_WINDOW_SIZE
@@ -112,8 +119,9 @@ class Http2Wire:
             if len(partial) < 5 + length:
                 break
             if length and partial[5] != _RESPONSE:
-                raise SystemExit(f"an error came: {bytes(partial[5 : 5 + length])!r}")
-            self._tally.message(call, now)
+                self._tally.error(call, bytes(partial[5 : 5 + length]), now)
+            else:
+                self._tally.message(call, now)
             del partial[: 5 + length]
 
     def _control(self, kind: int, flags: int, number: int, payload: bytes) -> None:

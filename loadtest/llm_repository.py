@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from loadtest.random_llms import RandomLlm
@@ -40,22 +42,34 @@ def model_name(llm: RandomLlm, interval: str) -> str:
     return f"llm-{llm.name}-{interval}" if interval else f"llm-{llm.name}"
 
 
-def write_llm(repository: Path, llm: RandomLlm, engine: str, interval: str) -> Path:
-    """Write the model for one engine; its version directory."""
+def write_llm(
+    repository: Path,
+    llm: RandomLlm,
+    engine: str,
+    interval: str = "",
+    *,
+    parameters: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, object] = MappingProxyType({}),
+) -> Path:
+    """Write the model for one engine; its version directory.
+
+    `parameters` are further ones of the model, `settings` of the engine.
+    """
     model = repository / model_name(llm, interval)
     version = model / "1"
     version.mkdir(parents=True)
     config = f'backend: "{engine}"\n'
-    if interval:
-        config += f'parameters {{ key: "{INTERVAL}" value: {{ string_value: "{interval}" }} }}\n'
+    parameters = {**({INTERVAL: interval} if interval else {}), **parameters}
+    for key, value in parameters.items():
+        config += f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
     (model / "config.pbtxt").write_text(config)
-    settings: dict[str, Any] = dict(_VLLM if engine == "vllm" else _GENAI)
+    written: dict[str, Any] = {**(_VLLM if engine == "vllm" else _GENAI), **settings}
     if engine == "vllm":
         (version / "model").symlink_to(llm.checkpoint())
     else:
         for file in llm.gguf().iterdir():
             (version / file.name).symlink_to(file)
-    (version / "model.json").write_text(json.dumps(settings))
+    (version / "model.json").write_text(json.dumps(written))
     return version
 
 

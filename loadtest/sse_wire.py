@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from loadtest.stream_tally import Call, Tally
 
@@ -17,13 +17,19 @@ class SseWire:
     """A connection with one call at a time; `on_end` is told when it ends."""
 
     def __init__(
-        self, target: str, path: str, tally: Tally, on_end: Callable[[SseWire], None]
+        self,
+        target: str,
+        path: str,
+        tally: Tally,
+        on_end: Callable[[SseWire], None],
+        headers: Mapping[str, str],
     ) -> None:
         host, _, port = target.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._head = (
             f"POST {path} HTTP/1.1\r\nhost: {target}\r\ncontent-type: application/json\r\n"
+            + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         ).encode()
         self._tally = tally
         self._on_end = on_end

@@ -12,8 +12,9 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from loadtest.process import cpu_seconds
 from loadtest.sse_wire import SseWire
 from loadtest.stream_tally import Tally, percentile
 
+_ENDLESS = 1 << 40  # rounds
+_WARMING = 1.0  # seconds of calls at a rate before what is measured
 _SETTLING = 0.3  # seconds between the first message of the last stream and what is measured
 
 
@@ -31,7 +34,9 @@ class StreamLoad:
     """`streams` loops of calls, each of which is answered by a stream.
 
     With `rounds` each loop calls so often, and all of it is measured; else calls go on until, with
-    every stream under way, `seconds` were measured. `request_files` hold what is sent, in turns:
+    every stream under way, `seconds` were measured. With `rate`, for `grpc`, so many calls a second
+    begin whatever has ended, and `streams` are the connections. `headers` go with every call, and
+    errors that have `refusal` in them are counted. `request_files` hold what is sent, in turns:
     serialized `ModelInferRequest`s for `grpc`, bodies for `sse`, which go to `paths`. `watched` are
     processes by name whose CPU time is measured. `mark` is a text that every token has in it.
     """
@@ -46,11 +51,17 @@ class StreamLoad:
     connections: int = 4
     watched: Mapping[str, Sequence[int]] = field(default_factory=dict)
     mark: str = ""
+    rate: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOutcome:
-    """What was counted in `seconds`; times are in milliseconds, CPU time in seconds by process."""
+    """What was counted in `seconds`; times are in milliseconds, CPU time in seconds by process.
+
+    `calls` have ended, `refused` are those of them that were refused.
+    """
 
     calls: int
     messages: int
@@ -61,20 +72,39 @@ class StreamOutcome:
     gap_p50: float
     gap_p99: float
     cpu: Mapping[str, float]
+    refused: int
+    refused_p50: float
+    refused_p99: float
 
 
 def run(load: StreamLoad) -> StreamOutcome:
     """Put the load on from another process."""
-    command = [sys.executable, "-m", "loadtest.stream_load", json.dumps(asdict(load))]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(_command(load), check=True, stdout=subprocess.PIPE)
     return StreamOutcome(**json.loads(done.stdout))
+
+
+@contextmanager
+def kept_on(load: StreamLoad) -> Iterator[None]:
+    """Put the load on from another process for as long as this is open, and count nothing."""
+    process = subprocess.Popen(_command(replace(load, rounds=_ENDLESS)))
+    try:
+        yield
+        if process.poll() is not None:
+            raise SystemExit(f"a load ended with status {process.returncode}")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _command(load: StreamLoad) -> list[str]:
+    return [sys.executable, "-m", "loadtest.stream_load", json.dumps(asdict(load))]
 
 
 class _Client:
     def __init__(self, load: StreamLoad) -> None:
         self._load = load
         self._messages = cycle([Path(file).read_bytes() for file in load.request_files])
-        self._tally = Tally(load.mark)
+        self._tally = Tally(load.mark, load.refusal)
         self._firsts: list[float] = []
         self._left = 0
         self._wires = self._opened()
@@ -87,15 +117,20 @@ class _Client:
         load = self._load
         if load.wire == "grpc":
             count = min(load.connections, load.streams)
-            return [Http2Wire(load.target, self._tally, self._ended) for _ in range(count)]
+            return [
+                Http2Wire(load.target, self._tally, self._ended, load.headers) for _ in range(count)
+            ]
         paths = cycle(load.paths)
         return [
-            SseWire(load.target, next(paths), self._tally, self._ended) for _ in range(load.streams)
+            SseWire(load.target, next(paths), self._tally, self._ended, load.headers)
+            for _ in range(load.streams)
         ]
 
     def run(self) -> dict[str, Any]:
         """All of the load, and what came of it."""
-        if self._load.rounds:
+        if self._load.rate:
+            start, cpu = self._offered()
+        elif self._load.rounds:
             self._calls(len(self._wires), len(self._wires))
             start, cpu = self._begin()
             self._calls(self._load.streams, self._load.rounds * self._load.streams)
@@ -124,6 +159,21 @@ class _Client:
         self._read_until(lambda: time.perf_counter() >= end)
         return start, cpu
 
+    def _offered(self) -> tuple[float, dict[str, float]]:
+        """Calls at the rate, of which those are measured that end after the first second."""
+        wires, gap = cycle(self._wires), 1 / self._load.rate
+        due = time.perf_counter()
+        settled, cpu, start = due + _WARMING, self._cpu(), 0.0
+        while not start or due < start + self._load.seconds:
+            if not start and due >= settled:
+                start, cpu = self._begin()
+            next(wires).start(next(self._messages))
+            due += gap
+            self._read(0.0)  # also where calls begin late
+            while time.perf_counter() < due:
+                self._read(1e-3)
+        return start, cpu
+
     def _start(self, streams: int) -> None:
         for number in range(streams):
             self._ended(self._wires[number % len(self._wires)])
@@ -135,8 +185,11 @@ class _Client:
 
     def _read_until(self, done: Callable[[], bool]) -> None:
         while not done():
-            for number, _ in self._poll.poll(0.1):
-                self._by_number[number].read()
+            self._read(0.1)
+
+    def _read(self, longest: float) -> None:
+        for number, _ in self._poll.poll(longest):
+            self._by_number[number].read()
 
     def _begin(self) -> tuple[float, dict[str, float]]:
         self._tally.clear()
@@ -160,6 +213,9 @@ class _Client:
                 percentile(tally.gaps, 0.5) * 1e3,
                 percentile(tally.gaps, 0.99) * 1e3,
                 used,
+                len(tally.refusals),
+                percentile(tally.refusals, 0.5) * 1e3,
+                percentile(tally.refusals, 0.99) * 1e3,
             )
         )
 

@@ -18,12 +18,25 @@ class Call:
 
 
 class Tally:
-    """Counts of all calls of a reader. `mark` is a text that each token has in it, if any has."""
+    """Counts of all calls of a reader. `mark` is a text that each token has in it, if any has.
 
-    __slots__ = ("calls", "firsts", "gaps", "mark", "marks", "messages")
+    `refusal` is a text by which errors are known that are counted; with any other a load ends.
+    """
 
-    def __init__(self, mark: str = "") -> None:
+    __slots__ = (
+        "calls",
+        "firsts",
+        "gaps",
+        "mark",
+        "marks",
+        "messages",
+        "refusal",
+        "refusals",
+    )
+
+    def __init__(self, mark: str = "", refusal: str = "") -> None:
         self.mark = mark.encode()
+        self.refusal = refusal.encode()
         self.clear()
 
     def clear(self) -> None:
@@ -31,6 +44,7 @@ class Tally:
         self.calls = self.messages = self.marks = 0
         self.firsts = array("d")
         self.gaps = array("d")
+        self.refusals = array("d")
 
     def message(self, call: Call, now: float) -> None:
         """A message has come."""
@@ -40,6 +54,12 @@ class Tally:
             self.firsts.append(now - call.start)
         call.last = now
         self.messages += 1
+
+    def error(self, call: Call, text: bytes, now: float) -> None:
+        """An error has come: a refusal, or the end of the load."""
+        if not self.refusal or self.refusal not in text:
+            raise SystemExit(f"an error came: {text!r}")
+        self.refusals.append(now - call.start)
 
     def count_marks(self, buffer: bytearray, start: int, end: int) -> None:
         """Count the tokens in a part of what was received."""
