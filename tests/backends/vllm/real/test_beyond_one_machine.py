@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,9 +35,15 @@ SETTINGS: dict[str, Any] = {
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A free port that no client of another test gets in the meantime: not an ephemeral one."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as server:
+            try:
+                server.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 @asynccontextmanager
