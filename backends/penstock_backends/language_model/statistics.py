@@ -77,7 +77,7 @@ class EngineStatistics:
         }
 
     def _told(self) -> Mapping[str, float]:
-        """What only some engines tell."""
+        """Counters that only some engines tell."""
         counters = {
             "penstock_llm_cached_tokens_total": self.cached_tokens,
             "penstock_llm_preemptions_total": self.preemptions,

@@ -16,7 +16,7 @@ LONGEST_MS = 10_000.0
 
 
 class Pushed(Protocol):
-    """What waits for the interval."""
+    """A sender of responses that waits for the interval."""
 
     def push(self) -> None:
         """Send what there is, if it may."""

@@ -220,4 +220,4 @@ _KEYWORDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "minItems": _is_count,
     "maxItems": _is_count,
 }
-"""What the value of each supported keyword must be."""
+"""Check of the value of each supported keyword."""

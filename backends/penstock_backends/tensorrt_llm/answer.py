@@ -86,7 +86,7 @@ class Answer:
 
 
 def perf_metrics(metrics: Any) -> Mapping[str, Any]:
-    """What the engine tells of a request that asked for it, by the name of the output (TL-04)."""
+    """Measurements of the engine for a request, by the name of the output (TL-04)."""
     blocks, times, drafts = (
         metrics.kv_cache_metrics,
         metrics.timing_metrics,

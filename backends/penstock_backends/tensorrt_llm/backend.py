@@ -62,7 +62,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
 
     @classmethod
     def read_settings(cls, config: ModelConfig, version_path: Path) -> EngineSettings:
-        """What the engine is started with; raises `ModelLoadError`."""
+        """The engine's arguments at its start; raises `ModelLoadError`."""
         return read_settings(version_path)
 
     @classmethod

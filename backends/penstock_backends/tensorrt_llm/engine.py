@@ -191,6 +191,6 @@ def _lora(adapter: Adapter) -> Any:
 
 
 def _healthy(llm: Any) -> bool:
-    """What the engine says of itself, where it does: a name that it does not promise."""
+    """The engine's own report, where there is one: a name that it does not promise."""
     check = getattr(llm, "_check_health", None)
     return check is None or bool(check())

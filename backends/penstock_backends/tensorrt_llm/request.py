@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What to generate from, how, and in what form to answer.
+    """A request as the engine takes it: prompt, sampling, and the form of the answer.
 
     `text` may be token ids. `sampling` has fields of the engine's `SamplingParams`; `given` those
     of the client's. `wanted` tells a face which outputs it is to make.

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from penstock.backend import AlreadyExistsError, InvalidRequestError, NotFoundError
 
 _FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
-"""Whose times and sizes tell whether an adapter that could not be loaded has changed."""
+"""Files of an adapter whose times and sizes tell whether it has changed since it failed."""
 
 Stamp = tuple[tuple[int, int] | None, ...]
 

@@ -243,7 +243,7 @@ class VllmBackend(LanguageModelBackend):
                     if answer.due:
                         yield answer.take_response()
                         sent += 1
-                        if sent > AT_ONCE - 1:
+                        if sent >= AT_ONCE and not answer.finished:
                             await interval.wait()
         finally:
             if record is not None:
