@@ -29,9 +29,17 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	headers = sysconfig.get_path("include") + "/Python.h"; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
-COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http2 scheduling hosting \
-	models server rpc tracing) \
+COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
+	models server rpc tracing gateway) \
 	$(addprefix tests/backends/,language_model openvino_genai python)
+
+# Of those that are not of conformance, what starts servers and talks to them takes half of the time.
+CLIENT_TESTS := $(addprefix tests/,cli client clients demo gateway http1 in_process perf)
+
+# Runs tests beside others: of which name, and where. Their log and status are files in build.
+beside = ( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) \
+	$(BIN)/coverage run --data-file=build/coverage-$(1) \
+	-m pytest -q -rs -m "not conformance" $(2) > build/$(1).log 2>&1; echo $$? > build/$(1).status )
 
 # uv does not read pip's settings; these three matter where packages come through a mirror.
 ifdef PIP_INDEX_URL
@@ -50,7 +58,8 @@ export XDG_CACHE_HOME := $(CURDIR)/.cache
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo observe quick test lint check vllm tools wheel test-compiled clean
+.PHONY: help install serve demo observe quick test lint check vllm tools wheel test-compiled \
+	test-clients clean
 .NOTPARALLEL:
 
 help:  ## list the targets
@@ -90,21 +99,21 @@ test: .venv/.test vllm tools check  ## run every check and every test
 	@echo "==> pytest"
 	@mkdir -p build && rm -f $(RECORD)
 	@PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/pytest -q -rs -n 2 --dist loadfile -m conformance
-	@# Most of these wait: two processes take little more than half the time of one.
-	@( PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-backends \
-		-m pytest -q -rs -m "not conformance" tests/backends > build/backends.log 2>&1; \
-		echo $$? > build/backends.status ) & \
+	@# Most of these wait: three processes take little more than a third of the time of one.
+	@$(call beside,backends,tests/backends) & $(call beside,clients,$(CLIENT_TESTS)) & \
 	PENSTOCK_CONTRACT_RUN=$(CURDIR)/$(RECORD) $(BIN)/coverage run --data-file=build/coverage-others \
-		-m pytest -q -rs -m "not conformance" --ignore=tests/backends; \
-	status=$$?; wait; cat build/backends.log; exit $$((status + $$(cat build/backends.status)))
-	@$(BIN)/coverage combine -q build/coverage-backends build/coverage-others
+		-m pytest -q -rs -m "not conformance" \
+		$(addprefix --ignore=,tests/backends $(CLIENT_TESTS)); \
+	status=$$?; wait; cat build/backends.log build/clients.log; \
+	exit $$((status + $$(cat build/backends.status) + $$(cat build/clients.status)))
+	@$(BIN)/coverage combine -q build/coverage-backends build/coverage-clients build/coverage-others
 	@echo "==> contract coverage"
 	@$(BIN)/python tests/conformance/contract.py --check
 	@echo "==> branch coverage by room"
 	@$(BIN)/coverage json -q
 	@$(BIN)/python tests/coverage_floors.py
 
-tools: .venv/.uv  ## install h2spec, gRPC's Go client, perf_analyzer and Prometheus in .tools
+tools: .venv/.uv  ## install h2spec, gRPC's Go client, ghz, perf_analyzer, Prometheus in .tools
 	@echo "==> programs that tests run"
 	@$(BIN)/python tests/programs/install.py
 
@@ -125,10 +134,15 @@ wheel: .venv/.uv  ## build a wheel with compiled modules, for this Python, into 
 
 test-compiled: .venv-compiled/.test  ## test what is compiled, in an environment of its own
 	@echo "==> pytest, with compiled modules"
-	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest -q -rs $(COMPILED_TESTS)
+	@PENSTOCK_TEST_COMPILED=1 .venv-compiled/bin/python -m pytest -q -rs -n 2 --dist loadfile \
+		$(COMPILED_TESTS)
+
+test-clients: .venv/.test  ## build the clients in every language and run them against a server
+	@echo "==> clients; the first time minutes, since they are compiled"
+	@PYTHONPATH=tests $(BIN)/python -m clients.check $(ARGS)
 
 clean:  ## remove the environments, the caches and the demo models
-	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO)
+	rm -rf .venv .venv-vllm .venv-compiled .tools build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis $(DEMO) clients/*/gen clients/typescript/node_modules
 
 .venv/.uv:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed"; exit 1; }

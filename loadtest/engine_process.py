@@ -17,10 +17,12 @@ class EngineProcess:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def measure(self, streams: int, rounds: int, tokens: int) -> dict[str, float]:
+    def measure(
+        self, streams: int, rounds: int, tokens: int, *, piped: bool = False
+    ) -> dict[str, float]:
         """What the engine does alone; see `loadtest.engines`."""
         assert self._process.stdin is not None
-        plan = {"streams": streams, "rounds": rounds, "tokens": tokens}
+        plan = {"streams": streams, "rounds": rounds, "tokens": tokens, "piped": piped}
         self._process.stdin.write(json.dumps(plan) + "\n")
         self._process.stdin.flush()
         found: dict[str, float] = json.loads(self.line_that_begins("{"))

@@ -3,7 +3,8 @@
     python -m loadtest.engines ENGINE MODEL_DIRECTORY [THREADS]
 
 Reads a line of JSON for each measurement, `{"streams": 8, "rounds": 2, "tokens": 128}`, and answers
-each with a line: on every stream so many requests follow each other. Runs in the engine's own
+each with a line: on every stream so many requests follow each other. With `"piped": true` they come
+from another process, one after another, and their texts go back there. Runs in the engine's own
 environment, so it imports nothing of the server.
 """
 
@@ -12,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import subprocess
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from loadtest.stream_tally import Call, Tally, percentile
+from loadtest.pipe_client import NUMBER, outcome, text_message
+from loadtest.stream_tally import Call, Tally
 
 PROMPT = "What is a list?"
 
@@ -29,6 +33,7 @@ class Plan(NamedTuple):
     streams: int
     rounds: int
     tokens: int
+    piped: bool = False
 
 
 class Engine(Protocol):
@@ -40,14 +45,7 @@ class Engine(Protocol):
 
 def _result(plan: Plan, tally: Tally, seconds: float, cpu: float) -> dict[str, float]:
     tokens = plan.streams * plan.rounds * plan.tokens
-    return {
-        "tokens_per_second": tokens / seconds,
-        "first_p50": percentile(tally.firsts, 0.5) * 1e3,
-        "first_p99": percentile(tally.firsts, 0.99) * 1e3,
-        "gap_p50": percentile(tally.gaps, 0.5) * 1e3,
-        "gap_p99": percentile(tally.gaps, 0.99) * 1e3,
-        "cpu_per_token": cpu / tokens * 1e6,
-    }
+    return {**outcome(tally, tokens, seconds), "cpu_per_token": cpu / tokens * 1e6}
 
 
 class OpenVinoGenAi:
@@ -77,39 +75,85 @@ class OpenVinoGenAi:
         config = self._genai.GenerationConfig()
         config.apply_chat_template, config.ignore_eos = False, True
         config.max_new_tokens = plan.tokens
+        return self._piped(plan, config) if plan.piped else self._alone(plan, config)
+
+    def _alone(self, plan: Plan, config: Any) -> dict[str, float]:
         tally, live, left = Tally(), dict[int, Any](), plan.streams * plan.rounds
+        calls: dict[int, Call] = {}
         start, cpu = time.perf_counter(), time.process_time()
         while live or left:
             while len(live) < plan.streams and left:
                 left -= 1
-                self._add(config, live)
+                call = Call(time.perf_counter())
+                calls[self._add(config, live)] = call
             self._pipeline.step()
-            self._collect(live, tally)
+            for number, _, _ in self._made(live):
+                tally.message(calls[number], time.perf_counter())
         seconds, used = time.perf_counter() - start, time.process_time() - cpu
         return _result(plan, tally, seconds, used)
 
-    def _add(self, config: Any, live: dict[int, Any]) -> None:
+    def _piped(self, plan: Plan, config: Any) -> dict[str, float]:
+        """The same with a client in another process: what it takes at least to be asked by one."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            command = [sys.executable, "-m", "loadtest.pipe_client", str(theirs.fileno())]
+            command += map(str, plan[:3])
+            client = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, text=True
+            )
+            theirs.close()
+            cpu = time.process_time()
+            self._serve(ours, config)
+            used = time.process_time() - cpu
+            found: dict[str, float] = json.loads(client.communicate()[0])
+        tokens = plan.streams * plan.rounds * plan.tokens
+        return {**found, "cpu_per_token": used / tokens * 1e6}
+
+    def _serve(self, client: socket.socket, config: Any) -> None:
+        """Read what has come between two steps, and write what a step has made all at once."""
+        live, asked = dict[int, Any](), dict[int, int]()
+        while True:
+            client.setblocking(not live)  # nothing to do until it asks
+            try:
+                data = client.recv(1 << 16)
+            except BlockingIOError:
+                data = b""
+            if not data and not live:
+                return
+            for (number,) in NUMBER.iter_unpack(data):
+                asked[self._add(config, live)] = number
+            self._pipeline.step()
+            made = [
+                text_message(asked[number], text, last=last)
+                for number, text, last in self._made(live)
+            ]
+            client.setblocking(True)
+            client.sendall(b"".join(made))
+
+    def _add(self, config: Any, live: dict[int, Any]) -> int:
         import numpy as np
         import openvino as ov
         from tokenizers.decoders import DecodeStream
 
-        call = Call(time.perf_counter())
         self._number += 1
         prompt = ov.Tensor(np.array([self._tokenizer.encode(PROMPT).ids], dtype=np.int64))
         handle = self._pipeline.add_request(self._number, prompt, config)
-        live[self._number] = (handle, DecodeStream(skip_special_tokens=True), call)
+        live[self._number] = (handle, DecodeStream(skip_special_tokens=True))
+        return self._number
 
-    def _collect(self, live: dict[int, Any], tally: Tally) -> None:
-        """Read and decode what the step made."""
-        for number, (handle, decoder, call) in list(live.items()):
+    def _made(self, live: dict[int, Any]) -> list[tuple[int, str, bool]]:
+        """Of each request, its number, what the step made of it as text, and whether it ended."""
+        made = []
+        for number, (handle, decoder) in list(live.items()):
             if not handle.can_read():
                 continue
             output = handle.read()[0]
             parts = (decoder.step(self._tokenizer, token) for token in output.generated_ids)
-            "".join(filter(None, parts))
-            tally.message(call, time.perf_counter())
-            if output.finish_reason != self._genai.GenerationFinishReason.NONE:
+            last = output.finish_reason != self._genai.GenerationFinishReason.NONE
+            made.append((number, "".join(filter(None, parts)), last))
+            if last:
                 del live[number]
+        return made
 
 
 class Vllm:
@@ -127,7 +171,8 @@ class Vllm:
         self.measure(Plan(1, 1, 8))
 
     def measure(self, plan: Plan) -> dict[str, float]:
-        return self._run(self._measure(plan))
+        found: dict[str, float] = self._run(self._measure(plan))
+        return found
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._loop.run_until_complete(work)
@@ -183,7 +228,10 @@ def _cpu(pid: int) -> float:
 
 
 def main() -> None:
-    engines = {"openvino_genai": OpenVinoGenAi, "vllm": Vllm}
+    engines: dict[str, Callable[[Path, int], Engine]] = {
+        "openvino_genai": OpenVinoGenAi,
+        "vllm": Vllm,
+    }
     threads = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     engine = engines[sys.argv[1]](Path(sys.argv[2]), threads)
     print("ready", flush=True)

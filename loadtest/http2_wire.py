@@ -1,4 +1,4 @@
-"""gRPC streams read with little work for each message: no objects, and nothing is decoded."""
+"""gRPC calls read with little work for each message: no objects, and nothing is decoded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from loadtest.stream_tally import Call, Tally
 from penstock.http2.hpack import Decoder, encode
 
-_PATH = b"/inference.GRPCInferenceService/ModelStreamInfer"
+_SERVICE = b"/inference.GRPCInferenceService/"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
@@ -20,7 +20,9 @@ _PREFIX = struct.Struct(">BI")  # compressed, length
 _LARGEST = (1 << 31) - 1
 _INITIAL = 65535
 _RENEWED = 1 << 29  # bytes after which the connection's window is opened again
-_RESPONSE = 0x12  # first byte of a ModelStreamInferResponse without an error
+_MAX_FRAME_SIZE = 5  # of SETTINGS
+# The first byte of a message without an error: a response within one of the stream, a model's name.
+_FIRST_BYTES = {"ModelStreamInfer": 0x12, "ModelInfer": 0x0A}
 
 
 class Http2Wire:
@@ -32,8 +34,10 @@ class Http2Wire:
         tally: Tally,
         on_end: Callable[[Http2Wire], None],
         metadata: Mapping[str, str],
+        method: str = "ModelStreamInfer",
     ) -> None:
         host, _, port = target.rpartition(":")
+        self._first_byte = _FIRST_BYTES[method]
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tally = tally
@@ -41,6 +45,7 @@ class Http2Wire:
         self._calls: dict[int, Call] = {}
         self._next = 1
         self._window = _INITIAL
+        self._frame_size = 1 << 14
         self._waiting: deque[bytes] = deque()
         self._buffer = bytearray(1 << 20)
         self._view = memoryview(self._buffer)
@@ -51,7 +56,7 @@ class Http2Wire:
             [
                 (b":method", b"POST"),
                 (b":scheme", b"http"),
-                (b":path", _PATH),
+                (b":path", _SERVICE + method.encode()),
                 (b":authority", target.encode()),
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
@@ -77,7 +82,7 @@ class Http2Wire:
         self._calls[number] = Call(time.perf_counter())
         body = _PREFIX.pack(0, len(message)) + message
         self._socket.sendall(_frame(_HEADERS, _END_HEADERS, number, self._head))
-        self._waiting.append(_frame(_DATA, _END_STREAM, number, body))
+        self._waiting += _data_frames(number, body, self._frame_size)
         self._send_waiting()
 
     def read(self) -> None:
@@ -97,7 +102,7 @@ class Http2Wire:
                 break
             if kind == _DATA:
                 call = calls[number]
-                if _is_whole(call, buffer, at + 9, length):
+                if self._is_whole(call, at + 9, length):
                     tally.message(call, now)
                 else:
                     self._assemble(call, buffer[at + 9 : after], now)
@@ -110,6 +115,15 @@ class Http2Wire:
             buffer[: self._end] = buffer[at:end]
         self._renew(received)
 
+    def _is_whole(self, call: Call, at: int, length: int) -> bool:
+        """Whether a frame's payload is one message without an error, as nearly all are."""
+        return (
+            length > 5
+            and not call.partial
+            and _PREFIX.unpack_from(self._buffer, at)[1] == length - 5
+            and self._buffer[at + 5] == self._first_byte
+        )
+
     def _assemble(self, call: Call, data: bytearray, now: float) -> None:
         """Messages that do not fill a frame each."""
         partial = call.partial
@@ -118,7 +132,7 @@ class Http2Wire:
             length = _PREFIX.unpack_from(partial)[1]
             if len(partial) < 5 + length:
                 break
-            if length and partial[5] != _RESPONSE:
+            if length and partial[5] != self._first_byte:
                 self._tally.error(call, bytes(partial[5 : 5 + length]), now)
             else:
                 self._tally.message(call, now)
@@ -129,6 +143,7 @@ class Http2Wire:
             self._headers(flags, number, payload)
         elif kind in (_SETTINGS, _PING):
             if not flags & _ACK:
+                self._take_settings(payload if kind == _SETTINGS else b"")
                 answer = payload if kind == _PING else b""
                 self._socket.sendall(_frame(kind, _ACK, 0, answer))
         elif kind == _WINDOW:
@@ -137,6 +152,11 @@ class Http2Wire:
                 self._send_waiting()
         elif kind in (_RESET, _GOAWAY):
             raise SystemExit(f"the server ended a call or the connection: {payload!r}")
+
+    def _take_settings(self, payload: bytes) -> None:
+        for name, value in struct.iter_unpack(">HI", payload):
+            if name == _MAX_FRAME_SIZE:
+                self._frame_size = value
 
     def _headers(self, flags: int, number: int, block: bytes) -> None:
         if not flags & _END_HEADERS:
@@ -163,14 +183,12 @@ class Http2Wire:
             self._received = 0
 
 
-def _is_whole(call: Call, buffer: bytearray, at: int, length: int) -> bool:
-    """Whether a frame's payload is one message without an error, as nearly all are."""
-    return (
-        length > 5
-        and not call.partial
-        and _PREFIX.unpack_from(buffer, at)[1] == length - 5
-        and buffer[at + 5] == _RESPONSE
-    )
+def _data_frames(number: int, body: bytes, size: int) -> list[bytes]:
+    """The frames of a stream's only message, which ends the stream."""
+    return [
+        _frame(_DATA, _END_STREAM if at + size >= len(body) else 0, number, body[at : at + size])
+        for at in range(0, len(body), size)
+    ]
 
 
 def _frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:

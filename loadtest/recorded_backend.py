@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import ClassVar
 
 from penstock.backend import (
     InferenceRequest,
     InstanceContext,
-    InstanceGroup,
-    InstanceKind,
     InvalidRequestError,
-    ModelConfig,
     Outcome,
 )
 from penstock_backends.language_model import (
     Answer,
     Delivery,
     LanguageModelBackend,
-    check_decoupled,
-    complete_tensors,
     read_request,
     stream_interval,
 )
@@ -85,19 +78,8 @@ class RecordedBackend(LanguageModelBackend):
     A step blocks the process as an engine's does, but sleeps.
     """
 
-    @classmethod
-    async def complete_config(
-        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
-    ) -> ModelConfig:
-        completed = complete_tensors(config)
-        if completed.instance_group:
-            return completed
-        on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
-        return replace(completed, instance_group=(on_cpu,))
-
-    @classmethod
-    def check_config(cls, config: ModelConfig) -> None:
-        check_decoupled(config, "recorded")
+    title: ClassVar[str] = "recorded"
+    on_cpu: ClassVar[bool] = True
 
     async def initialize(self, context: InstanceContext) -> None:
         self._step = float(context.config.parameter(STEP) or 0) / 1e3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Mark tests by folder, skip what needs something missing, end what hangs, record the
     contract's tests.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As shells start programs beside others; what tests start would ignore it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(folder_marks)
     config.pluginmanager.register(needs)
     config.pluginmanager.register(report_text)

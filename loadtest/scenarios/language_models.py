@@ -7,9 +7,12 @@ Of each model, named for how long a step of one stream takes on two cores, there
 a process of its own, with all cores and with one thread; the server over gRPC and SSE, with each
 `penstock.stream_interval_ms`; and for vLLM `vllm serve` with the same arguments. They run in turns
 and in one run, so that `ratio`, tokens a second against the engine with all cores, holds on a
-machine that others use too. `+first` is what the first token takes longer than there. CPU is
-microseconds a token: of the front, of the process that it started, of that one's own processes, and
-of the client. `--servers compiled=PYTHON` adds the server of another environment.
+machine that others use too. `+first` is what the first token takes longer than there. That floor
+has all requests of a round in the same step, and nobody to tell. So a second one is the engine
+behind a pipe: requests come from another process, one after another, and their texts go back there,
+which is the least that a server in another process has to do. `of pipe` and `+pipe` are against it.
+CPU is microseconds a token: of the front, of the process that it started, of that one's own
+processes, and of the client. `--servers compiled=PYTHON` adds the server of another environment.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ from loadtest.report import Row, arguments, median_rows, show
 from loadtest.stream_load import StreamLoad, run
 
 _FEWEST, _MOST = 32, 128  # tokens of a request
-_TIMES = ("first_p50", "first_p99", "gap_p50", "gap_p99")
 _PROCESSES = ("front", "engine", "core", "client")
+_PIPED = "engine, by a pipe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ def _subjects(
     else:
         one = stack.enter_context(engine_process(options.python, options.engine, versions[0], 1))
         yield Subject("engine, 1 thread", _alone(one))
+        yield Subject(_PIPED, _alone(alone, piped=True))
     for server in options.servers:
         name, _, python = server.partition("=")
         extra = [f"--backend-config={options.engine},python={options.python}"]
@@ -123,9 +127,9 @@ def _subjects(
                 yield Subject(label, _served(serving, wire, model, directory))
 
 
-def _alone(engine: EngineProcess) -> Measure:
+def _alone(engine: EngineProcess, *, piped: bool = False) -> Measure:
     def measure(work: Work) -> dict[str, float]:
-        found = engine.measure(work.streams, work.rounds, work.tokens)
+        found = engine.measure(work.streams, work.rounds, work.tokens, piped=piped)
         return found | {"tokens a response": 1.0, "engine": found.pop("cpu_per_token")}
 
     return measure
@@ -196,9 +200,11 @@ def _work(floor: Subject, streams: int, seconds: float) -> Work:
 
 def _compared(llm: RandomLlm, subjects: list[Subject], work: Work) -> Iterator[Row]:
     floor: dict[str, float] = {}
+    piped: dict[str, float] = {}
     for subject in subjects:
         found = subject.measure(work)
         floor = floor or found
+        piped = found if subject.name == _PIPED else piped
         yield {
             "step": llm.name,
             "streams": str(work.streams),
@@ -210,11 +216,22 @@ def _compared(llm: RandomLlm, subjects: list[Subject], work: Work) -> Iterator[R
             "first p50 ms": found["first_p50"],
             "p99": found["first_p99"],
             "+first": found["first_p50"] - floor["first_p50"],
+            **_against(piped, found),
             "gap p50 ms": found["gap_p50"],
             "gap p99": found["gap_p99"],
             "a response": found["tokens a response"],
             **{f"{name} us": found.get(name, 0.0) for name in _PROCESSES},
         }
+
+
+def _against(piped: dict[str, float], found: dict[str, float]) -> Row:
+    """Against the engine behind a pipe, where that was measured before."""
+    if not piped:
+        return {"of pipe": "", "+pipe": ""}
+    return {
+        "of pipe": found["tokens_per_second"] / piped["tokens_per_second"],
+        "+pipe": found["first_p50"] - piped["first_p50"],
+    }
 
 
 if __name__ == "__main__":

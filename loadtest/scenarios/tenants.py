@@ -8,6 +8,9 @@ same without `--tenants`. Second: the tokens of two tenants that always have req
 Jain's index of them: 1 where both got the same, 0.5 where one got all. Third: with
 `penstock.max_queued_requests`, the most tokens a second of requests that finish, the same with
 calls that come twice as fast as that, the time of a refusal, and the CPU that each process used.
+Requests of one length from streams that follow each other run in lock-step: all begin in one step
+and end in one. `out of step` are as many streams of requests whose lengths differ, which an engine
+serves as it does calls that come whenever they do; `of that` is against these.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ _VICTIM, _AGGRESSOR = 2, 20  # streams
 _VICTIM_TOKENS, _TOKENS = 32, 64  # of a request
 _HUNGRY = ((16, 64, 16, 64), (80, 64, 8, 64), (16, 96, 16, 24))  # streams and tokens, of both
 _PEAK = (8, 16)  # streams that are tried
+_LENGTHS = (32, 40, 48, 56, 64, 72, 80, 88, 96)
+"""Tokens of requests that do not end together: as many on average."""
 _TABLES = ("beside", "shares", "twice")
 _UNDER_WAY = 1.0  # seconds after which a load in the background is what it stays
 _COUNTED = re.compile(
@@ -141,18 +146,28 @@ def _used(server: Server, names: Sequence[str]) -> list[float]:
 
 
 def _twice(directory: Path, server: Server, options: argparse.Namespace) -> Iterator[Row]:
-    def closed(streams: int) -> StreamOutcome:
-        return run(_load(directory, server, "any", streams, _TOKENS, seconds=options.seconds))
+    def closed(streams: int, lengths: Sequence[int] = (_TOKENS,)) -> StreamOutcome:
+        load = _load(directory, server, "any", streams, *lengths, seconds=options.seconds)
+        return run(load)
 
     streams, before = max(
         ((streams, closed(streams)) for streams in _PEAK), key=lambda one: _goodput(one[1])
     )
+    uneven_before = closed(streams, _LENGTHS)
     rate = 2 * _goodput(before) / _TOKENS
     overload = _load(directory, server, "any", 4, _TOKENS, seconds=options.seconds, rate=rate)
     twice, after = run(overload), closed(streams)  # a machine that others use is not the same
+    uneven_after = closed(streams, _LENGTHS)
     peak = (_goodput(before) + _goodput(after)) / 2
-    for what, found in (("peak", before), ("twice", twice), ("peak again", after)):
-        yield _offered(what, found, peak)
+    uneven = (_goodput(uneven_before) + _goodput(uneven_after)) / 2
+    for what, found in (
+        ("peak", before),
+        ("peak, out of step", uneven_before),
+        ("twice", twice),
+        ("peak again", after),
+        ("out of step again", uneven_after),
+    ):
+        yield _offered(what, found, peak, uneven)
 
 
 def _goodput(found: StreamOutcome) -> float:
@@ -160,13 +175,15 @@ def _goodput(found: StreamOutcome) -> float:
     return (found.calls - found.refused) * _TOKENS / found.seconds
 
 
-def _offered(what: str, found: StreamOutcome, peak: float) -> Row:
+def _offered(what: str, found: StreamOutcome, peak: float, uneven: float) -> Row:
+    served = _goodput(found)
     return {
         "load": what,
         "calls/s": found.calls / found.seconds,
         "refused": found.refused / max(found.calls, 1),
-        "goodput tokens/s": _goodput(found),
-        "of peak": _goodput(found) / peak,
+        "goodput tokens/s": served,
+        "of peak": served / peak,
+        "of that": served / uneven,
         "first p50 ms": found.first_p50,
         "first p99 ms": found.first_p99,
         "refusal p50 ms": found.refused_p50,
@@ -175,6 +192,7 @@ def _offered(what: str, found: StreamOutcome, peak: float) -> Row:
             f"{name} cores": found.cpu[name] / found.seconds
             for name in ("front", "engine", "client")
         },
+        "engine us a token": found.cpu["engine"] / (served * found.seconds) * 1e6,
     }
 
 
@@ -183,19 +201,21 @@ def _load(
     server: Server,
     tenant: str,
     streams: int,
-    tokens: int,
-    *,
+    *tokens: int,
     rounds: int = 0,
     seconds: float = 0.0,
     rate: float = 0.0,
 ) -> StreamLoad:
-    sampling = {"max_tokens": tokens, "temperature": 0, "ignore_eos": True}
-    file = directory / f"request-{tokens}.bin"
-    file.write_bytes(grpc_request(model_name(_LLM, ""), PROMPT, sampling).SerializeToString())
+    files = []
+    for count in tokens:
+        sampling = {"max_tokens": count, "temperature": 0, "ignore_eos": True}
+        file = directory / f"request-{count}.bin"
+        file.write_bytes(grpc_request(model_name(_LLM, ""), PROMPT, sampling).SerializeToString())
+        files.append(str(file))
     return StreamLoad(
         server.target,
         "grpc",
-        [str(file)],
+        files,
         streams,
         rounds,
         seconds,

@@ -1,9 +1,10 @@
 """Penstock: an inference server for many models, asyncio and gRPC first.
 
 Public, and stable as `docs/api.md` says, are this module, `penstock.model` (authors of models),
-`penstock.backend` (authors of backends) and `penstock.testing` (their tests), the commands
-`penstock` and `tritonserver`, and the entry point groups `penstock.backends` and
-`penstock.caches`. Every other module is the server's own and may change with any release.
+`penstock.backend` (authors of backends), `penstock.testing` (their tests), `penstock.client` (users
+of servers), `penstock.in_process` (programs with a server inside), the commands `penstock` and
+`tritonserver`, and the entry point groups `penstock.backends` and `penstock.caches`. Every other
+module is the server's own and may change with any release.
 """
 
 __version__ = "0.1.0"

@@ -206,3 +206,36 @@ def test_a_port_in_use_names_its_service(tmp_path: Path, service: str) -> None:
         last = failed(tmp_path / "models", tmp_path / "log", option)[-1]
     problem = f"Unavailable - Socket '0.0.0.0:{port}' already in use"
     assert last.rstrip() == f"error: failed to start {service} service: {problem}"
+
+
+@pytest.mark.contract("CL-32", "CL-33", "CLD-01", "CLD-05")
+def test_cloud_endpoints_have_ports_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With only the variables that Vertex AI sets, and SageMaker beside it."""
+    (tmp_path / "models" / "only" / "1").mkdir(parents=True)
+    config = 'backend: "identity" input { name: "X" data_type: TYPE_INT32 dims: 1 }'
+    (tmp_path / "models" / "only" / "config.pbtxt").write_text(
+        config + ' output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
+    )
+    known = {"AIP_MODE": "PREDICTION", "AIP_HEALTH_ROUTE": "/health", "AIP_PREDICT_ROUTE": "/p"}
+    for name, value in {**known, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "only"}.items():
+        monkeypatch.setenv(name, value)
+    flags = ("--allow-sagemaker=true", "--sagemaker-port=0", "--vertex-ai-port=0")
+    log = tmp_path / "log"
+    process = start(tmp_path / "models", log, *flags)
+    try:
+        wait_until(lambda: "Started Vertex AI HTTPService at " in log.read_text())
+        found = re.findall(r"Started (.+) HTTPService at 0.0.0.0:(\d+)", log.read_text())
+        vertex, sagemaker = dict(found)["Vertex AI"], dict(found)["Sagemaker"]
+        body = b'{"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [7]}]}'
+        for path in (f"{vertex}/p", f"{sagemaker}/invocations"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{path}", body) as answer:
+                assert b'"data":[7]' in answer.read()
+        for path in (f"{vertex}/health", f"{sagemaker}/ping"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{path}") as answer:
+                assert answer.status == 200
+        assert "Started HTTPService" not in log.read_text()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0

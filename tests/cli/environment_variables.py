@@ -19,13 +19,24 @@ _COLLECTOR = ("cli/tracing.py", "tracing/model_environment.py")
 _SDK = ("tracing/otlp.py",)
 
 READ = (
+    Variable(
+        "AIP_HEALTH_ROUTE",
+        "path",
+        ("gateway/clouds/vertex.py",),
+        "Where the Vertex AI endpoint tells whether it is ready; needed there.",
+    ),
     Variable("AIP_HTTP_PORT", "port", ("cli/arguments.py",), "As `--vertex-ai-port`."),
     Variable(
         "AIP_MODE",
         "`PREDICTION`",
         ("cli/arguments.py",),
-        "As `--allow-vertex-ai=true --allow-http=false --allow-grpc=false`, which is refused: the"
-        " Vertex AI endpoint is not built yet.",
+        "As `--allow-vertex-ai=true --allow-http=false --allow-grpc=false`.",
+    ),
+    Variable(
+        "AIP_PREDICT_ROUTE",
+        "path",
+        ("gateway/clouds/vertex.py",),
+        "Where the Vertex AI endpoint takes predictions; needed there.",
     ),
     Variable(
         "AIP_STORAGE_URI",
@@ -151,6 +162,30 @@ READ = (
         "In model processes: the folder for files that outlast one, such as compiled kernels.",
     ),
     Variable(
+        "PENSTOCK_URL",
+        "`localhost:8001`",
+        ("cli/verbs/connection.py",),
+        "Of commands such as `penstock infer`: the addresses of servers, between spaces.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
+        "model",
+        ("gateway/clouds/sagemaker.py",),
+        "The model of `/invocations` on the SageMaker endpoint.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_INFERENCE_TYPE",
+        "`infer`, `generate`, `generate_stream`",
+        ("gateway/clouds/sagemaker.py",),
+        "What `/invocations` is there.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_PING_MODE",
+        "`ready`, `live`",
+        ("gateway/clouds/sagemaker.py",),
+        "What `/ping` tells there.",
+    ),
+    Variable(
         "TRITONCACHE_REDIS_PASSWORD",
         "text",
         ("caching/redis_settings.py",),
@@ -249,12 +284,6 @@ NOT_READ = (
         "",
         ("models/repository/repository.py",),
         "Repositories in cloud storage (`s3://`, `gs://`, `as://`) are refused at the start.",
-    ),
-    Variable(
-        "AIP_PREDICT_ROUTE, AIP_HEALTH_ROUTE, SAGEMAKER_*",
-        "",
-        ("cli/unsupported.py",),
-        "The endpoints of Vertex AI and SageMaker are refused at the start.",
     ),
 )
 """Variables of Triton that nothing reads, and what refuses what they are for."""

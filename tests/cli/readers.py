@@ -14,8 +14,8 @@ import penstock_backends
 from cli.reading import settings_of
 from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 
-_OWN_ROOMS = ("cli", "settings")
-"""They carry the settings, and do nothing with them."""
+_OWN_ROOMS = ("cli", "in_process", "settings")
+"""They carry the settings, or make them, and do nothing with them."""
 
 
 @cache
@@ -49,16 +49,18 @@ def leaves(value: Any, path: str = "", classes: tuple[str, ...] = ()) -> Iterato
 FIELDS = dict(leaves(settings_of()))
 
 REFUSED = {row.field for row in UNSUPPORTED_OPTIONS}
-REFUSED_ENDPOINTS = {path.rpartition(".")[0] for path in REFUSED if path.endswith(".enabled")}
-"""Whose other fields mean nothing while the endpoint is off, as in Triton."""
-
 METHODS = {"backends.directory": "backends.options_for", "backends.config": "backends.options_for"}
 """Fields that are read by a method of the settings, which is what others call."""
+
+BY_SETTINGS = {"sagemaker.safe_ports": ("settings/__init__.py",)}
+"""Fields that the settings themselves look at, which nobody else needs to."""
 
 
 @cache
 def readers(path: str) -> tuple[str, ...]:
     """The modules that read a field: by its section, or of a class of the settings."""
+    if path in BY_SETTINGS:
+        return BY_SETTINGS[path]
     classes = frozenset(FIELDS[path][1:])
     path = METHODS.get(path, path)
     section, _, name = path.rpartition(".")
@@ -107,7 +109,7 @@ def environment_reads() -> dict[tuple[str, str], str | None]:
     for place, tree in modules(whole=True).items():
         constants = _constants(tree)
         for node in ast.walk(tree):
-            name = _variable(node)
+            name = _variable(node, own_get=place == "cli/tracing.py")
             if name is not None:
                 known = name.value if isinstance(name, ast.Constant) else None
                 if isinstance(name, ast.Name):
@@ -127,8 +129,11 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
     }
 
 
-def _variable(node: ast.AST) -> ast.expr | None:
-    """The expression that names the variable which a node reads, if it reads one."""
+def _variable(node: ast.AST, *, own_get: bool) -> ast.expr | None:
+    """The expression that names the variable which a node reads, if it reads one.
+
+    With `own_get`, the module reads by a method `_get` of its own.
+    """
     match node:
         case ast.Subscript(value=mapping, slice=name, ctx=ast.Load()) if _is_environment(mapping):
             return name
@@ -142,8 +147,10 @@ def _variable(node: ast.AST) -> ast.expr | None:
             return name
         case ast.Call(func=ast.Attribute(attr="getenv"), args=[name, *_]):
             return name
-        case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr="_get"), args=[name]):
-            return name  # `cli.tracing`
+        case ast.Call(func=ast.Attribute(value=ast.Name("self"), attr="_get"), args=[name]) if (
+            own_get
+        ):
+            return name
     return None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.environment_variables import BY_LIBRARIES, NOT_READ, READ, Variable
-from cli.readers import FIELDS, REFUSED_ENDPOINTS, readers
+from cli.readers import FIELDS, readers
 from penstock.cli import tracing
 from penstock.cli.flags import GROUPS
 from penstock.cli.flags.flag import Flag, last
@@ -121,8 +121,7 @@ def _readers(field: str) -> str:
         raise AssertionError(field)
     found = sorted({place for path in paths for place in readers(path)})
     if not found:
-        section = field.rpartition(".")[0]
-        return "the refusal of its endpoint" if section in REFUSED_ENDPOINTS else "-"
+        return "-"
     named = ", ".join(f"`{place}`" for place in found[:_MOST_READERS])
     more = len(found) - _MOST_READERS
     return f"{named} and {more} more" if more > 0 else named

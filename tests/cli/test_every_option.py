@@ -8,25 +8,22 @@ from typing import Any
 
 import pytest
 
-from cli.readers import FIELDS, REFUSED, REFUSED_ENDPOINTS, modules, readers
+from cli.readers import FIELDS, REFUSED, modules, readers
 from cli.reading import settings_of
 from penstock import cli
 from penstock.app.preflight import StartError, check_repository
 from penstock.cli.arguments import UsageError
 from penstock.cli.flags import FLAGS
-from penstock.cli.unsupported import refuse_unsupported
 from penstock.cli.usage import serve_usage
 from penstock.settings import RepositorySettings, Settings
 from penstock.settings.fields import default_value
-from penstock.settings.rules import SettingsError
 from penstock.settings.without_effect import OF_GRPCIO, WITHOUT_EFFECT, without_effect
 
 
 @pytest.mark.parametrize("path", FIELDS)
 def test_every_setting_has_a_reader_or_a_refusal(path: str) -> None:
     told = {row.field for row in WITHOUT_EFFECT}
-    section = path.rpartition(".")[0]
-    assert path in REFUSED | told or section in REFUSED_ENDPOINTS or readers(path)
+    assert path in REFUSED | told or readers(path)
 
 
 @pytest.mark.parametrize("field", sorted({flag.field for flag in FLAGS.values()} - {""}))
@@ -45,6 +42,8 @@ def test_options_without_effect_have_no_reader() -> None:
 SAMPLES = {
     "--http-thread-count": "4",
     "--grpc-infer-thread-count": "4",
+    "--sagemaker-thread-count": "4",
+    "--vertex-ai-thread-count": "4",
     "--grpc-infer-allocation-pool-size": "4",
     "--pinned-memory-pool-byte-size": "4",
     "--cuda-memory-pool-byte-size": "0:4",
@@ -110,7 +109,7 @@ def test_an_environment_variable_is_read(name: str) -> None:
     assert any(isinstance(node, ast.Constant) and node.value == name for node in constants)
 
 
-@pytest.mark.contract("EV-01", "EV-03", "EV-08", "EV-09")
+@pytest.mark.contract("EV-01", "EV-03", "EV-08", "EV-09", "CL-33", "CL-52")
 @pytest.mark.parametrize("name", COMMAND_LINE_VARIABLES)
 def test_an_environment_variable_sets_a_setting(name: str) -> None:
     value, path = COMMAND_LINE_VARIABLES[name]
@@ -131,20 +130,6 @@ def _value(settings: Settings, path: str) -> Any:
 def test_what_variables_of_cloud_storage_are_for_is_refused(scheme: str) -> None:
     with pytest.raises(StartError, match=f"{scheme}:// is not supported"):
         check_repository(RepositorySettings(paths=(f"{scheme}://bucket/models",)))
-
-
-@pytest.mark.contract("EV-09")
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
-    [
-        ([], {"AIP_MODE": "PREDICTION", "AIP_PREDICT_ROUTE": "/p", "AIP_HEALTH_ROUTE": "/h"}),
-    ],
-)
-def test_what_further_variables_are_for_is_refused(
-    arguments: list[str], environment: dict[str, str]
-) -> None:
-    with pytest.raises(SettingsError, match="not supported by Penstock yet"):
-        refuse_unsupported(settings_of(*arguments, environment=environment))
 
 
 @pytest.mark.contract("CL-35")

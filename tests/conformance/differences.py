@@ -44,6 +44,14 @@ BETWEEN: tuple[Difference, ...] = (
         },
     ),
     Difference(
+        ("HG-07",),
+        "`generate` refuses what has not exactly one response",
+        "with the error text and status 200",
+        "with the error text and status 400",
+        "clients and proxies look at the status, and an error is no success",
+        {"http_generate": ("tokens 0 on generate", "dec_failer 0", "dec_failer 1", "dec_failer 6")},
+    ),
+    Difference(
         ("X-08", "CL-47", "SEC-05"),
         "clients may share memory only with `--allow-client-shm=true`",
         "no such flag: they always may",

@@ -1,124 +1,136 @@
-"""Triton's perf_analyzer against this server: it finds the statistics that it reads.
+"""Triton's perf_analyzer against this server, in its modes: it finds what it asks for.
 
-`make tools` installs it; `PERF_ANALYZER` names another one. Libraries that it needs may be in
-`lib/` beside it.
+`make tools` installs it. The modes are those of `loadtest.tools.perf_analyzer`, which prints them.
 """
 
 from __future__ import annotations
 
-import csv
 import json
-import os
-import subprocess
+import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import tritonclient.grpc as grpcclient
+from loadtest.tools import perf_analyzer
+from loadtest.tools.perf_analyzer import MODES, PROFILE, Places
 
 from harness.serving import Served, serving
 from programs.places import find
 
-_PROGRAM = find("perf_analyzer", "PERF_ANALYZER")
-
 pytestmark = pytest.mark.needs(
-    "perf_analyzer", "" if _PROGRAM else "perf_analyzer is not installed: make tools"
+    "perf_analyzer", "" if find("perf_analyzer") else "perf_analyzer is not installed: make tools"
 )
 
-_CONFIG = """\
-backend: "identity"
-max_batch_size: 8
-dynamic_batching { max_queue_delay_microseconds: 100 }
-input [ { name: "IN" data_type: TYPE_FP32 dims: [ 16 ] } ]
-output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 16 ] } ]
-"""
-
-_MODES = {
-    "unary": ["-i", "grpc"],
-    "async": ["-i", "grpc", "--async"],
-    "stream": ["-i", "grpc", "--async", "--streaming"],
-    "http": ["-i", "http"],
-    "batch": ["-i", "grpc", "-b", "4"],
-    "rate": ["-i", "grpc", "--request-rate-range=50"],
+_COMPUTE = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
+_GRPC, _HTTP = "-i grpc -u {grpc}", "-i http -u {http}"
+_WIRES = {
+    "unary": f"{_GRPC} --concurrency-range=2",
+    "async": f"{_GRPC} --concurrency-range=2 --async",
+    "stream": f"{_GRPC} --concurrency-range=2 --async --streaming",
+    "http": f"{_HTTP} --concurrency-range=2",
+    "batch": f"{_GRPC} --concurrency-range=2 -b 4",
+    "rate": f"{_GRPC} --request-rate-range=50",
 }
-_SHARED = ["--shared-memory=system", "--output-shared-memory-size=64"]
-_MODES |= {f"{name} shared": [*_MODES[name], *_SHARED] for name in ("unary", "stream", "http")}
+_SHARED = "--shared-memory=system --output-shared-memory-size=64"
+_WIRES |= {f"{name} shared": f"{_WIRES[name]} {_SHARED}" for name in ("unary", "stream", "http")}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     directory = tmp_path_factory.mktemp("perf")
-    (directory / "models" / "identity" / "1").mkdir(parents=True)
-    (directory / "models" / "identity" / "config.pbtxt").write_text(_CONFIG)
-    with serving(directory / "models", directory / "log", "--allow-client-shm=true") as served:
+    models = perf_analyzer.write_models(directory / "models")
+    trace = f"--trace-config=triton,file={directory / 'trace.json'}"
+    with serving(models, directory / "log", "--allow-client-shm=true", trace) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def places(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """Where the server is, one with TLS beside it, and files for both."""
+    folder = tmp_path_factory.mktemp("files")
+    perf_analyzer.write_inputs(folder)
+    options = perf_analyzer.write_certificates(folder)
+    models = perf_analyzer.write_models(folder / "models")
+    with serving(models, folder / "log", *options) as secure:
+        tls = f"localhost:{secure.ports['grpc']}"
+        yield Places(server.grpc, server.http, server.metrics, tls, folder)
 
 
 @pytest.mark.contract("PA-01", "PA-02", "PA-04", "PA-05", "PA-06", "PA-09", "PA-13", "PA-19")
 @pytest.mark.contract("PA-20", "ST-10")
-@pytest.mark.parametrize("mode", _MODES)
-def test_perf_analyzer_measures_both_sides(server: Served, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wire", _WIRES)
+def test_perf_analyzer_measures_both_sides(server: Served, places: Places, wire: str) -> None:
     """It exits well only with statistics that grow, and reports what they say."""
-    load = [] if "rate" in mode else ["--concurrency-range=2"]
-    row = _measured(server, [*_MODES[mode], *load], tmp_path)
+    report = perf_analyzer.run("identity", _WIRES[wire], places)
+    assert report.status == 0, report.printed
+    (row,) = report.table
     assert float(row["Inferences/Second"]) > 0
     assert float(row["Server Queue"]) > 0
-    compute = ("Server Compute Input", "Server Compute Infer", "Server Compute Output")
-    assert sum(float(row[column]) for column in compute) > 0
+    assert sum(float(row[column]) for column in _COMPUTE) > 0
     with grpcclient.InferenceServerClient(server.grpc) as client:
         assert not client.get_system_shared_memory_status().regions
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "name",
     [
-        pytest.param(
-            ["-i", "http", "--input-tensor-format=json", "--output-tensor-format=json"],
-            id="json",
-            marks=pytest.mark.contract("PA-14"),
-        ),
-        pytest.param(
-            ["-i", "grpc", "--request-parameter=color:red:string"],
-            id="parameter",
-            marks=pytest.mark.contract("PA-15"),
-        ),
-        pytest.param(
-            ["-i", "grpc", "--grpc-compression-algorithm=gzip"],
-            id="compressed",
-            marks=pytest.mark.contract("PA-16"),
-        ),
+        pytest.param(name, marks=[pytest.mark.contract(*mode.rows)] if mode.rows else [], id=name)
+        for name, mode in MODES.items()
     ],
 )
-def test_perf_analyzer_measures_requests_of_other_forms(
-    server: Served, arguments: list[str], tmp_path: Path
-) -> None:
-    row = _measured(server, arguments, tmp_path)
-    assert float(row["Inferences/Second"]) > 0
+def test_perf_analyzer_ends_well_in_each_mode(places: Places, name: str) -> None:
+    mode = MODES[name]
+    report = perf_analyzer.run_mode(mode, places)
+    print(report.printed)
+    assert report.status == 0, report.printed
+    assert bool(report.table) == mode.table
+    assert all(float(row["Inferences/Second"]) > 0 for row in report.table)
+
+
+@pytest.mark.contract("PA-15")
+def test_perf_analyzer_sends_parameters(places: Places) -> None:
+    report = perf_analyzer.run("identity", f"{_GRPC} --request-parameter=color:red:string", places)
+    assert report.status == 0, report.printed
+
+
+@pytest.mark.contract("PA-24")
+def test_perf_analyzer_sees_outputs_that_are_not_as_expected(places: Places) -> None:
+    report = perf_analyzer.run("identity", f"{_GRPC} --input-data={{folder}}/wrong.json", places)
+    assert report.status != 0
+    assert "doesn't match expected output" in report.printed
+
+
+@pytest.mark.contract("PA-22", "PA-23")
+@pytest.mark.parametrize("mode", ["ensemble", "composing models"])
+def test_perf_analyzer_finds_the_statistics_of_composing_models(places: Places, mode: str) -> None:
+    report = perf_analyzer.run_mode(MODES[mode], places)
+    _, composing, listed = report.printed.partition("Composing models:")
+    assert composing
+    assert "second, version: 1" in listed
 
 
 @pytest.mark.contract("PA-21")
-def test_perf_analyzer_exports_the_times_of_each_request(server: Served, tmp_path: Path) -> None:
-    profile = tmp_path / "profile.json"
-    _measured(server, ["-i", "grpc", f"--profile-export-file={profile}"], tmp_path)
-    (experiment,) = json.loads(profile.read_text())["experiments"]
-    assert {len(request["response_timestamps"]) for request in experiment["requests"]} == {1}
+@pytest.mark.parametrize(
+    ("model", "arguments", "responses"),
+    [
+        ("identity", _GRPC, 1),
+        ("repeat", f"{_GRPC} --async --streaming --input-data={{folder}}/repeat.json", 4),
+    ],
+)
+def test_perf_analyzer_exports_the_times_of_each_request(
+    places: Places, model: str, arguments: str, responses: int
+) -> None:
+    """It asks a decoupled model for an empty last response, which counts."""
+    export = f"--profile-export-file={{folder}}/{PROFILE}"
+    report = perf_analyzer.run(model, f"{arguments} {export}", places)
+    assert report.status == 0, report.printed
+    (experiment,) = json.loads((places.folder / PROFILE).read_text())["experiments"]
+    counts = {len(request["response_timestamps"]) for request in experiment["requests"]}
+    assert responses in counts
 
 
-def _measured(server: Served, arguments: list[str], folder: Path) -> dict[str, str]:
-    """The rows of perf_analyzer's table after a short measurement."""
-    table = folder / "table.csv"
-    target = server.http if "http" in arguments else server.grpc
-    window = ["--measurement-interval=300", "--max-trials=3", "--stability-percentage=999"]
-    ran = _run(["-m", "identity", "-u", target, *arguments, *window, "-f", str(table)])
-    print(ran.stdout)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    (row,) = csv.DictReader(table.read_text().splitlines())
-    return row
-
-
-def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(_PROGRAM).resolve().parent / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
-    environment = {**os.environ, "LD_LIBRARY_PATH": path}
-    return subprocess.run(
-        [_PROGRAM, *arguments], env=environment, capture_output=True, text=True, timeout=120
-    )
+def test_perf_analyzer_without_a_server_says_so(places: Places) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    report = perf_analyzer.run("identity", f"-i grpc -u {address}", places)
+    assert report.status != 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 
@@ -17,6 +17,8 @@ from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.gateway.app import open_gateway
+from penstock.gateway.connections.http_call import CallHost, HttpCall
+from penstock.http1.request_head import RequestHead
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.lifecycle import ModelLifecycle
 from penstock.models.repository.repository import ModelRepository
@@ -92,6 +94,9 @@ class FakeServer(InferenceServer):
         self.answer(request, stream)
         return stream
 
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        return self.infer(request)
+
     async def live(self) -> bool:
         return self.healthy
 
@@ -147,3 +152,17 @@ class AnsweringServer(FakeServer):
         for response in self._responses:
             stream.send(response)
         stream.end() if self._failure is None else stream.fail(self._failure)
+
+
+def received_call(
+    body: bytes, fields: Sequence[tuple[bytes, bytes]] = (), *, declared: bool = True
+) -> HttpCall:
+    """A call whose whole body has arrived, on a connection that nobody reads."""
+    framing = (b"transfer-encoding", b"chunked")
+    if declared:
+        framing = (b"content-length", b"%d" % len(body))
+    head = RequestHead(b"POST", b"/", "1.1", [*fields, framing], keep_alive=True)
+    call = HttpCall(cast(CallHost, None), head, lambda _: None)
+    call.body.feed(body)
+    call.body.complete = True
+    return call

@@ -8,19 +8,18 @@ import zlib
 from collections.abc import Callable
 
 import pytest
-from starlette.requests import Request
 
+from gateway.serving import received_call
 from penstock.core.errors import InvalidRequestError
 from penstock.gateway import body
 from penstock.gateway.body import compress, json_length, negotiate_encoding, open_body
+from penstock.gateway.connections.http_call import HttpCall
 
 
-def _request(body: bytes = b"", **headers: str) -> Request:
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": body}
-
+def _request(body: bytes = b"", *, declared: bool = True, **headers: str) -> HttpCall:
+    """A call that has arrived."""
     pairs = [(k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()]
-    return Request({"type": "http", "headers": pairs}, receive)
+    return received_call(body, pairs, declared=declared)
 
 
 @pytest.mark.contract("HI-18")
@@ -70,13 +69,11 @@ async def test_json_length_outside_the_body_is_refused(text: str, declared: bool
 
 
 async def _json_length(body: bytes, declared: bool, **headers: str) -> int:
-    if declared:
-        headers["content_length"] = str(len(body))
-    request = _request(body, **headers)
+    request = _request(body, declared=declared, **headers)
     return await json_length(request, await open_body(request, 100), 100)
 
 
-async def _unpacked(request: Request, limit: int) -> bytes:
+async def _unpacked(request: HttpCall, limit: int) -> bytes:
     return bytes(await (await open_body(request, limit)).read(limit))
 
 
@@ -108,6 +105,7 @@ async def test_bomb_is_refused_before_it_bursts() -> None:
         await _unpacked(_request(packed, content_encoding="gzip"), 1 << 16)
 
 
+@pytest.mark.interpreted("it takes a function away, which compiled callers still have")
 async def test_small_body_that_grows_does_not_block_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,22 +7,23 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.requests import Request
-from starlette.types import ASGIApp
 
 from gateway.serving import FakeServer, connected
 from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.verbosity import VERBOSITY
-from penstock.gateway.replies import PLAIN, http_status, reply
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.connections.listener import listening
+from penstock.gateway.replies import PLAIN, Reply, http_status, reply
 from penstock.gateway.router import Route, Router, Target
 from penstock.settings import Feature, HttpSettings, Restriction
 
 
-async def _echo(_: Request, target: Target) -> ASGIApp:
+async def _echo(_: HttpCall, target: Target) -> Reply:
     return reply(f"{target.model}|{target.version}".encode())
 
 
-async def _break(_: Request, __: Target) -> ASGIApp:
+async def _break(_: HttpCall, __: Target) -> Reply:
     raise ValueError("secret")
 
 
@@ -33,8 +34,11 @@ async def _ask(
         "/m/(?P<model>[^/]+)(?:/v/(?P<version>[0-9]+))?", ("GET",), handler, Feature.HEALTH, PLAIN
     )
     restriction = Restriction(frozenset({Feature.LOGGING}), "k", "v")
-    transport = httpx.ASGITransport(Router([route], [restriction]))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+    start = Router([route], [restriction]).start
+    async with (
+        listening(start, "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
         return await client.request(method, path, headers=headers)
 
 

@@ -18,7 +18,7 @@ from harness.posix_memory import PosixMemory, posix_memory
 from penstock.core.errors import InferenceError
 from penstock.core.request import InferenceResponse
 from penstock.core.tensor import Tensor
-from penstock.gateway.codec import decode_request, encode_response
+from penstock.gateway.inference.codec import decode_request, encode_response
 from penstock.shared_memory.cuda import open_cuda_region
 from penstock.shared_memory.registry import Regions
 
@@ -198,7 +198,8 @@ async def test_output_goes_to_the_region_and_not_into_the_body(
     outputs = [item("A", shared_memory_offset=16), {"name": "B"}]
     request, form = decode({"inputs": [item()], "outputs": outputs}, regions)
     tensor = Tensor.from_numpy(np.array([7, 8], np.int32))
-    reply = await encode_response(request, "1", InferenceResponse({"A": tensor, "B": tensor}), form)
+    reply = encode_response(request, "1", InferenceResponse({"A": tensor, "B": tensor}), form)
+    assert reply is not None
     described = {"datatype": "INT32", "shape": [2]}
     assert json.loads(b"".join(reply.header))["outputs"] == [
         {"name": "A", **described},

@@ -21,6 +21,7 @@ from penstock.hosting.parent.process import ProcessInstance, ProcessSpec
 from penstock.hosting.parent.services import ModelServices
 from penstock.inflight.inference import Inference
 from penstock.inflight.statistics import Statistics
+from penstock.system.own_cores import OwnCores
 from penstock.system.reaper import Reaper
 
 PACKAGES = (Path(penstock.__file__).parent, Path(__file__).parent / "hosted")
@@ -56,6 +57,7 @@ class Puppets:
         execution_timeout: float | None = None,
         stop_timeout: float = PATIENCE,
         placement: Placement | None = None,
+        own_cores: OwnCores | None = None,
         private_tmp: bool = False,
         hang_seconds: float = 0.0,
         restart_hung: bool = False,
@@ -87,7 +89,7 @@ class Puppets:
             settings=settings,
             placement=placement or Placement(),
         )
-        instance = ProcessInstance(spec, context, self.reaper, services)
+        instance = ProcessInstance(spec, context, self.reaper, services, own_cores)
         self._made.append(instance)
         return instance
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import coverage_floors
-from coverage_floors import Room
+from coverage_floors import ROOT, Room
 
 
 def file(covered: int, missing: int) -> dict[str, Any]:
@@ -54,3 +55,14 @@ def test_each_room_has_a_floor() -> None:
 def test_floor_of_a_room_that_is_gone_is_named() -> None:
     (fault,) = coverage_floors.faults({}, {"core": 90})
     assert fault == "core: no file of this room was measured"
+
+
+def test_rooms_of_the_packages_are_those_that_have_floors() -> None:
+    """Found in a second, not at the end of a whole run; generated code is not measured."""
+    packages = (ROOT / "service" / "penstock", ROOT / "backends" / "penstock_backends")
+    modules = [
+        str(path.relative_to(ROOT)) for package in packages for path in package.rglob("*.py")
+    ]
+    there = set(map(coverage_floors.room_of, modules)) - {"protocol"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["penstock"]["coverage-floors"]) == there

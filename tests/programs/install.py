@@ -1,12 +1,13 @@
 """Installer of the programs that some tests and `make observe` run.
 
     python tests/programs/install.py                    install into .tools what is not there yet,
-                                                        but for Jaeger, which takes minutes
+                                                        but for Jaeger, k6 and genai-perf, which
+                                                        take minutes
     python tests/programs/install.py prometheus jaeger  only these
 
 What cannot be installed is left out with a line that says why; the tests that need it are skipped.
-Versions are pinned: those of the Go programs in `go.mod` and `go.sum`, those of the wheels here.
-Prometheus is of the version that this release of Debian has.
+Versions are pinned: those of the Go programs in `go.mod` and `go.sum`, of large ones in folders of
+their own; those of the wheels here. Prometheus is of the version that this release of Debian has.
 """
 
 from __future__ import annotations
@@ -188,10 +189,40 @@ def _extract(wheel: zipfile.ZipFile, start: str, target: Path) -> None:
         shutil.copyfileobj(source, copy)
 
 
+# -- genai-perf -----------------------------------------------------------------------------------
+
+_GENAI_PERF = "genai-perf==0.0.16"  # the last one
+
+
+def _genai_perf(program: Path) -> None:
+    """Install it with its seventy packages in an environment of its own, behind a link."""
+    environment = program.parent / "genai-perf-environment"
+    _run(sys.executable, "-m", "venv", "--clear", environment)
+    python = environment / "bin" / "python"
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(python, *pip, _GENAI_PERF, timeout=BUILD_TIMEOUT)
+    program.symlink_to(environment / "bin" / "genai-perf")
+
+
+_GHZ = HERE / "ghz"
+_K6 = HERE / "k6"
 _PROGRAMS = (
     Program("h2spec", _go_version(), go("github.com/summerwind/h2spec/cmd/h2spec")),
     Program("interop-client-go", _go_version(), go("google.golang.org/grpc/interop/client")),
     Program("compose-spec", _go_version(), go("github.com/compose-spec/compose-go/v2/cmd")),
+    Program(
+        "ghz",
+        _go_version(_GHZ),
+        go("github.com/bojand/ghz/cmd/ghz", "-ldflags=-s -w", folder=_GHZ),
+    ),
+    # A minute of both cores, so that only who asks for it waits for it.
+    Program(
+        "k6",
+        _go_version(_K6),
+        go("go.k6.io/k6", "-ldflags=-s -w", folder=_K6),
+        on_request=True,
+    ),
+    Program("genai-perf", _GENAI_PERF, _genai_perf, on_request=True),
     Program("perf_analyzer", f"{_CLIENT[0]} {_SERVER[0]}", _perf_analyzer),
     Program("prometheus", "Debian's", debian("prometheus", "usr/bin/prometheus")),
     Program("promtool", "Debian's", debian("prometheus", "usr/bin/promtool")),

@@ -11,6 +11,8 @@ from penstock.settings import TlsSettings
 def write_certificates(folder: Path) -> Path:
     """Keys and certificates named `root`, `server` and `client`, of `localhost`."""
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    # Some TLS libraries refuse a server whose certificate is an authority's.
+    subject += ["-addext", "basicConstraints=critical,CA:FALSE"]
     new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     files = ["-keyout", "root.key", "-out", "root.pem"]
     subprocess.run([*new, "-subj", "/CN=root", *files], cwd=folder, check=True, stderr=-3)

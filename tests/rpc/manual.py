@@ -30,6 +30,9 @@ class _ManualModel:
     decoupled: bool
     infer: Callable[[InferenceRequest], ResponseStream]
 
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        return self.infer(request)
+
 
 class ManualServer(InferenceServer):
     """Models `once*` answer once, models `many*` are decoupled; `strict` refuses every request,

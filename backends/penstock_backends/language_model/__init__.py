@@ -1,15 +1,27 @@
 """The common part of language-model backends: Triton's vLLM tensors, parameters, delivery."""
 
-from penstock_backends.language_model.answer import Answer, Candidate, Logprobs, TokenLogprob
+from penstock_backends.language_model.answer import (
+    Answer,
+    Candidate,
+    EncodeAnswer,
+    Logprobs,
+    TokenLogprob,
+)
 from penstock_backends.language_model.backend import LanguageModelBackend
 from penstock_backends.language_model.declared_tensors import check_decoupled, complete_tensors
-from penstock_backends.language_model.delivery import AT_ONCE, Delivery
+from penstock_backends.language_model.delivery import Delivery, PacedSender
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.generation_record import GenerationRecord, record_of
 from penstock_backends.language_model.generation_times import GenerationTimes, exemplar_id
-from penstock_backends.language_model.media import MediaLimits, fetch_media, media_limits
+from penstock_backends.language_model.media import (
+    MediaLimits,
+    decode_image,
+    fetch_media,
+    media_limits,
+)
 from penstock_backends.language_model.parameters import (
     ParameterReader,
+    check_length,
     read_parameters,
     refuse,
 )
@@ -30,7 +42,6 @@ from penstock_backends.language_model.stream_interval import StreamInterval, str
 from penstock_backends.language_model.usage import UsageReporter, usage_of
 
 __all__ = [
-    "AT_ONCE",
     "ENGINE_REQUESTS",
     "ENGINE_TOKENS",
     "RUNNING_ERROR",
@@ -38,6 +49,7 @@ __all__ = [
     "Candidate",
     "Delivery",
     "Detokenizer",
+    "EncodeAnswer",
     "EngineStatistics",
     "GenerationRecord",
     "GenerationRequest",
@@ -45,6 +57,7 @@ __all__ = [
     "LanguageModelBackend",
     "Logprobs",
     "MediaLimits",
+    "PacedSender",
     "ParameterReader",
     "StopStrings",
     "StreamInterval",
@@ -52,8 +65,10 @@ __all__ = [
     "UsageReporter",
     "WantedOutputs",
     "check_decoupled",
+    "check_length",
     "checked_ids",
     "complete_tensors",
+    "decode_image",
     "exemplar_id",
     "fetch_media",
     "media_limits",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -19,6 +19,10 @@ TokenLogprob = Mapping[str, Any]
 
 Logprobs = Mapping[int, TokenLogprob]
 """The candidate tokens at one position, by token id."""
+
+
+EncodeAnswer = Callable[["Answer"], InferenceResponse]
+"""Makes a response of what is buffered, which is then cleared."""
 
 
 class Candidate:
@@ -83,9 +87,17 @@ class Answer:
     """The candidates of one request, and the encoder of their responses.
 
     `prompt_tokens` and `cached_tokens` are known with the engine's first output at the latest.
+    `encode` makes responses in place of tensors.
     """
 
-    def __init__(self, request: GenerationRequest, prompt_tokens: int, candidates: int = 1) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        prompt_tokens: int,
+        candidates: int = 1,
+        encode: EncodeAnswer | None = None,
+    ) -> None:
+        self._encode = encode
         self.stream = request.stream
         self.candidates = [Candidate() for _ in range(candidates)]
         self._single = self.candidates[0] if candidates == 1 else None
@@ -121,6 +133,11 @@ class Answer:
 
     def take_response(self) -> InferenceResponse:
         """Drain the buffers into a response; the last one is flagged as final."""
+        if self._encode is not None:
+            response = self._encode(self)
+            for candidate in self.candidates:
+                candidate.clear()
+            return response
         single = self._single
         if single is not None and self._plain:
             text = (self._prefix + "".join(single.text)).encode()

@@ -3,20 +3,62 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
-from penstock.backend import Backend, Host, InferenceError, InferenceRequest, Outcome, Window
+from penstock.backend import (
+    Backend,
+    Host,
+    InferenceError,
+    InferenceRequest,
+    InstanceGroup,
+    InstanceKind,
+    ModelConfig,
+    Outcome,
+    Window,
+)
+from penstock_backends.language_model.declared_tensors import (
+    NO_MORE,
+    Tensors,
+    check_decoupled,
+    complete_tensors,
+)
 from penstock_backends.language_model.delivery import WINDOW
+from penstock_backends.language_model.stream_interval import stream_interval
 
 
 class LanguageModelBackend(Backend):
-    """Passes every request to the engine at once; the engine runs in a process of its own."""
+    """Passes every request to the engine at once; the engine runs in a process of its own.
+
+    `title` is the backend's name in the texts of errors; `tensors` are those that its models have
+    besides those of every language model. Where an engine is `on_cpu`, so is an instance of which
+    the configuration says nothing.
+    """
 
     host: ClassVar[Host] = "process"
     serial: ClassVar[bool] = False
     window: ClassVar[Window] = WINDOW
     reports_usage: ClassVar[bool] = True
+    title: ClassVar[str] = "language model"
+    tensors: ClassVar[Tensors] = NO_MORE
+    on_cpu: ClassVar[bool] = False
+
+    @classmethod
+    async def complete_config(
+        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
+    ) -> ModelConfig:
+        completed = complete_tensors(config, cls.tensors)
+        if completed.instance_group or not cls.on_cpu:
+            return completed
+        on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
+        return replace(completed, instance_group=(on_cpu,))
+
+    @classmethod
+    def check_config(cls, config: ModelConfig) -> None:
+        check_decoupled(config, cls.title)
+        stream_interval(config)
 
     @abstractmethod
     def generate(self, request: InferenceRequest) -> Outcome:

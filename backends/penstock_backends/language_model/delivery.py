@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from penstock.backend import InferenceError, ResponseStream, Window
@@ -19,16 +20,50 @@ AT_ONCE = 2
 """Responses of a request that do not wait for the interval: a reader sees that the stream runs."""
 
 
-class Delivery:
+class PacedSender(ABC):
+    """Sends the responses of one request into `stream` when its reader is to have them.
+
+    Until the reader takes the previous response, the next one is held, and is sent then; so is one
+    within the `interval` after another. Without `merge` nothing is held, so the backlog is limited
+    only by the number of tokens. `_closed` is called when the reader closes the stream.
+    """
+
+    def __init__(self, *, merge: bool, interval: StreamInterval | None) -> None:
+        self.stream = ResponseStream()
+        self.stream.connect(self._closed, self._taken)
+        self._merge = merge
+        self._held = False
+        self._interval = interval if merge else None
+        self._sent = 0
+
+    @abstractmethod
+    def push(self) -> None:
+        """Send what there is, if it may leave."""
+
+    @abstractmethod
+    def _closed(self) -> None:
+        """The reader has left."""
+
+    def _may_leave(self) -> bool:
+        """Whether a response that is not the last may leave now; else it is pushed again."""
+        self._held = self._merge and self.stream.backlog > 0
+        if self._held:
+            return False
+        self._sent += 1
+        interval = self._interval if self._sent > AT_ONCE else None
+        return interval is None or interval.passes(self)
+
+    def _taken(self, _: int) -> None:
+        if self._held:
+            self.push()
+
+
+class Delivery(PacedSender):
     """Pushes one answer into `stream`; `on_close` is called when the reader closes it.
 
     `record` is that of a traced request; it is complete before the last response is sent. `times`
-    observes the request for the engine's histograms.
-
-    Until the reader takes the previous response, new tokens stay buffered in the answer, and are
-    merged into one response that is sent then; so are those that come within the `interval` after
-    another response. Without `merge` every token gets a response of its own, so the backlog is
-    limited only by the number of tokens.
+    observes the request for the engine's histograms. New tokens that may not leave stay buffered in
+    the answer, and are merged into one response.
     """
 
     def __init__(
@@ -41,16 +76,11 @@ class Delivery:
         times: GenerationTimes | None = None,
         interval: StreamInterval | None = None,
     ) -> None:
+        super().__init__(merge=merge, interval=interval if answer.stream else None)
         self.answer = answer
         self.times = times
         self.record = record
-        self.stream = ResponseStream()
-        self.stream.connect(self._closed, self._taken)
         self._on_close = on_close
-        self._merge = merge
-        self._held = False
-        self._interval = interval if merge and answer.stream else None
-        self._sent = 0
 
     def push(self) -> None:
         """Send a response if one is due and the reader keeps up; the last one is always sent."""
@@ -58,12 +88,7 @@ class Delivery:
         if not answer.due:
             return
         if not answer.finished:
-            self._held = self._merge and self.stream.backlog > 0
-            if self._held:
-                return
-            self._sent += 1
-            interval = self._interval if self._sent > AT_ONCE else None
-            if interval is not None and not interval.passes(self):
+            if not self._may_leave():
                 return
         elif self.record is not None:
             latest = 0 if self.times is None else self.times.latest
@@ -82,7 +107,3 @@ class Delivery:
         self._on_close()
         if self.record is not None:
             self.record.ended(self.answer.candidates)
-
-    def _taken(self, _: int) -> None:
-        if self._held:
-            self.push()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.decoders import DecodeStream
 
 _CONTEXT = range(4, 24)
 """The number of the prompt's last tokens that can affect the text."""
@@ -40,9 +42,7 @@ class Detokenizer:
             return self._stream.step(self._tokenizer, token) or ""
 
     def _restart(self) -> None:
-        from tokenizers.decoders import DecodeStream
-
-        self._stream = DecodeStream(skip_special_tokens=self._skip_special_tokens)
+        self._stream = _decode_stream()(skip_special_tokens=self._skip_special_tokens)
 
     def _context(self, prompt: Sequence[int]) -> Sequence[int]:
         """The shortest suffix of the prompt that begins with a whole character."""
@@ -51,3 +51,11 @@ class Detokenizer:
             if length >= len(prompt) or "\ufffd" not in self._tokenizer.decode(tail):
                 return tail
         return ()
+
+
+@cache
+def _decode_stream() -> type[DecodeStream]:
+    """The class, which is imported late: the package is an engine's."""
+    from tokenizers.decoders import DecodeStream
+
+    return DecodeStream

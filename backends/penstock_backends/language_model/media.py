@@ -12,12 +12,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
+from io import BytesIO
+from typing import Any
 from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
 
 from penstock.backend import InvalidRequestError, ModelConfig
 
 ALLOWED_HOSTS = "penstock.allowed_media_hosts"
 """Parameter of a model: hosts, separated by commas, that may have addresses that are not public."""
+
+MOST_PIXELS = 100_000_000
+"""Pixels of one image: as RGB these are 300 MB."""
 
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)
@@ -59,6 +65,27 @@ async def fetch_media(url: str, name: str, limits: MediaLimits) -> bytes:
         if not work.done():
             transfer.abandon()
             work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def decode_image(content: bytes, name: str) -> Any:
+    """The image as RGB, of any format that Pillow reads; raises `InvalidRequestError`.
+
+    `name` is the input that it was in. A file says how large it is before it is decoded. For
+    threads: it takes a while.
+    """
+    try:
+        image = import_module("PIL.Image").open(BytesIO(content))
+        width, height = image.size
+        if width * height <= MOST_PIXELS:
+            return image.convert("RGB")
+    except ImportError as error:
+        raise _refusal(name, f"cannot be decoded where the engine runs: {error}") from error
+    except Exception as error:  # of decoders, of any kind
+        raise _refusal(name, f"does not hold an image: {error}") from error
+    raise _refusal(
+        name,
+        f"holds an image of {width} x {height} pixels; at most {MOST_PIXELS} are allowed",
+    )
 
 
 def _data(url: str, name: str, limits: MediaLimits) -> bytes:

@@ -24,7 +24,7 @@ def read_parameters(source: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _decode(text: str) -> Mapping[str, Any]:
     try:
-        given = json.loads(text, parse_constant=_no_constant)
+        given = _JSON.decode(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"input 'sampling_parameters' is not JSON: {error}") from error
     if not isinstance(given, dict):
@@ -38,9 +38,24 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
 def refuse(name: str, complaint: str) -> NoReturn:
     """Raise the error that names the parameter: `complaint` says what is wrong with it."""
     raise InvalidRequestError(f"sampling parameter '{name}' {complaint}")
+
+
+def check_length(max_tokens: int | None, context: int) -> None:
+    """Refuse more tokens than a model's context has, which none of its answers could have.
+
+    What a prompt leaves of the context is a limit of its own, at which generation ends.
+    """
+    if max_tokens is not None and max_tokens > context:
+        refuse(
+            "max_tokens",
+            f"must be at most {context}, the model's context length, not {max_tokens}",
+        )
 
 
 class ParameterReader:
@@ -82,7 +97,9 @@ class ParameterReader:
 
     def strings(self, name: str) -> tuple[str, ...]:
         """A string or a list of strings, none of them empty."""
-        value = self._left.pop(name, [])
+        if name not in self._left:
+            return ()
+        value = self._left.pop(name)
         listed = [value] if isinstance(value, str) else value
         if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
             refuse(name, "must be a string or a list of strings")
@@ -92,7 +109,9 @@ class ParameterReader:
 
     def integers(self, name: str, low: int, high: int) -> tuple[int, ...]:
         """A list of integers, each between `low` and `high`."""
-        listed = self._left.pop(name, [])
+        if name not in self._left:
+            return ()
+        listed = self._left.pop(name)
         if not isinstance(listed, list):
             refuse(name, f"must be a list of integers, not {_kind(listed)}")
         values = tuple(as_integer(name, value) for value in listed)

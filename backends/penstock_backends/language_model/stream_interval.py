@@ -48,11 +48,6 @@ class StreamInterval:
             self._decide()
         return self._open
 
-    async def wait(self) -> None:
-        """Wait until responses may leave."""
-        while not self.open:  # noqa: ASYNC110  (time opens it, and nothing else)
-            await asyncio.sleep(self._next - asyncio.get_running_loop().time())
-
     def passes(self, pushed: Pushed) -> bool:
         """Whether a response may leave now; otherwise it is pushed when it may."""
         if self.open:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.backend import (
     Backend,
@@ -17,12 +18,16 @@ from penstock.backend import (
 from penstock_backends.onnxruntime.autocomplete import completed, needs_completion
 from penstock_backends.onnxruntime.check import check_declared, check_supported
 from penstock_backends.onnxruntime.model_file import model_file
+from penstock_backends.onnxruntime.openai_app import open_openai_app
 from penstock_backends.onnxruntime.providers import Device
 from penstock_backends.onnxruntime.session import open_graph, read_graph
 from penstock_backends.onnxruntime.settings import SessionSettings
 from penstock_backends.onnxruntime.tensor_model import TensorModel
 from penstock_backends.onnxruntime.text_model import GPU_RUN_COST, RUN_COST, TextModel, check_text
 from penstock_backends.onnxruntime.tokenizer import TOKENIZER, Tokenizer
+
+if TYPE_CHECKING:
+    from penstock_backends.openai_kit.asgi import OpenAiApplication
 
 Answer = Callable[[Sequence[InferenceRequest]], list[Outcome]]
 
@@ -58,11 +63,17 @@ class OnnxRuntimeBackend(Backend):
 
     async def initialize(self, context: InstanceContext) -> None:
         self._run = context.run
+        self._config = context.config
         self._answer: Answer | None = await context.run(_load, context)
 
     async def execute(self, requests: Sequence[InferenceRequest]) -> Sequence[Outcome]:
         outcomes: list[Outcome] = await self._run(self._answer, requests)
         return outcomes
+
+    async def openai_app(self) -> OpenAiApplication | None:
+        # On its thread, since the packages that it imports take a second.
+        app: OpenAiApplication | None = await self._run(open_openai_app, self._config, self._answer)
+        return app
 
     async def finalize(self) -> None:
         await self._run(self._release)

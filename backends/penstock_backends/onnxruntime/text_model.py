@@ -56,6 +56,10 @@ class TextModel:
         """Answer every request, in order. Blocks."""
         return answer_each(requests, self._texts, self._answer)
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together, as far as the model reads them."""
+        return sum(len(tokens.ids) for tokens in self._tokenizer.encode([*texts]))
+
     def _texts(self, request: InferenceRequest) -> list[str]:
         if self._input not in request.inputs:
             raise InvalidRequestError(f"input '{self._input}' is missing")

@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.backend import (
     BackendNotInstalledError,
     Histogram,
     InferenceRequest,
     InstanceContext,
-    InstanceGroup,
-    InstanceKind,
-    ModelConfig,
     ModelLoadError,
     Outcome,
+    ResponseStream,
 )
 from penstock_backends.language_model import (
     Answer,
     Delivery,
     Detokenizer,
+    EncodeAnswer,
     GenerationRequest,
     GenerationTimes,
     LanguageModelBackend,
-    check_decoupled,
     checked_ids,
-    complete_tensors,
     exemplar_id,
     read_request,
     record_of,
@@ -37,32 +33,23 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
 from penstock_backends.openvino_genai.limits import check_prompt_size, fitting_length
+from penstock_backends.openvino_genai.openai_app import open_openai_app
 from penstock_backends.openvino_genai.pipeline import GenAiPipeline, reason
 from penstock_backends.openvino_genai.platform import unsupported_reason
 from penstock_backends.openvino_genai.sampling import BACKEND, Sampling, read_sampling
 from penstock_backends.openvino_genai.sequence import TokenSequence
 from penstock_backends.openvino_genai.settings import EngineSettings, read_settings, sharing_cores
 
+if TYPE_CHECKING:
+    from penstock_backends.openai_kit.asgi import OpenAiApplication
+
 
 class OpenVinoGenAiBackend(LanguageModelBackend):
     """A language model on the CPU, with the tensors of Triton's vLLM backend."""
 
     private_tmp: ClassVar[bool] = True  # for copies of read-only model files
-
-    @classmethod
-    async def complete_config(
-        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
-    ) -> ModelConfig:
-        completed = complete_tensors(config)
-        if completed.instance_group:
-            return completed
-        on_cpu = InstanceGroup(kind=InstanceKind.KIND_CPU, count=1)
-        return replace(completed, instance_group=(on_cpu,))
-
-    @classmethod
-    def check_config(cls, config: ModelConfig) -> None:
-        check_decoupled(config, "OpenVINO GenAI")
-        stream_interval(config)
+    title: ClassVar[str] = "OpenVINO GenAI"
+    on_cpu: ClassVar[bool] = True
 
     async def initialize(self, context: InstanceContext) -> None:
         unsupported = unsupported_reason()
@@ -71,6 +58,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         settings = read_settings(context.version_path)
         tokenizer = await context.run(_load_tokenizer, settings)
         self._settings = settings
+        self._name = context.config.name
         self._interval = stream_interval(context.config)
         self._tokenizer = tokenizer
         self._vocabulary = settings.vocabulary or tokenizer.get_vocab_size()
@@ -83,6 +71,9 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         self._engine.statistics.cache_config = settings.cache_config
         if not settings.enable_prefix_caching:  # with it, the engine does not tell how many
             self._engine.statistics.cached_tokens = 0
+
+    async def openai_app(self) -> OpenAiApplication:
+        return open_openai_app(self._name, self._settings, self._tokenizer, self._start)
 
     async def healthy(self) -> bool:
         return self._engine.failure is None
@@ -98,7 +89,14 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             self._engine.close()
 
     def generate(self, request: InferenceRequest) -> Outcome:
-        generation = read_request(request)
+        return self._start(request, read_request(request))
+
+    def _start(
+        self,
+        request: InferenceRequest,
+        generation: GenerationRequest,
+        encode: EncodeAnswer | None = None,
+    ) -> ResponseStream:
         sampling = read_sampling(
             generation.parameters or {},
             vocabulary=self._vocabulary,
@@ -110,9 +108,11 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             record.asked(generation, sampling)
             record.prompt(len(prompt), self._engine.statistics.cached_tokens)
         length = fitting_length(len(prompt), sampling.max_tokens, self._settings)
-        sampling = replace(sampling, max_tokens=length, min_tokens=min(sampling.min_tokens, length))
+        if length < sampling.max_tokens:
+            least = min(sampling.min_tokens, length)
+            sampling = replace(sampling, max_tokens=length, min_tokens=least)
         sequences: list[TokenSequence] = []
-        answer = Answer(generation, len(prompt), sampling.n)
+        answer = Answer(generation, len(prompt), sampling.n, encode)
         on_close = partial(self._engine.cancel, sequences)
         statistics, trace_id = self._engine.statistics, exemplar_id(request)
         times = GenerationTimes(
@@ -158,11 +158,13 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         """The sequence of candidate `index`; its seed is the request's plus `index`."""
         wanted = request.wanted
         report = sampling.logprobs and wanted.logprobs
+        if index:
+            sampling = replace(sampling, seed=(sampling.seed + index) % (1 << 64))
         return TokenSequence(
             delivery,
             delivery.answer.candidates[index],
             prompt,
-            replace(sampling, seed=(sampling.seed + index) % (1 << 64)),
+            sampling,
             Detokenizer(self._tokenizer, prompt, skip_special_tokens=sampling.skip_special_tokens),
             logprobs=report or wanted.cumulative_logprob,
             report=self._decode_token if report else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.backend import InvalidRequestError
+from penstock_backends.language_model import check_length
 from penstock_backends.openvino_genai.settings import BLOCK_TOKENS, EngineSettings
 
 
@@ -19,9 +20,11 @@ def fitting_length(prompt: int, max_tokens: int, settings: EngineSettings) -> in
     """The largest number of tokens to generate: `max_tokens`, or the rest of the context.
 
     Generation ends at the end of the context, as with vLLM, so clients can switch engines. Raises
-    `InvalidRequestError` if there is no room for a token, or if the KV cache is too small.
+    `InvalidRequestError` if there is no room for a token, if the KV cache is too small, or if the
+    whole context is.
     """
     limit = settings.max_model_len
+    check_length(max_tokens, limit)
     if not prompt:
         raise InvalidRequestError("the prompt is empty: input 'text_input' must hold some text")
     if prompt >= limit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +27,9 @@ class StepOutput(NamedTuple):
     finish_reason: str | None = None
     lost: bool = False
 
+
+_CONFIGS = 64
+"""Configurations that are kept: making one takes longer than to tokenize a short prompt."""
 
 LOST = StepOutput(lost=True)
 
@@ -99,12 +103,16 @@ class GenAiPipeline:
         self._openvino, self._genai = openvino, openvino_genai
         self._pipeline = self._open(settings)
         self._stops = self._stop_tokens()
+        # The pipeline copies what it is given, so requests with equal parameters can share one.
+        self._shared_config = lru_cache(_CONFIGS)(self._config)
         self._last_id = 0
 
     def add(self, prompt: Sequence[int], sampling: Sampling, *, logprobs: bool) -> Handle:
         self._last_id += 1  # the pipeline breaks if an id is reused
         tensor = self._openvino.Tensor(np.array([prompt], dtype=np.int64))
-        config = self._config(sampling, logprobs)
+        shared = sampling.greedy and sampling.structure is None  # others have seeds
+        make = self._shared_config if shared else self._config
+        config = make(sampling, logprobs)
         handle = self._pipeline.add_request(self._last_id, tensor, config)
         return GenAiHandle(handle, self._genai, logprobs=logprobs)
 

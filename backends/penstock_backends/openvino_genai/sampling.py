@@ -21,7 +21,7 @@ _SEEDS = 1 << 64
 class Sampling:
     """Sampling and stop conditions of a request; names, defaults and meaning are vLLM's.
 
-    `temperature` 0 is greedy, `top_k` 0 is unbounded, and `seed` is always set.
+    `temperature` 0 is greedy, `top_k` 0 is unbounded, and `seed` is set unless greedy.
     """
 
     n: int
@@ -68,7 +68,7 @@ def read_sampling(
         presence_penalty=reader.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency_penalty=reader.number("frequency_penalty", 0.0, -2.0, 2.0),
         repetition_penalty=_repetition_penalty(reader),
-        seed=_seed(reader),
+        seed=_seed(reader, temperature),
         stop=reader.strings("stop"),
         stop_token_ids=reader.integers("stop_token_ids", 0, vocabulary - 1),
         include_stop_str_in_output=reader.boolean("include_stop_str_in_output", False),
@@ -109,9 +109,14 @@ def _repetition_penalty(reader: ParameterReader) -> float:
     return value
 
 
-def _seed(reader: ParameterReader) -> int:
-    """The seed, or a random one: the engine's default is the same for every request."""
+def _seed(reader: ParameterReader, temperature: float) -> int:
+    """The seed, or a random one: the engine's default is the same for every request.
+
+    Greedy decoding has none, so that equal parameters are equal.
+    """
     value: int = reader.integer("seed", -1, -1, _SEEDS - 1)
+    if temperature == 0.0:
+        return 0
     return random.getrandbits(63) if value == -1 else value
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import ModelConfig, ModelLoadError, share_of_cores, sharers
+from penstock_backends.openai_kit.settings import OpenAiSettings, read_openai_settings
 from penstock_backends.openvino_genai import gguf
 
 FILE = "model.json"
@@ -40,6 +41,7 @@ class EngineSettings:
     enable_prefix_caching: bool = True
     top_k_cap: int = 200
     properties: Mapping[str, Any] = field(default_factory=dict)
+    openai: OpenAiSettings = field(default_factory=OpenAiSettings)
 
     @property
     def cache_config(self) -> Mapping[str, str]:
@@ -62,7 +64,19 @@ def read_settings(version_path: Path) -> EngineSettings:
             f"{context} tokens"
         )
     given.setdefault("num_kv_blocks", max(_BLOCKS, -(-length // BLOCK_TOKENS)))
+    given["openai"] = _openai_settings(version_path, given.get("openai"))
     return EngineSettings(model=model, tokenizer=tokenizer, vocabulary=vocabulary, **given)
+
+
+def _openai_settings(version_path: Path, given: Any) -> OpenAiSettings:
+    """The object `openai`; a chat template that is a file is read."""
+    settings = read_openai_settings(given)
+    template = settings.chat_template
+    if template is None or "{" in template:
+        return settings
+    if not (version_path / template).is_file():
+        raise ModelLoadError(f"no chat template at '{version_path / template}'")
+    return replace(settings, chat_template=(version_path / template).read_text("utf-8"))
 
 
 def sharing_cores(settings: EngineSettings, config: ModelConfig, policy: str) -> EngineSettings:
@@ -116,6 +130,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "enable_prefix_caching": (lambda value: isinstance(value, bool), "true or false"),
     "top_k_cap": _COUNT,
     "properties": (lambda value: isinstance(value, dict), "an object"),
+    "openai": (lambda value: isinstance(value, dict), "an object"),
 }
 assert set(_RULES) == {f.name for f in fields(EngineSettings)} - {"vocabulary"}
 

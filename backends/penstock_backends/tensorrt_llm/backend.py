@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from penstock.backend import (
+    AsgiApp,
     ConfigError,
     Histogram,
     InferenceError,
@@ -27,6 +28,7 @@ from penstock_backends.language_model import (
     LanguageModelBackend,
     exemplar_id,
     record_of,
+    stream_interval,
     usage_of,
 )
 from penstock_backends.language_model.request import MERGE
@@ -40,6 +42,7 @@ from penstock_backends.tensorrt_llm.images import ImageReader
 from penstock_backends.tensorrt_llm.layout_settings import read_layout_settings
 from penstock_backends.tensorrt_llm.llm_api import LlmApiFace
 from penstock_backends.tensorrt_llm.logits_processors import LogitsProcessors
+from penstock_backends.tensorrt_llm.openai_app import trtllm_application
 from penstock_backends.tensorrt_llm.request import Prompt, check_adapter, flag
 from penstock_backends.tensorrt_llm.settings import EngineSettings, read_settings
 from penstock_backends.tensorrt_llm.text_face import NAMES, TextFace
@@ -79,6 +82,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
     def check_config(cls, config: ModelConfig) -> None:
         if config.max_batch_size and not cls.face(config).batches:
             raise ConfigError(_no_batches(config.max_batch_size))
+        stream_interval(config)
 
     async def initialize(self, context: InstanceContext) -> None:
         self._running: dict[str, set[Generation]] = {}
@@ -90,6 +94,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         pin_devices(settings, context)
         self._settings = settings
         self._images = ImageReader(context.config, settings.multimodal)
+        self._interval = stream_interval(context.config)
         self._encoder = OutputEncoder(context.config)
         self._processors: LogitsProcessors = await context.run(
             LogitsProcessors, settings.processors
@@ -113,6 +118,13 @@ class TensorRtLlmBackend(LanguageModelBackend):
                 pass
         except Exception as error:  # the engine's, of any kind
             raise self._engine.translated(error) from error
+
+    async def openai_app(self) -> AsgiApp | None:
+        if self._settings.openai is None:
+            return None
+        name = self._context.config.name
+        # On the event loop: the application makes locks of it.
+        return trtllm_application(self._engine, self._settings, name)
 
     async def healthy(self) -> bool:
         return not self._engine.failed
@@ -159,6 +171,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
             record=record,
             usage=usage,
             trace_id=exemplar_id(request),
+            interval=self._interval,
         )
         self._start(generation, request.id, partial(self._submit, prompt, sampling, by_token))
         return generation.stream

@@ -46,6 +46,11 @@ class TensorRtLlmEngine:
         self._llm: Any = _start(settings)
 
     @property
+    def llm(self) -> Any:
+        """TensorRT-LLM's own object."""
+        return self._llm
+
+    @property
     def failed(self) -> bool:
         """Whether the engine has died; it does not recover."""
         return self._died or self._llm is None or not _healthy(self._llm)

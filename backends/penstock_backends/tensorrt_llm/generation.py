@@ -11,13 +11,14 @@ from penstock.backend import (
     InferenceResponse,
     InternalError,
     RequestCancelledError,
-    ResponseStream,
 )
 from penstock_backends.language_model import (
     Candidate,
     EngineStatistics,
     GenerationRecord,
     GenerationTimes,
+    PacedSender,
+    StreamInterval,
     UsageReporter,
 )
 from penstock_backends.tensorrt_llm.engine import PREFIX, TensorRtLlmEngine
@@ -28,7 +29,7 @@ Submit = Callable[[], Awaitable[Any]]
 """Prepares the prompt and gives it to the engine; its `RequestOutput`."""
 
 
-class Generation:
+class Generation(PacedSender):
     """Reads the engine's output as it comes, and sends what the reader has room for.
 
     `respond` encodes the output as it is: with the whole text so far, so a reader that falls
@@ -48,13 +49,12 @@ class Generation:
         record: GenerationRecord | None = None,
         usage: UsageReporter | None = None,
         trace_id: str = "",
+        interval: StreamInterval | None = None,
     ) -> None:
-        self.stream = ResponseStream()
-        self.stream.connect(self._left, self._taken)
+        super().__init__(merge=merge, interval=interval)
         self._engine = engine
         self._respond = respond
         self._streaming = streaming
-        self._merge = merge
         self._by_token = by_token
         self._record = record
         self._usage = usage
@@ -63,7 +63,7 @@ class Generation:
         self._task: asyncio.Task[None] | None = None
         self._times: GenerationTimes | None = None
         self._tokens = 0
-        self._held = self._aborted = False
+        self._aborted = False
 
     def start(self, submit: Submit) -> asyncio.Task[None]:
         """Submit the request and read its output, in a task that the caller keeps."""
@@ -129,7 +129,7 @@ class Generation:
         if output.finished and any(one.finish_reason == "cancelled" for one in output.outputs):
             self._fail(RequestCancelledError(CANCELLED))
         elif output.finished or (self._streaming and new):
-            self._push(finished=output.finished)
+            self.push()
 
     def _observe(self, new: int, *, finished: bool) -> None:
         times = self._times
@@ -143,22 +143,21 @@ class Generation:
             new = 0
         times.output(new, finished=finished)
 
-    def _push(self, *, finished: bool) -> None:
-        self._held = self._merge and self.stream.backlog > 0 and not finished
-        if not self._held:
-            if finished:
-                self._end_record()
-            self.stream.send(self._respond(self._output))
+    def push(self) -> None:
+        """Send the output as it is, the last one at once."""
+        if self.stream.ended:
+            return
+        if self._output.finished:
+            self._end_record()
+        elif not self._may_leave():
+            return
+        self.stream.send(self._respond(self._output))
 
     def _fail(self, error: InferenceError) -> None:
         self._end_record()
         self.stream.fail(error)
 
-    def _taken(self, _: int) -> None:
-        if self._held and not self.stream.ended:
-            self._push(finished=False)
-
-    def _left(self) -> None:
+    def _closed(self) -> None:
         self._engine.statistics.cancelled += 1
         self._abort()
         if self._times is not None and self.stream.left_at:

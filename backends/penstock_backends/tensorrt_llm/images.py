@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from importlib import import_module
-from io import BytesIO
 from typing import Any
 
 from penstock.backend import InvalidRequestError, ModelConfig
-from penstock_backends.language_model import fetch_media, media_limits
+from penstock_backends.language_model import decode_image, fetch_media, media_limits
 
 INPUT = "image_url"
 MOST = 16
 """Images of one request."""
-
-PIXELS = 64_000_000
-"""Pixels of one image: as RGB these are 192 MB."""
 
 
 class ImageReader:
@@ -42,20 +37,4 @@ class ImageReader:
 
     async def _image(self, url: str) -> Any:
         content = await fetch_media(url, INPUT, self._limits)
-        return await asyncio.to_thread(decode_image, content)
-
-
-def decode_image(content: bytes) -> Any:
-    """The image as RGB, of any format that Pillow reads; too large a one by its header's word."""
-    pillow = import_module("PIL.Image")
-    try:
-        image = pillow.open(BytesIO(content))
-        width, height = image.size
-        if width * height > PIXELS:
-            raise InvalidRequestError(
-                f"input '{INPUT}' holds an image of {width} x {height} pixels; "
-                f"at most {PIXELS} are allowed"
-            )
-        return image.convert("RGB")
-    except (ValueError, OSError, SyntaxError, pillow.DecompressionBombError) as error:
-        raise InvalidRequestError(f"input '{INPUT}' does not hold an image: {error}") from error
+        return await asyncio.to_thread(decode_image, content, INPUT)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.backend import BackendNotInstalledError, ModelLoadError
+from penstock.backend import BackendNotInstalledError, ModelLoadError, suggestion
 from penstock_backends.tensorrt_llm.parameter_text import as_bool, is_unset
 
 FILES = ("model.yaml", "model.json")
 PATH = "LLM_CONFIG_PATH"
 """Environment variable that names another file, from the version directory or absolute (TL-02)."""
+
+TEMPLATE = "chat_template"
+"""An argument of OpenAI's API: a template, or a file of the version directory."""
 
 _SERVER = "triton_config"
 _PROCESSORS = "logits_post_processors"
@@ -41,6 +44,8 @@ class EngineSettings:
     multimodal: bool = False
     processors: Mapping[str, str] | None = None
     stats_seconds: float = _STATS_SECONDS
+    openai: Mapping[str, str] | None = field(default_factory=dict)
+    """Arguments of OpenAI's API; `None` for a model without it."""
 
     @property
     def enable_lora(self) -> bool:
@@ -102,6 +107,7 @@ def read_settings(version_path: Path) -> EngineSettings:
     values = _set(_parsed(path))
     server = values.pop(_SERVER, None) or {}
     processors = values.pop(_PROCESSORS, None)
+    openai = _read_openai(values.pop("openai", None), path)
     if not isinstance(server, dict):
         raise ModelLoadError(f"'{_SERVER}' in '{path}' must be a mapping")
     if processors is not None and not isinstance(processors, dict):
@@ -122,8 +128,31 @@ def read_settings(version_path: Path) -> EngineSettings:
         max_batch_size=int(server.get("max_batch_size") or 0),
         multimodal=_flag(server.get("multimodal", False)),
         processors=processors,
+        openai=openai,
         stats_seconds=float(server.get("stats_check_period_ms") or _STATS_SECONDS * 1e3) / 1e3,
     )
+
+
+def _read_openai(given: Any, path: Path) -> dict[str, Any] | None:
+    """The object `openai` of the settings; `None` for `false`. Raises `ModelLoadError`."""
+    if given is False:
+        return None
+    if given is None or given is True:
+        return {}
+    known = ("tool_call_parser", TEMPLATE)
+    if not isinstance(given, Mapping):
+        raise ModelLoadError(f"'openai' in '{path}' must be a mapping, or false")
+    for name, value in given.items():
+        if name not in known:
+            nearest = suggestion(str(name), known)
+            raise ModelLoadError(f"unknown argument '{name}' in 'openai' of '{path}'{nearest}")
+        if not isinstance(value, str):
+            raise ModelLoadError(f"'{name}' in 'openai' of '{path}' must be a text")
+    values = dict(given)
+    template = values.get(TEMPLATE, "")
+    if template.endswith(".jinja") and (path.parent / template).is_file():
+        values[TEMPLATE] = str(path.parent / template)
+    return values
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any, ClassVar
 
 from penstock.backend import (
+    AsgiApp,
     Histogram,
     InferenceError,
     InferenceRequest,
-    InferenceResponse,
     InstanceContext,
     InvalidRequestError,
-    ModelConfig,
     ModelLoadError,
     Outcome,
-    ResponseStream,
-    Window,
-    deliver,
 )
 from penstock_backends.language_model import (
-    AT_ONCE,
     Answer,
     GenerationRequest,
     LanguageModelBackend,
-    StreamInterval,
-    UsageReporter,
-    check_decoupled,
-    complete_tensors,
+    check_length,
     media_limits,
     read_request,
     record_of,
     stream_interval,
     usage_of,
 )
+from penstock_backends.language_model.declared_tensors import Tensors
 from penstock_backends.vllm.adapters import Adapter, Adapters
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
+from penstock_backends.vllm.generation import VllmGeneration
 from penstock_backends.vllm.health_check import unloads_unhealthy
 from penstock_backends.vllm.inputs.media import Medium, load_media, read_media
 from penstock_backends.vllm.inputs.prompts import prompt_of
-from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions, read_options
+from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, read_options
 from penstock_backends.vllm.inputs.sampling import BACKEND, read_sampling
 from penstock_backends.vllm.inputs.tensors import VLLM_TENSORS
 from penstock_backends.vllm.lora import DISABLED, allowed_folders, keep_adapters, read_paths
@@ -61,31 +53,17 @@ from penstock_backends.vllm.pooling import (
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.triton_metrics import asks
 
-_ENDLESS = Window(responses=1 << 30, size=1 << 60)
-"""No flow control: a request has at most one response per token, whose number is limited."""
-
-_NO_INTERVAL = StreamInterval()
-
 
 class VllmBackend(LanguageModelBackend):
     """A language model that vLLM runs, with the tensors of Triton's own vLLM backend."""
 
     private_tmp: ClassVar[bool] = True  # for vLLM's sockets and its workers' rendezvous files
-
-    @classmethod
-    async def complete_config(
-        cls, config: ModelConfig, version_path: Path, settings: Mapping[str, str]
-    ) -> ModelConfig:
-        return complete_tensors(config, VLLM_TENSORS)
-
-    @classmethod
-    def check_config(cls, config: ModelConfig) -> None:
-        check_decoupled(config, "vLLM Triton")
-        stream_interval(config)
+    title: ClassVar[str] = "vLLM Triton"
+    tensors: ClassVar[Tensors] = VLLM_TENSORS
 
     async def initialize(self, context: InstanceContext) -> None:
-        self._relays: set[asyncio.Task[None]] = set()
-        arguments = read_arguments(context.version_path)
+        arguments = self._arguments = read_arguments(context.version_path)
+        self._name = context.config.name
         pin_device(arguments, context.kind, context.device_id)
         prepare_environment(arguments)
         self._model = arguments.model
@@ -109,6 +87,14 @@ class VllmBackend(LanguageModelBackend):
         self.unload_unhealthy = unloads_unhealthy(context.config)
         if asks(context.config) and arguments.keeps_statistics:
             self._engine.statistics.report_as_triton()
+
+    async def openai_app(self) -> AsgiApp | None:
+        openai = self._arguments.openai
+        if not openai.enabled:
+            return None
+        from penstock_backends.vllm.openai.application import vllm_application
+
+        return await vllm_application(self._engine, self._arguments, self._name)
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
         return await self._control.carry_out(action, arguments)
@@ -148,6 +134,7 @@ class VllmBackend(LanguageModelBackend):
             or request.report_usage is not None,
             logprobs=self._engine.logprobs,
         )
+        check_length(sampling.max_tokens, self._engine.facts.context_length)
         media = read_media(request, self._engine.facts.modalities)
         lora = self._adapter(adapter)
         record = self._record(request, generation, sampling, adapter or self._model)
@@ -155,34 +142,23 @@ class VllmBackend(LanguageModelBackend):
         facts = self._engine.facts
         wanted = generation.wanted.reasoning_text
         parsers = facts.parsers(sampling.n, self._engine.tokenizer) if wanted else ()
-        outputs = self._outputs(prompt, media, sampling, lora, options, record)
-        reader = OutputReader(answer, parsers)
-        interval = self._interval if generation.stream and generation.merge else _NO_INTERVAL
-        usage = usage_of(request)
-        responses = self._generate(answer, reader, outputs, record, usage, interval)
-        return responses if generation.merge else self._unmerged(responses)
+        running = VllmGeneration(
+            self._engine,
+            answer,
+            OutputReader(answer, parsers),
+            merge=generation.merge,
+            interval=self._interval,
+            record=record,
+            usage=usage_of(request),
+        )
+        running.start(partial(self._with_media, prompt, media), sampling, lora, options)
+        return running.stream
 
-    def _outputs(
-        self,
-        prompt: dict[str, Any],
-        media: Sequence[Medium],
-        sampling: Any,
-        adapter: Any,
-        options: RequestOptions,
-        record: RequestRecord | None,
-    ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs, once the request's media are there."""
-        if not media:
-            return self._engine.generate(prompt, sampling, adapter, options, record)
-
-        async def outputs() -> AsyncGenerator[Any, None]:
+    async def _with_media(self, prompt: dict[str, Any], media: Sequence[Medium]) -> dict[str, Any]:
+        """The prompt, once the request's media are there."""
+        if media:
             prompt["multi_modal_data"] = await load_media(media, self._media_limits)
-            begun = self._engine.generate(prompt, sampling, adapter, options, record)
-            async with aclosing(begun):
-                async for output in begun:
-                    yield output
-
-        return outputs()
+        return prompt
 
     def _pool(self, request: InferenceRequest) -> Outcome:
         """Start a request to a pooling model, or one for an embedding as Triton's client asks."""
@@ -219,45 +195,6 @@ class VllmBackend(LanguageModelBackend):
         record.prepare(sampling, stream=generation.stream)
         return record
 
-    async def _generate(
-        self,
-        answer: Answer,
-        reader: OutputReader,
-        outputs: AsyncGenerator[Any, None],
-        record: RequestRecord | None = None,
-        usage: UsageReporter | None = None,
-        interval: StreamInterval = _NO_INTERVAL,
-    ) -> AsyncGenerator[InferenceResponse, None]:
-        """Responses at the reader's pace, and the interval's: vLLM merges what is not read yet."""
-        sent = 0
-        try:
-            async with aclosing(outputs):
-                async for output in outputs:
-                    reader.add(output)
-                    if usage is not None:
-                        _report(usage, answer, output)
-                    if record is not None:
-                        record.add(output)
-                        if answer.finished:
-                            record.ended(answer.candidates, finished=True)
-                    if answer.due:
-                        yield answer.take_response()
-                        sent += 1
-                        if sent >= AT_ONCE and not answer.finished:
-                            await interval.wait()
-        finally:
-            if record is not None:
-                record.ended(answer.candidates, finished=False)
-
-    def _unmerged(self, responses: AsyncGenerator[InferenceResponse, None]) -> ResponseStream:
-        """Read every output from vLLM at once, for a client that wants one response per token."""
-        stream = ResponseStream(window=_ENDLESS)
-        task = deliver(responses, stream)
-        assert task is not None
-        self._relays.add(task)
-        task.add_done_callback(self._relays.discard)
-        return stream
-
 
 def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:
     """The sampling parameters, with those that requested log probabilities need in vLLM."""
@@ -267,10 +204,3 @@ def _sampling_parameters(generation: GenerationRequest) -> dict[str, Any]:
     if generation.wanted.prompt_logprobs:
         parameters.setdefault("prompt_logprobs", 0)
     return parameters
-
-
-def _report(usage: UsageReporter, answer: Answer, output: Any) -> None:
-    """Report the tokens of a request with those of one `RequestOutput`."""
-    usage.prompt = answer.prompt_tokens
-    usage.cached = output.num_cached_tokens or 0
-    usage.add(sum(len(one.token_ids) for one in output.outputs), finished=output.finished)

@@ -6,12 +6,17 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from penstock.backend import BackendNotInstalledError, ModelLoadError, UnavailableError
+from penstock.backend import (
+    BackendNotInstalledError,
+    InferenceError,
+    ModelLoadError,
+    UnavailableError,
+)
 from penstock_backends.vllm.adapters import Adapter, Adapters
 from penstock_backends.vllm.children import descendants, kill_leftovers
 from penstock_backends.vllm.engine_args import EngineArguments, advice
@@ -23,6 +28,7 @@ from penstock_backends.vllm.kv_events import KvEventsProof
 from penstock_backends.vllm.late_outputs import count_late_outputs
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
+from penstock_backends.vllm.pushed_request import PushedRequest, Put
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
 
@@ -86,6 +92,16 @@ class VllmEngine:
         return next((task for task in _POOLING if task in self.tasks), min(self.tasks, default=""))
 
     @property
+    def llm(self) -> Any:
+        """vLLM's own object."""
+        return self._llm
+
+    @property
+    def makes_spans(self) -> bool:
+        """Whether vLLM makes spans of its own."""
+        return self._makes_spans
+
+    @property
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
         return self._llm.get_tokenizer()
@@ -98,48 +114,99 @@ class VllmEngine:
     async def generate(
         self,
         prompt: Any,
-        sampling: Any,
+        params: Any,
         adapter: Adapter | None,
         options: RequestOptions = NO_OPTIONS,
-        record: RequestRecord | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs; closing the generator aborts the request in the engine.
-
-        `record` is that of a traced request.
-        """
-        if self.failed:
-            raise UnavailableError(UNHEALTHY)
-        self.calls.check_awake()
-        self.statistics.requests += 1
+        """vLLM's outputs; closing the generator aborts the request in the engine."""
+        self.begin()
         finished = False
         lora = None
         try:
-            if adapter is not None:
-                assert self.adapters is not None
-                lora = await self.adapters.acquire(adapter)
+            lora = await self.acquire(adapter)
+            rendered = await self.rendered(prompt)
+            begin, more = self._method(params, options)
+            headers = self._headers(options, None)
             number = str(next(self._numbers))
-            (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
-            headers = options.trace if self._makes_spans else None
-            if record is not None:
-                headers = trace_headers(record.timeline) if self._makes_spans else None
-                record.submitted()
-            begin, more = self._method(sampling, options)
             outputs = begin(
-                rendered, sampling, number, lora_request=lora, trace_headers=headers, **more
+                rendered, params, number, lora_request=lora, trace_headers=headers, **more
             )
             async with aclosing(outputs):
                 async for output in outputs:
                     finished = output.finished
                     yield output
         except Exception as error:  # vLLM's own, of any kind
-            self._count(error)
-            raise translated(error) from error
+            raise self.failure(error) from error
         except BaseException:  # the client has disconnected
             self.statistics.cancelled += not finished
             raise
         finally:
-            if lora is not None and adapter is not None and self.adapters is not None:
-                self.adapters.release(adapter)
+            self.release(adapter, lora)
+
+    def begin(self) -> None:
+        """Count a request; raises if the engine cannot take any."""
+        if self.failed:
+            raise UnavailableError(UNHEALTHY)
+        self.calls.check_awake()
+        self.statistics.requests += 1
+
+    async def acquire(self, adapter: Adapter | None) -> Any:
+        """vLLM's own form of an adapter, loaded; to be released."""
+        if adapter is None:
+            return None
+        assert self.adapters is not None
+        return await self.adapters.acquire(adapter)
+
+    def release(self, adapter: Adapter | None, lora: Any) -> None:
+        """Undo `acquire`, which returned `lora`."""
+        if lora is not None and adapter is not None and self.adapters is not None:
+            self.adapters.release(adapter)
+
+    async def rendered(self, prompt: Any) -> Any:
+        """The prompt in tokens."""
+        (rendered,) = await self._llm.renderer.render_cmpl_async([prompt])
+        return rendered
+
+    async def add(
+        self,
+        rendered: Any,
+        sampling: Any,
+        lora: Any,
+        options: RequestOptions,
+        record: RequestRecord | None,
+        put: Put,
+    ) -> PushedRequest:
+        """Give vLLM a request, whose outputs, and the error that ends it, are passed to `put`.
+
+        Must not be cancelled: vLLM might have the request then, and nobody could abort it.
+        """
+        headers = self._headers(options, record)
+        if record is not None:
+            record.submitted()
+        collector = await self._llm.add_request(
+            str(next(self._numbers)),
+            rendered,
+            sampling,
+            lora_request=lora,
+            trace_headers=headers,
+            priority=options.priority,
+            session_id=options.session_id,
+            data_parallel_rank=options.data_parallel_rank,
+        )
+        return PushedRequest(self._llm, collector, put)
+
+    def failure(self, error: Exception) -> InferenceError:
+        """The error of a request that has begun, which is counted, in the server's words."""
+        self._count(error)
+        return translated(error)
+
+    def _headers(
+        self, options: RequestOptions, record: RequestRecord | None
+    ) -> Mapping[str, str] | None:
+        """The span that vLLM's own are children of, if it makes any."""
+        if not self._makes_spans:
+            return None
+        return options.trace if record is None else trace_headers(record.timeline)
 
     def _count(self, error: Exception) -> None:
         if why := refusal(error):

@@ -7,11 +7,12 @@ import json
 import os
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.backend import SHARED_TMPDIR, ModelLoadError
+from penstock_backends.vllm.openai_arguments import OpenAiArguments, take_openai
 
 FILE = "model.json"
 
@@ -25,6 +26,7 @@ class EngineArguments:
 
     values: dict[str, Any]
     path: Path
+    openai: OpenAiArguments = field(default_factory=OpenAiArguments)
 
     @property
     def devices(self) -> int:
@@ -76,7 +78,7 @@ def read_arguments(version_path: Path) -> EngineArguments:
         inside = version_path / values[key] if isinstance(values.get(key), str) else None
         if inside is not None and inside.exists():
             values[key] = str(inside)
-    arguments = EngineArguments(values, path)
+    arguments = EngineArguments(values, path, take_openai(values, path))
     if "enable_lora" in values:
         values["enable_lora"] = arguments.enable_lora
     return arguments

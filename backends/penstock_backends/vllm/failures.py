@@ -18,10 +18,10 @@ UNHEALTHY: Final = "Model is unavailable due to unhealthy vLLM engine"
 
 def translated(error: Exception) -> InferenceError:
     """The error of a request; its text begins as Triton's (VL-15)."""
-    from vllm import exceptions
-
     if isinstance(error, InferenceError):  # ours, such as that of an adapter
         return error
+    from vllm import exceptions
+
     if (dead := death(error)) is not None:
         return dead
     text = f"Error generating stream: {reason(error)}"

@@ -128,7 +128,7 @@ async def serve(settings: Settings, leftovers: ExitStack) -> int:
         if not signals.stop.is_set():
             gc.collect()
             gc.freeze()  # objects made at start-up stay alive: later collections skip them
-            await frontends.open_shared(stack)
+            await frontends.open_late(stack)
             async with _following(poller, settings.repository):
                 await signals.stop.wait()
         deadline.start()

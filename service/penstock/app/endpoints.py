@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cache as once
+from functools import partial
 from typing import NamedTuple
 
 from penstock.app.preflight import StartError
 from penstock.caching import ResponseCache
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.app import open_gateway
-from penstock.gateway.connection import ConnectionRules
-from penstock.gateway.connection_limits import HttpLimits
+from penstock.gateway.app import open_gateway, open_openai
+from penstock.gateway.clouds.errors import EndpointStartError
+from penstock.gateway.clouds.sagemaker import open_sagemaker
+from penstock.gateway.clouds.vertex import open_vertex
+from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.metrics import open_metrics
+from penstock.http1.limits import HttpLimits
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
@@ -34,12 +40,15 @@ logger = logging.getLogger(__name__)
 
 
 class _Endpoint(NamedTuple):
-    """`service` names it in errors, `title` where the log says that it has started."""
+    """`service` names it in errors, `title` where the log says that it has started.
+
+    One that is `late` listens once the models are loaded.
+    """
 
     service: str
     title: str
     address: str
-    shared: bool
+    late: bool
     listening: AbstractAsyncContextManager[int]
 
 
@@ -48,7 +57,8 @@ class Frontends:
 
     They listen before the models are loaded, so that health checks are answered meanwhile. A port
     that is shared with other servers (`--reuse-grpc-port`, `--reuse-http-port`) is opened after
-    that: clients of those others would reach a server that is not ready.
+    that: clients of those others would reach a server that is not ready. So is that of Vertex AI,
+    which looks for its default model.
     """
 
     def __init__(
@@ -72,30 +82,43 @@ class Frontends:
             self._endpoints.append(
                 _Endpoint("GRPC", "GRPCInferenceService", grpc.address, grpc.reuse_port, listening)
             )
+        openai = settings.openai
+        own_port = openai.enabled and openai.port is not None
+        scraper = once(partial(metrics_scraper, server, settings, custom, cache, gpus, export))
         if http.enabled:
-            listening = open_gateway(server, http, deadline, rules)
+            listening = open_gateway(server, http, deadline, rules, openai)
             self._endpoints.append(
                 _Endpoint("HTTP", "HTTPService", http.address, http.reuse_port, listening)
             )
+        if own_port:
+            listening = open_openai(server, http, openai, scraper().scrape, deadline, rules)
+            self._endpoints.append(
+                _Endpoint("OpenAI", "OpenAIService", http.host, False, listening)
+            )
         if metrics.enabled:
-            scraper = _scraper(server, settings, custom, cache, gpus, export)
-            listening = open_metrics(scraper.scrape, metrics, rules)
+            listening = open_metrics(scraper().scrape, metrics, rules)
             self._endpoints.append(
                 _Endpoint("Metrics", "Metrics Service", metrics.address, False, listening)
             )
+        self._endpoints += _cloud_endpoints(server, settings, deadline, rules, scraper)
+
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """Where those that are open listen, by their titles in the log."""
+        return self._ports
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Listen, except on ports that are shared; raises `StartError`."""
+        """Listen, except on ports that are late; raises `StartError`."""
         for one in self._endpoints:
-            if not one.shared:
+            if not one.late:
                 await self._open(one, stack)
                 port = self._ports[one.title]
                 logger.info("%s listens at %s:%s for health checks", one.title, one.address, port)
 
-    async def open_shared(self, stack: AsyncExitStack) -> None:
-        """Listen on shared ports too, and log that all have started; raises `StartError`."""
+    async def open_late(self, stack: AsyncExitStack) -> None:
+        """Listen on late ports too, and log that all have started; raises `StartError`."""
         for one in self._endpoints:
-            if one.shared:
+            if one.late:
                 await self._open(one, stack)
         for one in self._endpoints:
             logger.info("Started %s at %s:%s", one.title, one.address, self._ports[one.title])
@@ -103,8 +126,28 @@ class Frontends:
     async def _open(self, one: _Endpoint, stack: AsyncExitStack) -> None:
         try:
             self._ports[one.title] = await stack.enter_async_context(one.listening)
+        except EndpointStartError as error:
+            raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(_named(one.service, str(error))) from error
+
+
+def _cloud_endpoints(
+    server: InferenceServer,
+    settings: Settings,
+    deadline: ExitDeadline,
+    rules: ConnectionRules,
+    scraper: Callable[[], Scraper],
+) -> Iterator[_Endpoint]:
+    """SageMaker and Vertex AI, each on its own port, as the environment describes them."""
+    http, sagemaker, vertex, known = settings.http, settings.sagemaker, settings.vertex, os.environ
+    if sagemaker.enabled:
+        listening = open_sagemaker(server, http, sagemaker.port, known, deadline, rules)
+        yield _Endpoint("Sagemaker", "Sagemaker HTTPService", http.host, False, listening)
+    if vertex.enabled:
+        model, scrape = vertex.default_model, scraper().scrape
+        listening = open_vertex(server, http, vertex.port, model, known, deadline, scrape, rules)
+        yield _Endpoint("Vertex AI", "Vertex AI HTTPService", http.host, True, listening)
 
 
 def _named(service: str, problem: str) -> str:
@@ -113,7 +156,7 @@ def _named(service: str, problem: str) -> str:
     return problem if problem.startswith(start) else f"{start}Unavailable - {problem}"
 
 
-def _scraper(
+def metrics_scraper(
     server: InferenceServer,
     settings: Settings,
     custom: CustomMetrics,

@@ -1,4 +1,5 @@
-"""The command line: `penstock serve`, `demo` and `top`, and `tritonserver`, which only serves.
+"""The command line: `penstock serve`, `demo`, `top`, `perf` and the commands of clients, and
+`tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -8,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from penstock import __version__
 from penstock.cli import usage
 from penstock.cli.arguments import HelpRequested, UsageError, parse_arguments
 from penstock.cli.getopt import OptionError
 from penstock.cli.unsupported import refuse_unsupported
+from penstock.cli.verbs import VERBS
 from penstock.core.nearest_name import nearest_name
 from penstock.settings.rules import SettingsError
 
@@ -25,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve": lambda rest: _serve(usage.SERVE, rest),
         "demo": _demo,
         "top": _top,
+        "perf": _perf,
+        "completion": _completion,
+        **{name: _verb(name) for name in VERBS},
     }
     command, *rest = words or ["--help"]
     if command in ("--version", "-V"):
@@ -70,30 +76,33 @@ def _serve(program: str, arguments: Sequence[str]) -> int:
 
 
 def _demo(arguments: Sequence[str]) -> int:
-    from argparse import ArgumentParser
-    from pathlib import Path
+    from penstock.cli import demo
 
-    parser = ArgumentParser("penstock demo", description="Write a repository of small models.")
-    parser.add_argument("directory", metavar="DIR", type=Path)
-    parser.add_argument(
-        "--llm",
-        choices=["openvino_genai", "vllm"],
-        default="openvino_genai",
-        help="backend of the language model (default: %(default)s)",
-    )
-    chosen = parser.parse_args(arguments)
-    from penstock.demo import DemoError, write_demo
+    return demo.run(arguments)
 
-    try:
-        write_demo(chosen.directory, llm=chosen.llm, report=print)
-    except (DemoError, OSError) as error:
-        _print_error(f"penstock demo: {error}")
-        return 1
-    return 0
+
+def _completion(arguments: Sequence[str]) -> int:
+    from penstock.cli import completion
+
+    return completion.run(arguments)
+
+
+def _verb(name: str) -> Callable[[Sequence[str]], int]:
+    def run(arguments: Sequence[str]) -> int:
+        status: int = import_module(f"penstock.cli.verbs.{name}").run(arguments)
+        return status
+
+    return run
 
 
 def _top(arguments: Sequence[str]) -> int:
     from penstock.top.command import run
+
+    return run(arguments)
+
+
+def _perf(arguments: Sequence[str]) -> int:
+    from penstock.perf.command import run
 
     return run(arguments)
 

@@ -108,16 +108,20 @@ class _SettingsBuilder:
                 "Error: Incompatible flags --response-cache-byte-size and --cache-config both "
                 "provided. Please provide one or the other."
             )
-        if self.fields.get("grpc.tls.mutual"):
-            self.fields["grpc.tls.enabled"] = True
-        self.fields.setdefault(
-            "metrics.address", self.fields.get("http.address", default_value("http.address"))
-        )
+        for endpoint in ("grpc", "http"):
+            if self.fields.get(f"{endpoint}.tls.mutual"):
+                self.fields[f"{endpoint}.tls.enabled"] = True
+        self.fields.setdefault("metrics.address", self._http_host())
         if environment.get("AIP_STORAGE_URI"):
             self.fields.setdefault("repository.paths", (environment["AIP_STORAGE_URI"],))
         if environment.get("TRITON_SERVER_ESCAPE_LOG_MESSAGES") == "0":
             self.fields["logging.escape"] = False
         self.fields["devices.cpu_only"] = "TRITON_SERVER_CPU_ONLY" in environment
+
+    def _http_host(self) -> str:
+        """The address of HTTP, or this machine alone where that is a file."""
+        address: str = self.fields.get("http.address", default_value("http.address"))
+        return "127.0.0.1" if address.startswith("unix:") else address
 
     def _set(self, flag: Flag, value: Any) -> None:
         if flag.field:

@@ -24,8 +24,6 @@ class UnsupportedOption:
 UNSUPPORTED_OPTIONS = (
     UnsupportedOption("repository.namespacing", "model-namespacing", "model namespaces"),
     UnsupportedOption("repository.agent_directory", "repoagent-directory", "repository agents"),
-    UnsupportedOption("sagemaker.enabled", "allow-sagemaker", "the SageMaker endpoint"),
-    UnsupportedOption("vertex.enabled", "allow-vertex-ai", "the Vertex AI endpoint"),
     UnsupportedOption("cache.directory", "cache-directory", "caches from a directory"),
 )
 

@@ -18,6 +18,19 @@ Commands:
              `serve model.py:Double`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
   top        Show models, queues, batches and latencies of a running server.
+  perf       Put a load on a server and measure it: rates, latencies, tokens, comparisons.
+
+Commands that ask a running server:
+  infer      Send one request to a model, and print its outputs.
+  generate   Print what a language model generates, as it comes.
+  embed      Print the vectors of texts.
+  models     List the models of a server.
+  load       Load a model, or load it anew.
+  unload     Unload a model.
+  stats      Print requests, batches and mean times of models.
+  wait       Wait until a server, and models, are ready.
+
+  completion Print a script that completes all this in bash or zsh.
 
   --version  Print the version.
   --help     Print this; after a command, its options.

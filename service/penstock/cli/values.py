@@ -83,6 +83,18 @@ def positive(message: str) -> Parser:
     return parse
 
 
+def not_negative(name: str) -> Parser:
+    """A number, or 0 for none."""
+
+    def parse(value: str) -> int:
+        number = integer(value)
+        if number < 0:
+            raise ValueRefused(f"invalid argument for --{name}. Must be 0 or more.")
+        return number
+
+    return parse
+
+
 def infer_thread_count(value: str) -> int:
     number = integer(value)
     if not 2 <= number <= 128:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError, no_commands
 from penstock.core.flow_control import WINDOW, Window
+from penstock.core.http_exchange import AsgiApp
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -226,6 +227,17 @@ class Backend(ABC):
         only with `--allow-engine-control`. Raise `UnsupportedError` for an unknown action.
         """
         raise no_commands(action)
+
+    async def openai_app(self) -> AsgiApp | None:
+        """The ASGI application that answers requests to OpenAI's API for this model, if any.
+
+        Called after `initialize`. It is called with whole bodies, learns of clients that leave by
+        `http.disconnect`, and finds what the server knows of the request in its scope, in the
+        extension `penstock`: see `penstock.core.http_exchange`. Raise an `InferenceError` where the
+        model cannot have one: it is logged, told to clients, and the model serves tensors. Only a
+        `ModelLoadError` that is not a `BackendNotInstalledError` refuses the model.
+        """
+        return None
 
     def unready(self) -> str:
         """Why the instance should get no requests now, though it is healthy; empty if it should.

@@ -29,7 +29,7 @@ class Placement:
         """Parse the `--host-policy` settings of one policy; raises `ConfigError`."""
         cores, node = settings.get("cpu-cores"), settings.get("numa-node")
         return cls(
-            None if cores is None else _cores(policy, cores),
+            None if cores is None else parse_cores(f"host policy '{policy}': cpu-cores", cores),
             None if node is None else _node(policy, node),
         )
 
@@ -47,12 +47,11 @@ class Placement:
                 ) from error
 
 
-def _cores(policy: str, text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)-(\d+)", text)
+def parse_cores(name: str, text: str) -> tuple[int, int]:
+    """First and last core; raises `ConfigError` that names what the text is the value of."""
+    found = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text)
     if found is None or int(found[1]) > int(found[2]):
-        raise ConfigError(
-            f"host policy '{policy}': cpu-cores must be '<first>-<last>', got '{text}'"
-        )
+        raise ConfigError(f"{name} must be '<first>-<last>', got '{text}'")
     return int(found[1]), int(found[2])
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
+from penstock.core.http_exchange import HttpExchange, HttpHead
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline
@@ -69,7 +70,8 @@ class InferenceRequest:
     in model processes whose server wants to know the tokens of each request. `sender` is known in
     the server, if it has tenants.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
-    that share the device consume them.
+    that share the device consume them. `exchange` is set where a client talks HTTP with the model's
+    own application; then there are no tensors, and every response is an `ExchangePart`.
     """
 
     model_name: str
@@ -92,6 +94,7 @@ class InferenceRequest:
     timeline: Timeline | None = None
     report_usage: ReportUsage | None = None
     sender: Sender | None = None
+    exchange: HttpExchange | None = None
 
     def mark(self, activity: str) -> None:
         """Note in the request's trace that something happens now; nothing where it is not traced.
@@ -126,9 +129,38 @@ class InferenceResponse:
         return InferenceResponse(self.outputs, self.parameters, True, self.error)
 
 
+@_frozen
+class ExchangePart(InferenceResponse):
+    """A part of the answer to an exchange over HTTP: its head, which comes first, or of its body.
+
+    One that carries an `error` may have a body as well, in which the error is told.
+    """
+
+    head: HttpHead | None = None
+    body: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+        return len(self.body)
+
+    def as_final(self) -> ExchangePart:
+        """This part, marked as the last one."""
+        return ExchangePart(final=True, error=self.error, head=self.head, body=self.body)
+
+
 def traced(request: InferenceRequest, timeline: Timeline) -> InferenceRequest:
     """The same request, part of `timeline`; for one that its maker has just made."""
     object.__setattr__(request, "timeline", timeline)
+    return request
+
+
+def with_infer(
+    request: InferenceRequest, infer: Callable[[InferenceRequest], Any]
+) -> InferenceRequest:
+    """The same request, whose exchange may give the model requests; for one just made."""
+    if request.exchange is not None:
+        object.__setattr__(request, "exchange", replace(request.exchange, infer=infer))
     return request
 
 

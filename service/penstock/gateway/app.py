@@ -6,21 +6,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.connection import ConnectionRules
+from penstock.gateway.connections.listener import listening
+from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.engine import EngineEndpoints
-from penstock.gateway.generate import GenerateEndpoints
-from penstock.gateway.infer import InferEndpoint
-from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.inference.body_memory import BodyMemory
+from penstock.gateway.inference.generate import GenerateEndpoints
+from penstock.gateway.inference.infer import InferEndpoint
 from penstock.gateway.json.thread import JsonThread
-from penstock.gateway.listener import listening
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.metrics import Scrape, metrics_route
 from penstock.gateway.models import ModelEndpoints, ServerEndpoints
+from penstock.gateway.openai.routes import openai_routes
+from penstock.gateway.openapi.routes import docs_routes
 from penstock.gateway.replies import PLAIN
 from penstock.gateway.repository import RepositoryEndpoints
 from penstock.gateway.router import Route, Router
 from penstock.gateway.settings import SettingsEndpoints
 from penstock.gateway.shared_memory import CudaEndpoints, SystemEndpoints
 from penstock.server.server import InferenceServer
-from penstock.settings import Feature, HttpSettings
+from penstock.settings import Feature, HttpSettings, OpenAiSettings
+
+NO_OPENAI = OpenAiSettings(enabled=False)
 
 _MODEL = "/v2/models/(?P<model>[^/]+)"
 _VERSION = _MODEL + "(?:/versions/(?P<version>[0-9]+))?"
@@ -37,45 +43,92 @@ async def open_gateway(
     settings: HttpSettings,
     grace: ExitDeadline,
     rules: ConnectionRules | None = None,
+    openai: OpenAiSettings = NO_OPENAI,
 ) -> AsyncIterator[int]:
-    """Serve HTTP; yields the port. Raises `OSError` if the address is not available.
+    """Serve HTTP, with OpenAI's API where that is enabled; yields the port.
 
+    Raises `OSError` if the address is not available.
     On exit, requests and streams in flight get the rest of `grace` to finish.
     """
-    thread = JsonThread()
-    app = gateway_app(server, settings, thread)
+    thread, memory = JsonThread(), BodyMemory()
+    router = gateway_router(server, settings, thread, openai, memory)
     address, port = settings.address, settings.port
     reuse = settings.reuse_port
     try:
-        async with listening(app, "HTTP", address, port, grace, rules, reuse_port=reuse) as port:
+        async with listening(
+            router.start,
+            "HTTP",
+            address,
+            port,
+            grace,
+            rules,
+            reserve=memory.reserve,
+            reuse_port=reuse,
+            tls=settings.tls,
+        ) as port:
             yield port
     finally:
         thread.close()
 
 
-def gateway_app(server: InferenceServer, settings: HttpSettings, thread: JsonThread) -> Router:
-    """The ASGI application of the HTTP endpoint; large JSON is worked on by `thread`."""
+@asynccontextmanager
+async def open_openai(
+    server: InferenceServer,
+    http: HttpSettings,
+    openai: OpenAiSettings,
+    scrape: Scrape,
+    grace: ExitDeadline,
+    rules: ConnectionRules | None = None,
+) -> AsyncIterator[int]:
+    """Serve OpenAI's API on a port of its own, with health and metrics, as Triton has it (OA-08).
+
+    Yields the port. Raises `OSError` if it is not available.
+    """
+    thread = JsonThread()
+    bodies = JsonBodies(http.max_input_size, thread)
+    routes = [*openai_routes(server, http, openai, bodies), metrics_route(scrape)]
+    router = Router(routes, http.restrictions)
+    port = openai.port or 0
+    try:
+        async with listening(
+            router.start, "OpenAI", http.host, port, grace, rules, tls=http.tls
+        ) as port:
+            yield port
+    finally:
+        thread.close()
+
+
+def gateway_router(
+    server: InferenceServer,
+    settings: HttpSettings,
+    thread: JsonThread,
+    openai: OpenAiSettings = NO_OPENAI,
+    memory: BodyMemory | None = None,
+) -> Router:
+    """The routes of the HTTP endpoint; large JSON is worked on by `thread`."""
     bodies = JsonBodies(settings.max_input_size, thread)
     routes = [
-        *_inference_routes(server, settings, bodies),
+        *_inference_routes(server, settings, bodies, memory or BodyMemory()),
         *_server_routes(server),
         *_model_routes(server),
         *_repository_routes(server, bodies),
         *_engine_routes(server, bodies),
         *_settings_routes(server, bodies),
         *_memory_routes(server, bodies),
+        *openai_routes(server, settings, openai, bodies),
+        *(docs_routes() if settings.docs else ()),
     ]
     return Router(routes, settings.restrictions)
 
 
 def _inference_routes(
-    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies
+    server: InferenceServer, settings: HttpSettings, bodies: JsonBodies, memory: BodyMemory
 ) -> list[Route]:
-    infer = InferEndpoint(server, settings, bodies)
+    infer = InferEndpoint(server, settings, bodies, memory)
     generate = GenerateEndpoints(server, settings, bodies)
     feature = Feature.INFERENCE
     return [
-        Route(f"{_VERSION}/infer", _POST, infer.infer, feature, PLAIN),
+        Route(f"{_VERSION}/infer", _POST, infer.infer, feature, PLAIN, infer.start),
         Route(f"{_VERSION}/generate", _POST, generate.generate, feature),
         Route(f"{_VERSION}/generate_stream", _POST, generate.generate_stream, feature),
     ]

@@ -7,11 +7,9 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive
-
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InvalidRequestError
+from penstock.gateway.connections.http_call import HttpCall
 
 LARGEST = (1 << 31) - 1
 """The most bytes of a whole body, binary tensors included (H-36)."""
@@ -27,23 +25,18 @@ _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 
 class RequestBody:
-    """The body of one request, read on demand.
+    """The body of one request, read on demand; `declared` is its size, `None` if in chunks."""
 
-    Memory grows with what arrives, whatever length the client has declared: `declared`, in bytes,
-    `None` for a body in chunks.
-    """
-
-    def __init__(self, receive: Receive, declared: int | None) -> None:
-        self.declared = declared
-        self._receive = receive
-        self._data = bytearray()
-        self._complete = False
+    def __init__(self, call: HttpCall) -> None:
+        self.declared = call.body.declared
+        self._call = call
 
     def ends_at(self, size: int) -> bool:
         """Whether it is known that the body has so many bytes."""
-        return self.declared == size or (self._complete and len(self._data) == size)
+        body = self._call.body
+        return self.declared == size or (body.complete and body.received == size)
 
-    async def read(self, limit: int) -> bytearray:
+    async def read(self, limit: int) -> Buffer:
         """The whole body. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
         if self.declared is not None and self.declared > limit:
             raise _too_large("request content length", self.declared, limit)
@@ -52,41 +45,50 @@ class RequestBody:
             raise _too_large("request content length", len(data), limit)
         return data
 
-    async def read_until(self, size: int) -> bytearray:
+    async def read_until(self, size: int) -> Buffer:
         """The bytes so far, once there are `size` or more; all of them if the body ends before."""
-        while len(self._data) < size and not self._complete:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            self._data += message.get("body", b"")
-            self._complete = not message.get("more_body", False)
+        return await self._call.body_until(size)
+
+
+class DecompressedBody(RequestBody):
+    """A body that was read and decompressed."""
+
+    def __init__(self, call: HttpCall, data: bytes) -> None:
+        super().__init__(call)
+        self.declared = len(data)
+        self._data = data
+
+    def ends_at(self, size: int) -> bool:
+        return self.declared == size
+
+    async def read_until(self, size: int) -> Buffer:
         return self._data
 
 
-async def read_body(request: Request, limit: int) -> bytearray:
+async def read_body(call: HttpCall, limit: int) -> Buffer:
     """The body as received. Raises `InvalidRequestError` if it is larger than `limit` bytes."""
-    return await _body_of(request).read(limit)
+    return await RequestBody(call).read(limit)
 
 
-async def open_body(request: Request, limit: int) -> RequestBody:
+async def open_body(call: HttpCall, limit: int) -> RequestBody:
     """The body of an inference request, which may be `LARGEST` bytes long.
 
     One that is compressed is read and decompressed here; `limit` bounds both forms of it.
     """
-    body = _body_of(request)
-    if is_compressed(request):
-        return _complete_body(await _decompressed(await body.read(limit), limit))
+    body = RequestBody(call)
+    if is_compressed(call):
+        return DecompressedBody(call, await _decompressed(await body.read(limit), limit))
     if body.declared is not None and body.declared > LARGEST:
         raise larger_than_any(body.declared)
     return body
 
 
-async def json_length(request: Request, body: RequestBody, limit: int) -> int:
+async def json_length(call: HttpCall, body: RequestBody, limit: int) -> int:
     """The length in bytes of the JSON in the body; 0 for a raw binary request (HI-13, HI-14).
 
     Raises `InvalidRequestError` if the JSON is larger than `limit` bytes, or than the body.
     """
-    text = request.headers.get("inference-header-content-length")
+    text = call.headers.get("inference-header-content-length")
     if text is None:
         if body.declared is not None and body.declared > limit:
             raise _too_large("Request JSON size", body.declared, limit)
@@ -113,14 +115,14 @@ async def _declared_length(text: str, body: RequestBody, limit: int) -> int:
     return length
 
 
-def can_decompress(request: Request) -> bool:
+def can_decompress(call: HttpCall) -> bool:
     """Whether the body's content encoding is supported."""
-    return _encoding(request) in ("", "identity", "gzip", "deflate")
+    return _encoding(call) in ("", "identity", "gzip", "deflate")
 
 
-def is_compressed(request: Request) -> bool:
+def is_compressed(call: HttpCall) -> bool:
     """Whether the body has to be decompressed."""
-    return _encoding(request) not in ("", "identity")
+    return _encoding(call) not in ("", "identity")
 
 
 async def compress(parts: Sequence[Buffer], encoding: str) -> bytes:
@@ -147,25 +149,11 @@ def negotiate_encoding(accepted: str) -> str:
     return best
 
 
-def _encoding(request: Request) -> str:
-    return request.headers.get("content-encoding", "")
+def _encoding(call: HttpCall) -> str:
+    return call.headers.get("content-encoding", "")
 
 
-def _body_of(request: Request) -> RequestBody:
-    length = request.headers.get("content-length", "")
-    return RequestBody(request.receive, int(length[:20]) if length.isdecimal() else None)
-
-
-def _complete_body(data: bytes) -> RequestBody:
-    """A body that is in memory already."""
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": data}
-
-    return RequestBody(receive, len(data))
-
-
-async def _decompressed(body: bytearray, limit: int) -> bytes:
+async def _decompressed(body: Buffer, limit: int) -> bytes:
     """The decompressed body. Raises `InvalidRequestError` if it is larger than `limit` bytes.
 
     Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
@@ -195,7 +183,9 @@ def _decompress(body: Buffer, limit: int) -> bytes:
 
 def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
     machine = zlib.compressobj(wbits=31 if encoding == "gzip" else 15)
-    return b"".join([*map(machine.compress, parts), machine.flush()])
+    packed = [machine.compress(part) for part in parts]
+    packed.append(machine.flush())
+    return b"".join(packed)
 
 
 def larger_than_any(size: int) -> InvalidRequestError:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from penstock.core.errors import InvalidRequestError
-from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
-from penstock.gateway.replies import json_reply
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 
@@ -26,25 +24,25 @@ class EngineEndpoints:
         self._server = server
         self._bodies = bodies
 
-    async def act(self, request: Request, target: Target) -> ASGIApp:
-        return await self._control(target, target.action, await self._arguments(request))
+    async def act(self, call: HttpCall, target: Target) -> Reply:
+        return await self._control(target, target.action, await self._arguments(call))
 
-    async def adapters(self, _: Request, target: Target) -> ASGIApp:
+    async def adapters(self, _: HttpCall, target: Target) -> Reply:
         return await self._control(target, LIST, {})
 
-    async def change_adapter(self, request: Request, target: Target) -> ASGIApp:
+    async def change_adapter(self, call: HttpCall, target: Target) -> Reply:
         """Add an adapter, or remove one."""
         named = {"name": target.adapter}
-        if request.method == "DELETE":
+        if call.method == "DELETE":
             return await self._control(target, REMOVE, named)
-        return await self._control(target, ADD, {**await self._arguments(request), **named})
+        return await self._control(target, ADD, {**await self._arguments(call), **named})
 
-    async def _arguments(self, request: Request) -> dict[str, Any]:
-        text = await self._bodies.read(request, _object_text, optional=True)
+    async def _arguments(self, call: HttpCall) -> dict[str, Any]:
+        text = await self._bodies.read(call, _object_text, optional=True)
         arguments: dict[str, Any] = json.loads(text)
         return arguments
 
-    async def _control(self, target: Target, action: str, arguments: dict[str, Any]) -> ASGIApp:
+    async def _control(self, target: Target, action: str, arguments: dict[str, Any]) -> Reply:
         done = await self._server.control(target.model, target.version, action, arguments)
         return json_reply(
             {"model_name": done.name, "model_version": done.version, "instances": done.instances}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.connection import ConnectionRules
-from penstock.gateway.listener import listening
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.connections.listener import listening
+from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.replies import PLAIN, error_reply, reply
-from penstock.settings import MetricsSettings
+from penstock.gateway.router import Route, Target
+from penstock.settings import Feature, MetricsSettings
 
 Scrape = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Takes the `Accept` header of a scrape; returns the page and its content type."""
@@ -28,28 +27,32 @@ async def open_metrics(
     scrape: Scrape, settings: MetricsSettings, rules: ConnectionRules | None = None
 ) -> AsyncIterator[int]:
     """Serve the page at /metrics; yields the port. Raises `OSError` if it is not available."""
-    app = metrics_app(scrape)
     address, port = settings.address, settings.port
     grace = ExitDeadline(_SCRAPE_SECONDS)
-    async with listening(app, "Metrics", address, port, grace, rules) as port:
+
+    def start(call: HttpCall) -> None:
+        call.run(send_metrics(call, scrape))
+
+    async with listening(start, "Metrics", address, port, grace, rules) as port:
         yield port
 
 
-def metrics_app(scrape: Scrape) -> ASGIApp:
-    """The ASGI application that serves the page at /metrics."""
+def metrics_route(scrape: Scrape) -> Route:
+    """The page as one route among others."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await _answer(scope, scrape)
-        await response(scope, receive, send)
+    async def answer(call: HttpCall, _: Target) -> None:
+        await send_metrics(call, scrape)
 
-    return app
+    return Route("/metrics/?", ("GET",), answer, Feature.STATISTICS)
 
 
-async def _answer(scope: Scope, scrape: Scrape) -> Response:
-    if scope["method"] != "GET":
-        return error_reply("Method Not Allowed", 405, PLAIN)
-    if scope["path"] not in ("/metrics", "/metrics/"):
-        return reply(content_type=_CONTENT_TYPE)
-    accepted = (value for name, value in scope["headers"] if name == b"accept")
-    body, content_type = await scrape(b",".join(accepted).decode("latin-1"))
-    return reply(body, content_type=content_type)
+async def send_metrics(call: HttpCall, scrape: Scrape) -> None:
+    """Answer a call of the metrics port."""
+    if call.method != "GET":
+        call.send(error_reply("Method Not Allowed", 405, PLAIN))
+    elif call.path not in ("/metrics", "/metrics/"):
+        call.send(reply(content_type=_CONTENT_TYPE))
+    else:
+        accepted = (value for name, value in call.fields if name.lower() == b"accept")
+        body, content_type = await scrape(b",".join(accepted).decode("latin-1"))
+        call.send(reply(body, content_type=content_type))

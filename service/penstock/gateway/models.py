@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from penstock.core.config import config_to_json
-from penstock.gateway.replies import PLAIN, error_reply, json_reply, reply
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.replies import PLAIN, Reply, error_reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.inflight.statistics import Duration
 from penstock.models.serving.answers import ModelStatistics, TensorMetadata
@@ -22,13 +20,13 @@ class ServerEndpoints:
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
 
-    async def live(self, _: Request, __: Target) -> ASGIApp:
+    async def live(self, _: HttpCall, __: Target) -> Reply:
         return _health(await self._server.live())
 
-    async def ready(self, _: Request, __: Target) -> ASGIApp:
+    async def ready(self, _: HttpCall, __: Target) -> Reply:
         return _health(await self._server.ready())
 
-    async def metadata(self, _: Request, __: Target) -> ASGIApp:
+    async def metadata(self, _: HttpCall, __: Target) -> Reply:
         metadata = await self._server.metadata()
         return json_reply(
             {
@@ -45,12 +43,12 @@ class ModelEndpoints:
     def __init__(self, server: InferenceServer) -> None:
         self._server = server
 
-    async def ready(self, _: Request, target: Target) -> ASGIApp:
+    async def ready(self, _: HttpCall, target: Target) -> Reply:
         if await self._server.model_ready(target.model, target.version):
             return _health(True)
         return error_reply("Model version not ready", 400, PLAIN)
 
-    async def metadata(self, _: Request, target: Target) -> ASGIApp:
+    async def metadata(self, _: HttpCall, target: Target) -> Reply:
         metadata = await self._server.model_metadata(target.model, target.version)
         return json_reply(
             {
@@ -62,16 +60,16 @@ class ModelEndpoints:
             }
         )
 
-    async def config(self, _: Request, target: Target) -> ASGIApp:
+    async def config(self, _: HttpCall, target: Target) -> Reply:
         config = await self._server.model_config(target.model, target.version)
         return json_reply(config_to_json(config, with_defaults=True))
 
-    async def statistics(self, _: Request, target: Target) -> ASGIApp:
+    async def statistics(self, _: HttpCall, target: Target) -> Reply:
         models = await self._server.statistics(target.model, target.version)
         return json_reply({"model_stats": [_statistics(model) for model in models]})
 
 
-def _health(good: bool) -> ASGIApp:
+def _health(good: bool) -> Reply:
     return reply(status=200 if good else 400, content_type=PLAIN)
 
 

@@ -6,18 +6,16 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from penstock.core.errors import (
     InferenceError,
     InternalError,
     InvalidRequestError,
     UnsupportedError,
 )
-from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT, as_bool, as_string, member, members_of
-from penstock.gateway.replies import json_reply, reply
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.server.answers import ModelIndexEntry
 from penstock.server.server import InferenceServer
@@ -33,22 +31,22 @@ class RepositoryEndpoints:
         self._server = server
         self._bodies = bodies
 
-    async def index(self, request: Request, _: Target) -> ASGIApp:
-        ready_only = await self._bodies.read(request, _ready_only, optional=True)
+    async def index(self, call: HttpCall, _: Target) -> Reply:
+        ready_only = await self._bodies.read(call, _ready_only, optional=True)
         entries = await self._server.index(ready_only)
         return json_reply([_entry(entry) for entry in entries])
 
-    async def load(self, request: Request, target: Target) -> ASGIApp:
+    async def load(self, call: HttpCall, target: Target) -> Reply:
         _refuse_repository_name(target)
-        parameters = await self._bodies.read(request, _load_parameters, optional=True)
+        parameters = await self._bodies.read(call, _load_parameters, optional=True)
         await self._server.load(target.model, parameters)
         return reply()
 
-    async def unload(self, request: Request, target: Target) -> ASGIApp:
+    async def unload(self, call: HttpCall, target: Target) -> Reply:
         """Unload a model; an invalid body is ignored."""
         _refuse_repository_name(target)
         try:
-            dependents = await self._bodies.read(request, _with_dependents, optional=True)
+            dependents = await self._bodies.read(call, _with_dependents, optional=True)
         except InferenceError:
             dependents = False
         await self._server.unload(target.model, unload_dependents=dependents)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-
-from starlette.requests import Request
-from starlette.types import Receive
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest, sent_by
 from penstock.core.stream import ResponseStream
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.header_forward import header_forward
 from penstock.scheduling.tokens.tenants import Tenants
 
@@ -20,9 +18,9 @@ HEADER = "request-timeout"
 """Header with a deadline in seconds, fractions allowed; then the request is cancelled with 504."""
 
 
-def with_deadline(inference: InferenceRequest, request: Request) -> InferenceRequest:
-    """`inference` with the deadline in the header of `request`; unchanged without one."""
-    text = request.headers.get(HEADER)
+def with_deadline(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+    """`inference` with the deadline in the header of `call`; unchanged without one."""
+    text = call.headers.get(HEADER)
     if text is None:
         return inference
     try:
@@ -37,17 +35,10 @@ def with_deadline(inference: InferenceRequest, request: Request) -> InferenceReq
 
 
 def with_sender(
-    inference: InferenceRequest, request: Request, tenants: Tenants | None
+    inference: InferenceRequest, call: HttpCall, tenants: Tenants | None
 ) -> InferenceRequest:
-    """`inference` with its sender by the headers of `request`, where the server has tenants."""
-    return inference if tenants is None else sent_by(inference, tenants.sender(request.headers))
-
-
-REQUEST = "penstock.request"
-"""Key of the scope for the inference request that was read, which log lines name."""
-
-HEADER_NAMES = "penstock.header_names"
-"""Key of the scope for header names as sent; in its `headers` they are in lower case."""
+    """`inference` with its sender by the headers of `call`, where the server has tenants."""
+    return inference if tenants is None else sent_by(inference, tenants.sender(call.headers))
 
 
 class ForwardedHeaders:
@@ -56,36 +47,24 @@ class ForwardedHeaders:
     def __init__(self, pattern: str) -> None:
         self._forward = header_forward(pattern)
 
-    def added_to(self, inference: InferenceRequest, request: Request) -> InferenceRequest:
-        """`inference` with headers of `request` among its parameters; refuses reserved ones."""
+    def added_to(self, inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+        """`inference` with headers of `call` among its parameters; refuses reserved ones."""
         if self._forward is None:
             return inference
-        headers = request.scope["headers"]
-        names = request.scope.get(HEADER_NAMES) or [name for name, _ in headers]
-        pairs = zip(names, (value for _, value in headers), strict=True)
-        chosen = self._forward.select((n.decode("latin-1"), v.decode("latin-1")) for n, v in pairs)
-        return replace(inference, parameters={**inference.parameters, **chosen})
+        pairs = ((n.decode("latin-1"), v.decode("latin-1")) for n, v in call.fields)
+        chosen = self._forward.select(pairs)
+        if not chosen:
+            return inference
+        parameters = {**inference.parameters, **chosen}
+        return replace(inference, parameters=parameters, template=None)
 
 
-@asynccontextmanager
-async def closed_on_disconnect(
-    stream: ResponseStream, receive: Receive
-) -> AsyncIterator[ResponseStream]:
+@contextmanager
+def closed_on_disconnect(stream: ResponseStream, call: HttpCall) -> Iterator[ResponseStream]:
     """Cancellation on disconnect: closes `stream` when the client leaves, and on exit."""
-    watcher = None
-    if not stream.ended:
-        watcher = asyncio.create_task(_close_when_gone(stream, receive))
+    call.on_disconnect(stream.close)
     try:
         yield stream
     finally:
+        call.on_disconnect(None)
         stream.close()
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.wait([watcher])
-
-
-async def _close_when_gone(stream: ResponseStream, receive: Receive) -> None:
-    message = await receive()
-    while message["type"] != "http.disconnect":
-        message = await receive()
-    stream.close()

@@ -8,18 +8,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from penstock.core.errors import InferenceError, InternalError, request_prefix, shortened
+from penstock.core.errors import InferenceError, InternalError, shortened
 from penstock.core.log_fields import request_fields
 from penstock.core.log_throttle import log_fault
-from penstock.core.verbosity import VERBOSITY
-from penstock.gateway.replies import JSON, PLAIN, Refusal, error_reply, refusal
-from penstock.gateway.request_scope import REQUEST
+from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply
 from penstock.settings import Feature, Restriction
 
 logger = logging.getLogger(__name__)
+
+_REMEMBERED = 1024
+"""Paths whose routes are remembered."""
+
+_LONGEST = 256
+"""Characters of the longest of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,22 @@ class Target:
     adapter: str = ""
 
 
-Handler = Callable[[Request, Target], Awaitable[ASGIApp]]
+Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]
+"""Returns the reply to send; `None` if it has answered the call itself."""
+
+Starter = Callable[[HttpCall, Target], bool]
+"""Begins to answer a call, which it does by callbacks; false if that is left to the handler.
+
+Errors that it raises are replies.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """A path pattern, whose groups are fields of `Target`, and its handler.
 
-    `content_type` is that of errors that the handler raises.
+    `content_type` is that of errors that the handler raises. `start` may answer instead of the
+    handler where a whole body has come with its head.
     """
 
     path: str
@@ -49,67 +59,79 @@ class Route:
     handler: Handler
     feature: Feature
     content_type: str = JSON
+    start: Starter | None = None
 
 
 class Router:
-    """The ASGI application; the first route that matches the path is used (H-25, H-26)."""
+    """Answers calls; the first route that matches the path is used (H-25, H-26)."""
 
     def __init__(self, routes: Sequence[Route], restrictions: Sequence[Restriction] = ()) -> None:
         self._routes = [(re.compile(route.path), route) for route in routes]
         self._restrictions = {
             feature: restriction for restriction in restrictions for feature in restriction.features
         }
+        self._found: dict[str, tuple[Route, Target]] = {}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            answer = await self._answer(request)
-        except ClientDisconnect:
+    def start(self, call: HttpCall) -> None:
+        """Begin to answer a call."""
+        logger.debug("HTTP request: %s %s", call.method, call.path)
+        found = self._found.get(call.path) or self._find(call.path)
+        if found is None:
+            call.send(error_reply("Not Found", HTTPStatus.NOT_FOUND, PLAIN))
             return
-        await answer(scope, receive, send)
-
-    async def _answer(self, request: Request) -> ASGIApp:
-        # Names are compared as sent: the protocol has no percent encoding.
-        path = request.scope["raw_path"].decode("utf-8", "surrogateescape")
-        logger.debug("HTTP request: %s %s", request.method, path)
-        for pattern, route in self._routes:
-            if found := pattern.fullmatch(path):
-                answer = await self._respond(request, route, _target(found))
-                if VERBOSITY.level and route.feature is Feature.INFERENCE:
-                    _log_refusal(request, answer)
-                return answer
-        return error_reply("Not Found", HTTPStatus.NOT_FOUND, PLAIN)
-
-    async def _respond(self, request: Request, route: Route, target: Target) -> ASGIApp:
+        route, target = found
+        call.feature = route.feature
         needed = self._restrictions.get(route.feature)
-        if needed is not None and request.headers.get(needed.key) != needed.value:
+        if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
             text = f"This API is restricted, expecting header '{needed.key}'"
-            return error_reply(text, HTTPStatus.FORBIDDEN, PLAIN)
-        if request.method not in route.methods:
-            return error_reply(
-                "Method Not Allowed", HTTPStatus.METHOD_NOT_ALLOWED, route.content_type
-            )
-        try:
-            return await route.handler(request, target)
-        except InferenceError as error:
-            return refusal(error, route.content_type)
-        except ClientDisconnect:
-            raise
-        except Exception as error:  # a fault of ours: the client gets an error, the log the details
-            inference = request.scope.get(REQUEST)
-            fields = None if inference is None else request_fields(inference)
-            path = shortened(request.url.path)
-            log_fault(logger, error, "%s %s failed", request.method, path, extra=fields)
-            return refusal(InternalError("unexpected error, see the server's log"))
+            call.send(error_reply(text, HTTPStatus.FORBIDDEN, PLAIN))
+        elif call.method not in route.methods:
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            call.send(error_reply("Method Not Allowed", status, route.content_type))
+        elif not _started(call, route, target):
+            call.run(_handle(call, route, target))
+
+    def _find(self, path: str) -> tuple[Route, Target] | None:
+        for pattern, route in self._routes:
+            if matched := pattern.fullmatch(path):
+                parts = {name: value or "" for name, value in matched.groupdict().items()}
+                found = route, Target(**parts)
+                if len(path) <= _LONGEST:
+                    if len(self._found) >= _REMEMBERED:
+                        self._found.clear()
+                    self._found[path] = found
+                return found
+        return None
 
 
-def _log_refusal(request: Request, answer: ASGIApp) -> None:
-    """A verbose line about an inference that fails, as Triton's (contract L-08)."""
-    if isinstance(answer, Refusal):
-        inference = request.scope.get(REQUEST)
-        prefix = "" if inference is None else request_prefix(inference.id)
-        logger.debug("%sInfer failed: %s", prefix, answer.error.message)
+def _started(call: HttpCall, route: Route, target: Target) -> bool:
+    """Whether the call is answered without a coroutine, now or by callbacks."""
+    if route.start is None or not call.body.complete:
+        return False
+    try:
+        return route.start(call, target)
+    except Exception as error:  # becomes a reply
+        call.send(_failure(call, route, error))
+        return True
 
 
-def _target(found: re.Match[str]) -> Target:
-    return Target(**{name: value or "" for name, value in found.groupdict().items()})
+async def _handle(call: HttpCall, route: Route, target: Target) -> None:
+    answer: Reply | None
+    try:
+        answer = await route.handler(call, target)
+    except ClientDisconnectError:
+        return
+    except Exception as error:  # becomes a reply
+        answer = _failure(call, route, error)
+    if answer is not None:
+        call.send(answer)
+
+
+def _failure(call: HttpCall, route: Route, error: Exception) -> Reply:
+    """The reply for what a handler has raised: the client gets an error, the log the details."""
+    if isinstance(error, InferenceError):
+        return Refusal(error, route.content_type)
+    inference = call.inference
+    fields = None if inference is None else request_fields(inference)
+    log_fault(logger, error, "%s %s failed", call.method, shortened(call.path), extra=fields)
+    return Refusal(InternalError("unexpected error, see the server's log"))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from penstock.core.errors import UnavailableError, shortened
-from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT, as_bool, as_list, as_string, as_unsigned, member
-from penstock.gateway.replies import json_reply
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.replies import Reply, json_reply
 from penstock.gateway.router import Target
 from penstock.server.log_control import FORMATS, LogValues
 from penstock.server.server import InferenceServer
@@ -36,17 +34,17 @@ class SettingsEndpoints:
         self._server = server
         self._bodies = bodies
 
-    async def trace(self, request: Request, target: Target) -> ASGIApp:
+    async def trace(self, call: HttpCall, target: Target) -> Reply:
         settings = await self._server.trace_settings(target.model)
-        if request.method == "POST":
-            changes = await self._bodies.read(request, _trace_changes)
+        if call.method == "POST":
+            changes = await self._bodies.read(call, _trace_changes)
             settings = await self._server.trace_settings(target.model, changes)
         return json_reply({name: _trace_value(name, texts) for name, texts in settings.items()})
 
-    async def log(self, request: Request, _: Target) -> ASGIApp:
+    async def log(self, call: HttpCall, _: Target) -> Reply:
         changes: LogValues = {}
-        if request.method == "POST":
-            changes = await self._bodies.read(request, _log_changes)
+        if call.method == "POST":
+            changes = await self._bodies.read(call, _log_changes)
         return json_reply(dict(await self._server.log_settings(changes)))
 
 

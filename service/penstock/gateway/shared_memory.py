@@ -8,14 +8,12 @@ from base64 import b64decode
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from starlette.requests import Request
-from starlette.types import ASGIApp
-
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.core.region import RegionSlice
-from penstock.gateway.json.bodies import JsonBodies
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT, as_string, as_unsigned, member, required, unable
-from penstock.gateway.replies import json_reply, reply
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.replies import Reply, json_reply, reply
 from penstock.gateway.router import Target
 from penstock.shared_memory.cuda import HANDLE_SIZE, CudaRegion
 from penstock.shared_memory.registry import Regions
@@ -39,7 +37,7 @@ class SystemEndpoints:
         self._regions = regions
         self._bodies = bodies
 
-    async def status(self, _: Request, target: Target) -> ASGIApp:
+    async def status(self, _: HttpCall, target: Target) -> Reply:
         found = self._regions.status(SystemRegion, target.region)
         return json_reply(
             [
@@ -48,13 +46,13 @@ class SystemEndpoints:
             ]
         )
 
-    async def register(self, request: Request, target: Target) -> ASGIApp:
+    async def register(self, call: HttpCall, target: Target) -> Reply:
         _check_named(target, "system")
-        key, offset, byte_size = await self._bodies.read(request, _system_region)
+        key, offset, byte_size = await self._bodies.read(call, _system_region)
         self._regions.register_system(target.region, key, offset, byte_size)
         return reply()
 
-    async def unregister(self, _: Request, target: Target) -> ASGIApp:
+    async def unregister(self, _: HttpCall, target: Target) -> Reply:
         self._regions.unregister(SystemRegion, target.region)
         return reply()
 
@@ -66,19 +64,19 @@ class CudaEndpoints:
         self._regions = regions
         self._bodies = bodies
 
-    async def status(self, _: Request, target: Target) -> ASGIApp:
+    async def status(self, _: HttpCall, target: Target) -> Reply:
         found = self._regions.status(CudaRegion, target.region)
         return json_reply(
             [{"name": r.name, "device_id": r.device, "byte_size": r.byte_size} for r in found]
         )
 
-    async def register(self, request: Request, target: Target) -> ASGIApp:
+    async def register(self, call: HttpCall, target: Target) -> Reply:
         _check_named(target, "cuda")
-        handle, device, byte_size = await self._bodies.read(request, _cuda_region)
+        handle, device, byte_size = await self._bodies.read(call, _cuda_region)
         self._regions.register_cuda(target.region, handle, device, byte_size)
         return reply()
 
-    async def unregister(self, _: Request, target: Target) -> ASGIApp:
+    async def unregister(self, _: HttpCall, target: Target) -> Reply:
         self._regions.unregister(CudaRegion, target.region)
         return reply()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from penstock.core.buffer import join_small
 from penstock.http2 import frames
 from penstock.http2.errors import ErrorCode, ProtocolError, StreamError
 from penstock.http2.frames import END_HEADERS, END_STREAM, HEADER, LARGEST_WINDOW
@@ -18,8 +19,6 @@ _BURST = 1 << 20
 _FULL = 4 * _BURST
 _ENOUGH = 64 << 10
 """Buffered bytes from which a stream that could go on yields to others."""
-_WORTH_KEEPING = 8 << 10
-"""Bytes from which a part is cheaper to write by itself than to join with others."""
 _WORTH_SPLITTING = 32 << 10
 """Buffered bytes from which large parts are looked for."""
 _DEFAULT_WINDOW = 65_535
@@ -72,7 +71,7 @@ class SendBuffer:
         splits = self.splits and self._size + self._control >= _WORTH_SPLITTING
         self.sent += self._size
         self._size = self._control = 0
-        return _joined(ready) if splits else [b"".join(ready)]
+        return join_small(ready) if splits else [b"".join(ready)]
 
     # -- connection -------------------------------------------------------------------------
 
@@ -281,18 +280,3 @@ class SendBuffer:
     def _append(self, data: bytes) -> None:
         self._ready.append(data)
         self._size += len(data)
-
-
-def _joined(parts: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer parts: small neighbours are joined, large parts stay."""
-    joined: list[Buffer] = []
-    begin = 0
-    for end, part in enumerate(parts):
-        if len(part) >= _WORTH_KEEPING:
-            if begin < end:
-                joined.append(parts[begin] if end - begin == 1 else b"".join(parts[begin:end]))
-            joined.append(part)
-            begin = end + 1
-    if begin < len(parts):
-        joined.append(b"".join(parts[begin:]))
-    return joined

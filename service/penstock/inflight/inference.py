@@ -150,7 +150,7 @@ class Inference:
     def counting_responses(self, transform: Transform | None) -> Transform | None:
         """Wrap `transform` in the counters of single responses that the statistics ask for."""
         statistics, counting = self.statistics, transform
-        if statistics.each_response:
+        if statistics.each_response and self.request.exchange is None:
             counted = statistics.responses
             counting = self.responses = ResponseTimes(
                 counted, lambda: self.compute_start, transform

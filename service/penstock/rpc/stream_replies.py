@@ -36,7 +36,12 @@ class StreamReplies:
         if response.parameters or self._request.requested_outputs:
             return self._whole(response)
         outputs = response.outputs
-        shape = response.final, *((name, t.datatype, t.shape) for name, t in outputs.items())
+        shape: object
+        if len(outputs) == 1:
+            ((name, tensor),) = outputs.items()
+            shape = response.final, name, tensor.datatype, tensor.shape
+        else:
+            shape = response.final, *((name, t.datatype, t.shape) for name, t in outputs.items())
         if shape != self._shape:
             self._head = self._encode_head(response)
             self._shape = shape

@@ -48,6 +48,9 @@ from penstock.tracing.tracer import UNTRACED, Tracer
 
 logger = logging.getLogger(__name__)
 
+_ADAPTERS_SECONDS = 1.0
+"""Seconds in which an engine tells its adapters; one that is stuck tells none."""
+
 
 class InferenceServer:
     """All operations of a frontend, on frozen values; raises the core's errors.
@@ -243,6 +246,41 @@ class InferenceServer:
         self._refuse_when_exiting()
         self._refuse_without_control()
         await self._lifecycle.unload(name.strip(), unload_dependents=unload_dependents)
+
+    async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        """Read models from another folder too (explicit control only).
+
+        `names` are those of models by their folders, where these differ.
+        """
+        self._refuse_without_control()
+        await asyncio.to_thread(self._repository.add, path, names)
+
+    async def unregister_repository(self, path: str) -> None:
+        """Read a folder's models no more; those that are loaded serve on."""
+        self._refuse_without_control()
+        await asyncio.to_thread(self._repository.remove, path)
+
+    @property
+    def explicit_control(self) -> bool:
+        """Whether models are loaded and unloaded by requests of clients."""
+        return self._explicit_control
+
+    async def adapters(self, name: str) -> list[str]:
+        """The adapters that requests to a model may name; none where its engine has none."""
+        asked = asyncio.ensure_future(self._told_adapters(name))
+        await asyncio.wait([asked], timeout=_ADAPTERS_SECONDS)
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        return []
+
+    async def _told_adapters(self, name: str) -> list[str]:
+        try:
+            told = await self._find(name, "").control("list-adapters", {})
+        except InferenceError:
+            return []
+        found = (one.get("adapters", ()) for one in told.values() if isinstance(one, dict))
+        return sorted({str(adapter["name"]) for adapters in found for adapter in adapters})
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""

@@ -19,6 +19,7 @@ from penstock.settings.endpoints import (
     HttpSettings,
     KeepaliveSettings,
     MetricsSettings,
+    OpenAiSettings,
     Restriction,
     SagemakerSettings,
     TlsSettings,
@@ -47,6 +48,7 @@ __all__ = [
     "MetricsSettings",
     "ModelControlMode",
     "ModelFile",
+    "OpenAiSettings",
     "OpenTelemetrySettings",
     "RateLimitResource",
     "RateLimitSettings",
@@ -197,6 +199,7 @@ class Settings:
     tenant_header: str = ""
     repository: RepositorySettings = field(default_factory=RepositorySettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    openai: OpenAiSettings = field(default_factory=OpenAiSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logging: LogSettings = field(default_factory=LogSettings)
@@ -224,11 +227,13 @@ class Settings:
         http, grpc, metrics = self.http, self.grpc, self.metrics
         if http.enabled:
             yield Endpoint("HTTP", http.address, http.port)
+        if self.openai.enabled and self.openai.port is not None:
+            yield Endpoint("OpenAI", http.host, self.openai.port)
         if grpc.enabled:
             yield Endpoint("GRPC", grpc.address, grpc.port)
         if metrics.enabled:
             yield Endpoint("metrics", metrics.address, metrics.port)
         if self.sagemaker.enabled:
-            yield Endpoint("SageMaker", http.address, self.sagemaker.port)
+            yield Endpoint("SageMaker", http.host, self.sagemaker.port)
         if self.vertex.enabled:
-            yield Endpoint("Vertex AI", http.address, self.vertex.port)
+            yield Endpoint("Vertex AI", http.host, self.vertex.port)

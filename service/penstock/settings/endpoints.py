@@ -43,10 +43,23 @@ class Restriction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Paths of PEM files; `mutual` requires a certificate of clients too."""
+
+    enabled: bool = False
+    mutual: bool = False
+    certificate: str = ""
+    key: str = ""
+    root_certificate: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
 
-    `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too.
+    `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,
+    `event_keep_alive_secs` after which silence a stream of events gets a comment;
+    `docs` adds a description of the routes.
     """
 
     enabled: bool = True
@@ -57,18 +70,31 @@ class HttpSettings:
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
     idle_timeout_secs: int = 90
+    event_keep_alive_secs: float = 15
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    docs: bool = False
     restrictions: tuple[Restriction, ...] = ()
+
+    @property
+    def host(self) -> str:
+        """The address of the ports beside this one: this machine alone where HTTP has a file."""
+        return "127.0.0.1" if self.address.startswith("unix:") else self.address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings:
-    """Paths of PEM files; `mutual` requires a certificate of clients too."""
+class OpenAiSettings:
+    """OpenAI's API on the port of HTTP, and on one more `port` if that is set.
 
-    enabled: bool = False
-    mutual: bool = False
-    certificate: str = ""
-    key: str = ""
-    root_certificate: str = ""
+    `lora_separator` stands between the names of a model and of an adapter; empty for no adapters.
+    `default_max_tokens` limits answers to requests that set no limit; 0 for the model's own.
+    """
+
+    enabled: bool = True
+    port: int | None = None
+    lora_separator: str = ":"
+    unknown_fields: Literal["refuse", "ignore"] = "refuse"
+    default_max_tokens: int = 0
+    restrictions: tuple[Restriction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

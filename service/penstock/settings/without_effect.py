@@ -31,6 +31,12 @@ WITHOUT_EFFECT = (
         "grpc.infer_thread_count", "grpc-infer-thread-count", "one event loop serves all endpoints"
     ),
     OptionWithoutEffect(
+        "sagemaker.thread_count", "sagemaker-thread-count", "one event loop serves all endpoints"
+    ),
+    OptionWithoutEffect(
+        "vertex.thread_count", "vertex-ai-thread-count", "one event loop serves all endpoints"
+    ),
+    OptionWithoutEffect(
         "grpc.infer_allocation_pool_size",
         "grpc-infer-allocation-pool-size",
         "requests and responses are not pooled",

@@ -29,7 +29,7 @@ class Options:
 
 def read_options(arguments: Sequence[str]) -> Options:
     """The options; ends the program with a message where they are wrong."""
-    chosen = _parser().parse_args(arguments)
+    chosen = parser().parse_args(arguments)
     metrics: Address = chosen.url
     return Options(
         metrics,
@@ -41,39 +41,40 @@ def read_options(arguments: Sequence[str]) -> Options:
     )
 
 
-def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
+def parser() -> ArgumentParser:
+    """The parser of the command line."""
+    made = ArgumentParser(
         "penstock top",
         description="Show models, queues, batches and latencies of a running server.",
         epilog="Keys: q quit, s sort, arrows or j and k select, enter details of a model, esc back."
         " Where the output is not a terminal, one table is printed.",
     )
-    parser.add_argument(
+    made.add_argument(
         "--url",
         metavar="HOST:PORT",
         type=_address(METRICS_PORT),
         default=f"localhost:{METRICS_PORT}",
         help="the metrics endpoint (default: %(default)s)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--http",
         metavar="HOST:PORT",
         type=_address(HTTP_PORT),
         help=f"the HTTP endpoint (default: port {HTTP_PORT} of the metrics endpoint's host)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--interval",
         metavar="SECONDS",
         type=_seconds,
         default=1.0,
         help="seconds between readings (default: %(default)g)",
     )
-    parser.add_argument("--once", action="store_true", help="print one table, and end")
-    parser.add_argument("--json", action="store_true", help="print one JSON object, and end")
-    parser.add_argument(
+    made.add_argument("--once", action="store_true", help="print one table, and end")
+    made.add_argument("--json", action="store_true", help="print one JSON object, and end")
+    made.add_argument(
         "--sort", choices=SORTS, default=SORTS[0], help="order of the models (default: %(default)s)"
     )
-    return parser
+    return made
 
 
 def _address(port: int) -> Callable[[str], Address]:

@@ -65,26 +65,6 @@ async def test_what_waits_is_pushed_when_the_interval_is_over() -> None:
     assert interval.passes(pushed)
 
 
-async def test_waiting_ends_with_the_interval() -> None:
-    interval = StreamInterval(0.01)
-    states = [interval.open]
-    await asyncio.sleep(0)
-    states.append(interval.open)
-    await interval.wait()
-    assert [*states, interval.open] == [True, False, True]
-
-
-async def test_who_leaves_while_waiting_is_gone_at_once() -> None:
-    interval = StreamInterval(_LONG)
-    assert interval.open
-    await asyncio.sleep(0)
-    waiting = asyncio.create_task(interval.wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-
-
 async def test_no_interval_lets_everything_pass() -> None:
     interval = StreamInterval()
     for _ in range(3):

@@ -33,6 +33,11 @@ def test_generation_ends_with_the_context() -> None:
     assert fitting_length(100, 413, roomy) == 412
 
 
+def test_more_tokens_than_the_whole_context_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"'max_tokens' must be at most 512, .* not 513"):
+        fitting_length(1, 513, SETTINGS)
+
+
 def test_a_request_larger_than_the_cache_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"need 9 blocks .* but the engine has 8"):
         fitting_length(100, 157, SETTINGS)

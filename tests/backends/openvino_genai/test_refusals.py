@@ -60,7 +60,7 @@ async def test_generation_ends_with_the_context(instance: RunningInstance) -> No
     answered = await ask(
         instance,
         inputs={"return_finish_reason": True, "return_num_output_tokens": True},
-        max_tokens=2000,
+        max_tokens=512,
         ignore_eos=True,
     )
     assert answered.all("finish_reason")[-1] == ["length"]

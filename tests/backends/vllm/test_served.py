@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import openai
 import pytest
 import tritonclient.grpc as grpcclient
 
@@ -191,6 +193,57 @@ def test_full_queue_of_the_engine_is_told_and_counted_as_such(
     assert counted(served, "penstock_llm_rejected_total", 'reason="engine_tokens",') == 0
     assert counted(served, "penstock_llm_failed_requests_total") == 0
     assert text(client, "checked")
+
+
+@pytest.fixture
+def openai_client(served: Served) -> Iterator[openai.OpenAI]:
+    base = f"http://{served.http}/v1"
+    with openai.OpenAI(base_url=base, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def chat(client: openai.OpenAI, model: str = "plain", **more: Any) -> Any:
+    asked: Any = [{"role": "user", "content": "hello"}]
+    given: Any = {"max_tokens": 8, "temperature": 0, **more}
+    return client.chat.completions.create(model=model, messages=asked, **given)
+
+
+def test_openais_client_chats_whole_and_streamed(openai_client: openai.OpenAI) -> None:
+    whole = chat(openai_client)
+    chunks = list(chat(openai_client, stream=True, stream_options={"include_usage": True}))
+    text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_openais_client_names_adapters(client: httpx.Client, openai_client: openai.OpenAI) -> None:
+    without = chat(openai_client).choices[0].message.content
+    path = "/v2/models/plain/adapters/loud"
+    assert client.post(path, json={"path": "loud"}).status_code == 200
+    assert "plain:loud" in {one.id for one in openai_client.models.list()}
+    assert chat(openai_client, "plain:loud").choices[0].message.content != without
+    assert client.delete(path).status_code == 200
+    with pytest.raises(openai.BadRequestError, match="LoRA loud is not supported"):
+        chat(openai_client, "plain:loud")
+
+
+def test_openais_client_is_refused_by_name(openai_client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="did you mean 'temperature'"):
+        chat(openai_client, extra_body={"temprature": 1})
+
+
+def test_openais_client_that_leaves_cancels(served: Served, openai_client: openai.OpenAI) -> None:
+    """The engine is idle long before it could have made all the tokens."""
+    many: Any = {"stream": True, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
+    whole = chat(openai_client, "checked", **many)
+    next(whole)
+    begun = time.monotonic()
+    list(whole)
+    seconds = time.monotonic() - begun
+    left = chat(openai_client, "checked", **many)
+    next(left)
+    left.close()
+    wait_until(lambda: counted(served, "penstock_llm_running_requests") == 0, seconds / 2)
 
 
 def kill_core(served: Served, model: str) -> None:

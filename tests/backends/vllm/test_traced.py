@@ -2,121 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.core.errors import RequestCancelledError
+from backends.generation import until
+from backends.vllm.scripted import ScriptedLlm, vllm
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline, Trace
-from penstock_backends.vllm import VllmBackend, backend
-from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.engine_args import EngineArguments
-from penstock_backends.vllm.engine_calls import EngineCalls
-from penstock_backends.vllm.model_facts import ModelFacts
-from penstock_backends.vllm.statistics import VllmStatistics
+from penstock_backends.vllm import VllmBackend
 
 MARKS = ["ENGINE_QUEUED", "PREFILL_START", "FIRST_TOKEN", "DECODE_END"]
-
-
-class ScriptedLlm:
-    """`AsyncLLM` with a made-up model: a token `x` at each step, without end if `endless`.
-
-    As the real one, it keeps one object of statistics for each request up to date; without `stats`
-    it has none. Its clock is `ahead` of ours.
-    """
-
-    def __init__(self, *, endless: bool = False, stats: bool = True, ahead: float = 0.0) -> None:
-        self.ahead = ahead
-        self.errored = False
-        self.renderer = self
-        self.endless = endless
-        self.stats = stats
-        self.given: dict[str, Any] = {}
-        self.latest: Any = None
-
-    async def render_cmpl_async(self, prompts: list[Any]) -> list[Any]:
-        return prompts
-
-    async def generate(
-        self, prompt: Any, sampling: Any, number: str, **given: Any
-    ) -> AsyncIterator[Any]:
-        self.given = given
-
-        def now() -> float:
-            return time.monotonic() + self.ahead
-
-        stats = SimpleNamespace(
-            queued_ts=now(),
-            scheduled_ts=now(),
-            first_token_ts=now(),
-            last_token_ts=0.0,
-            first_token_latency=0.25,
-            num_generation_tokens=0,
-            num_preemptions=2,
-        )
-        self.latest = stats
-        interval = getattr(sampling, "stream_interval", None) or 1
-        unsent = 0
-        for step in itertools.count(1) if self.endless else range(1, sampling.max_tokens + 1):
-            stats.num_generation_tokens, stats.last_token_ts = step, now()
-            unsent += 1
-            finished = step == sampling.max_tokens and not self.endless
-            if finished or step == 1 or unsent >= interval:
-                yield self._output(unsent, stats, finished=finished)
-                unsent = 0
-
-    def _output(self, tokens: int, stats: Any, *, finished: bool) -> Any:
-        completion = SimpleNamespace(
-            index=0,
-            text="x" * tokens,
-            token_ids=[7] * tokens,
-            logprobs=None,
-            cumulative_logprob=None,
-            finish_reason="length" if finished else None,
-            stop_reason=None,
-        )
-        return SimpleNamespace(
-            prompt_token_ids=[1, 2, 3],
-            prompt_logprobs=None,
-            num_cached_tokens=2,
-            kv_transfer_params=None,
-            outputs=[completion],
-            finished=finished,
-            metrics=stats if self.stats else None,
-        )
-
-
-def vllm(monkeypatch: pytest.MonkeyPatch, llm: ScriptedLlm, *, spans: bool = False) -> VllmBackend:
-    """The backend over the scripted engine; its `SamplingParams` are plain."""
-
-    def read_sampling(given: Any, *, stream: bool, logprobs: bool) -> tuple[Any, str | None]:
-        known = {"max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "n": 1, **given}
-        return SimpleNamespace(**known, stream=stream, stream_interval=None), None
-
-    monkeypatch.setattr(backend, "read_sampling", read_sampling)
-    made, engine = VllmBackend(), VllmEngine.__new__(VllmEngine)
-    engine.statistics = VllmStatistics()
-    engine._numbers = itertools.count(1)
-    engine._llm = llm
-    engine._makes_spans = spans
-    engine.logprobs = True
-    engine.facts = ModelFacts()
-    engine.tasks = frozenset({"generate"})
-    engine.calls = EngineCalls(llm, EngineArguments({}, Path("model.json")))
-    engine.adapters = None
-    made._engine, made._model, made._relays = engine, "tiny", set()
-    made._interval = backend._NO_INTERVAL
-    return made
 
 
 def request(timeline: Timeline | None, *, stream: bool, max_tokens: int = 5) -> InferenceRequest:
@@ -133,13 +33,13 @@ async def ask(
 ) -> list[str]:
     """The texts of the answer; with `most`, of so many responses, after which the client leaves."""
     (outcome,) = await made.execute([request(timeline, stream=stream)])
-    assert isinstance(outcome, AsyncGenerator)
+    assert isinstance(outcome, ResponseStream)
     texts: list[str] = []
-    async with aclosing(outcome) as responses:
-        async for response in responses:
-            texts.append(response.outputs["text_output"].elements()[0].decode())
-            if len(texts) == most:
-                break
+    async for response in outcome:
+        texts.append(response.outputs["text_output"].elements()[0].decode())
+        if len(texts) == most:
+            outcome.close()
+            break
     return texts
 
 
@@ -215,20 +115,11 @@ async def test_leaving_before_a_whole_answer_tells_the_tokens_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The engine has reported one token only; its statistics know the others."""
-    llm, noted = ScriptedLlm(), Trace(1).root
-    made = vllm(monkeypatch, llm)
-    generated = made._engine.generate
-    llm.endless = True
-
-    async def two(*given: Any) -> AsyncIterator[Any]:
-        async with aclosing(generated(*given)) as outputs:
-            yield await anext(outputs)
-            llm.latest.num_generation_tokens = 4
-            raise RequestCancelledError
-
-    monkeypatch.setattr(made._engine, "generate", two)
-    with pytest.raises(RequestCancelledError):
-        await ask(made, noted, stream=False)
+    llm, noted = ScriptedLlm(endless=True), Trace(1).root
+    (outcome,) = await vllm(monkeypatch, llm).execute([request(noted, stream=False)])
+    assert isinstance(outcome, ResponseStream)
+    await until(lambda: llm.latest is not None and llm.latest.num_generation_tokens >= 4)
+    outcome.close()
     assert names(noted) == MARKS
     assert noted.facts["gen_ai.usage.output_tokens"] == 4
 
@@ -237,25 +128,11 @@ async def test_leaving_before_the_first_token_tells_that_it_waited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     noted, llm = Trace(1).root, ScriptedLlm()
-
-    class Left:
-        """Outputs that never come, since the client leaves."""
-
-        def __init__(self, *_: Any, **__: Any) -> None: ...
-
-        def __aiter__(self) -> Left:
-            return self
-
-        async def __anext__(self) -> Any:
-            raise RequestCancelledError
-
-        async def aclose(self) -> None: ...
-
-    monkeypatch.setattr(llm, "generate", Left)
-    made = vllm(monkeypatch, llm)
-    monkeypatch.setattr("penstock_backends.vllm.engine.translated", lambda error: error)
-    with pytest.raises(RequestCancelledError):
-        await ask(made, noted, stream=False)
+    llm.steps = False
+    (outcome,) = await vllm(monkeypatch, llm).execute([request(noted, stream=False)])
+    assert isinstance(outcome, ResponseStream)
+    await until(lambda: bool(llm.collectors))
+    outcome.close()
     assert names(noted) == ["ENGINE_QUEUED", "DECODE_END"]
     assert noted.facts["gen_ai.usage.output_tokens"] == 0
 

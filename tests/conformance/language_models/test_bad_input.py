@@ -71,9 +71,17 @@ def test_bad_input_is_refused_beside_a_stream_that_goes_on(asked: Asked, case: s
 
 def test_more_tokens_than_fit_end_with_the_context(asked: Asked) -> None:
     wanted: Any = {"return_finish_reason": True, "return_num_output_tokens": True}
-    reply = asked.ask(sampling=GREEDY | {"max_tokens": 10**9}, **wanted)
+    reply = asked.ask(sampling=GREEDY | {"max_tokens": 1024}, **wanted)
     assert reply.all("finish_reason") == ["length"]
     assert 1000 < reply.all("num_output_tokens")[0] < 1024
+
+
+def test_more_tokens_than_the_context_has_are_refused(asked: Asked) -> None:
+    refused = asked.ask(sampling=GREEDY | {"max_tokens": 10**9})
+    assert refused.responses == []
+    assert "must be at most 1024, the model's context length, not 1000000000" in (
+        refused.error or ""
+    )
 
 
 MEDIA: dict[str, dict[str, Any]] = {

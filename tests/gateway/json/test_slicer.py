@@ -85,6 +85,16 @@ def test_errors_in_slices_are_those_of_the_whole_text(value: str, place: int, pi
         assert _outcome(broken) == _whole(broken, patch)
 
 
+@pytest.mark.parametrize("piece", ["e+16", ".5", "5"])
+def test_what_follows_a_list_is_no_part_of_a_number(
+    piece: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = json.dumps({"first": [[2.5, "x" * 80]], "pad": "x" * _LARGE})
+    broken = text.replace("[2.5", f"[2.5]{piece}")
+    assert "Missing a comma or ']' after an array element. at 16" in _outcome(broken)[1]
+    assert _outcome(broken) == _whole(broken, monkeypatch)
+
+
 @pytest.mark.parametrize(
     "value",
     [

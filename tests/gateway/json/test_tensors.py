@@ -176,3 +176,16 @@ def test_bytes_come_back_as_they_were(values: list[bytes]) -> None:
 def test_output_whose_data_does_not_fit_its_shape_is_an_error() -> None:
     with pytest.raises(InternalError, match="output tensor shape does not match size of output"):
         tensor_to_json("OUT", Tensor(DataType.FP32, [3], b"\0" * 8))
+
+
+@pytest.mark.parametrize("value", [b"", b"token", "\u00e9\u4e2d".encode(), b"\xff\x00"])
+@pytest.mark.parametrize("shape", [[1], [1, 1]])
+def test_one_string_is_read_without_an_array(value: bytes, shape: list[int]) -> None:
+    tensor = Tensor.from_strings([value], shape)
+    assert tensor_to_json("OUT", tensor) == [value.decode("utf-8", "surrogateescape")]
+
+
+@pytest.mark.parametrize("data", [b"", b"\1\0\0", b"\2\0\0\0a", b"\1\0\0\0ab"])
+def test_one_string_of_a_wrong_length_is_refused(data: bytes) -> None:
+    with pytest.raises(InternalError, match="shape does not match size of output for 'OUT'"):
+        tensor_to_json("OUT", Tensor(DataType.BYTES, [1], data))

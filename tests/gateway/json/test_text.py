@@ -148,3 +148,18 @@ def test_many_brackets_side_by_side_are_no_nesting() -> None:
 
 def test_members_can_be_sorted() -> None:
     assert dump_sorted({"b": 1, "a": "\u00e9"}) == '{"a":"\u00e9","b":1}'.encode()
+
+
+_MEMBERS = st.dictionaries(
+    st.text(
+        st.characters(codec="utf-8") | st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF)
+    ),
+    st.text() | st.integers(-(1 << 70), 1 << 70) | st.booleans(),
+)
+
+
+@given(_MEMBERS)
+def test_plain_members_are_written_as_all_others(members: dict[str, str | int]) -> None:
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    with suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
+        assert dump_sorted(members) == text.encode("utf-8", "surrogateescape")

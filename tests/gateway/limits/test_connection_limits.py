@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from penstock.gateway.connection_limits import HeadSize, HttpLimits, ReceiveClock
+from penstock.http1.limits import HeadSize, HttpLimits, ReceiveClock
 
 _LIMITS = HttpLimits(opening=20.0, body_period=20.0, body_part=100, idle=90.0)
 
@@ -128,3 +128,11 @@ def test_number_and_size_of_fields_are_limited() -> None:
     head.begin()
     assert head.add_field(100)
     assert not head.add_field(1)
+
+
+def test_chunks_of_a_body_are_counted() -> None:
+    """The one that ends it is empty, and does not count."""
+    size = HeadSize(HttpLimits(max_chunks=2))
+    assert [size.add_chunk() for _ in range(4)] == [True, True, True, False]
+    size.begin()
+    assert size.add_chunk()

@@ -13,9 +13,9 @@ from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.gateway.app import open_gateway
-from penstock.gateway.connection import ConnectionRules
-from penstock.gateway.connection_limits import HttpLimits
+from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.metrics import open_metrics
+from penstock.http1.limits import HttpLimits
 from penstock.settings import MetricsSettings
 
 _PATIENCE = 30.0
@@ -108,14 +108,14 @@ async def test_each_request_of_a_connection_has_its_own_head() -> None:
 
 
 async def test_head_behind_a_body_is_counted() -> None:
-    """The first request is answered, and then the connection ends."""
+    """The first request is answered before the second one is refused."""
     body = b'{"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [1]}]}'
     first = f"POST {_INFER} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     async with _connected() as (reader, writer):
         writer.write(first + body + _head(70 * _KIB))
         answers = await _ended(reader)
     assert answers.startswith(b"HTTP/1.1 200 ")
-    assert answers.count(b"HTTP/1.1 ") == 1
+    assert answers.count(b"HTTP/1.1 ") == answers.count(b"HTTP/1.1 431 ") + 1 == 2
 
 
 @pytest.mark.parametrize("end", [b"0\r\nx: ", b"1;x="], ids=["trailer", "extension"])

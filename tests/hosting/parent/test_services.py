@@ -18,7 +18,7 @@ from penstock.core.errors import (
     UnsupportedError,
 )
 from penstock.core.flow_control import WINDOW
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, Sender
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import Tensor
 from penstock.hosting.link.arena import create
@@ -149,6 +149,27 @@ async def test_request_has_the_time_of_those_that_it_is_made_for(
     ]
     process.call("a")
     assert process.services.requests[0].deadline == expected
+
+
+@pytest.mark.parametrize(
+    ("senders", "expected"),
+    [
+        ((Sender("a", 1), Sender("a", 1)), Sender("a", 1)),
+        ((Sender("a"), Sender("b")), None),
+        ((Sender("a"), None), None),
+        ((), None),
+    ],
+    ids=["one tenant", "two", "one and nobody", "nobody"],
+)
+async def test_request_is_sent_by_the_tenant_that_it_is_made_for(
+    senders: tuple[Sender | None, ...], expected: Sender | None
+) -> None:
+    process = Process()
+    process.batch += [
+        Inference(InferenceRequest("m", sender=sender), 1, Statistics()) for sender in senders
+    ]
+    process.call("a")
+    assert process.services.requests[0].sender == expected
 
 
 async def test_request_is_for_those_that_wait_for_its_maker_and_for_that() -> None:

@@ -70,6 +70,34 @@ async def test_requests_of_an_ensemble_are_batched_by_its_models(
     await asyncio.wait_for(lifecycle.close(), 20)
 
 
+@pytest.mark.contract("E-21")
+async def test_outputs_have_the_labels_of_the_models_that_make_them(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    """A label file of the ensemble's own goes first."""
+    script = Script(answer=lambda r: InferenceResponse({"OUT": r.inputs["IN"]}))
+    install_backend("fake", script.backend)
+    labelled = _TENSORS.replace("dims: -1 }\n", 'dims: -1 label_filename: "labels.txt" }\n')
+    labelled = labelled.replace('label_filename: "labels.txt" ', "", 1)  # of the input
+    for name, config, labels in (
+        ("part", _PART + labelled, "dog"),
+        ("whole", _ENSEMBLE + _TENSORS, ""),
+        ("own", _ENSEMBLE + labelled, "cat"),
+    ):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(config)
+        (tmp_path / name / "labels.txt").write_text(labels)
+    lifecycle = ModelLifecycle(ModelRepository([tmp_path]), VersionBuilder(lambda _: {}, Reaper()))
+    found = []
+    for name in ("whole", "own"):
+        await lifecycle.load(name)
+        request = make_request("a", classes={"OUT": 1})
+        (answer,) = [r async for r in lifecycle.catalog.find(name, 1).infer(request)]
+        found += answer.outputs["OUT"].elements()
+    assert [text.rpartition(b":")[2] for text in found] == [b"dog", b"cat"]
+    await asyncio.wait_for(lifecycle.close(), 20)
+
+
 async def _seen(
     path: Path, install: InstallBackend, models: Sequence[str]
 ) -> tuple[list[Any], list[frozenset[str]], Any]:

@@ -46,6 +46,15 @@ def test_no_file_leaves_the_folder(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
+@pytest.mark.parametrize(
+    "names", [["file:" + "A" * 256], ["file:1", "file:1/m"], ["file:1/m", "file:1"]]
+)
+def test_paths_that_cannot_be_are_the_clients_fault(tmp_path: Path, names: list[str]) -> None:
+    """A name that is too long, and a file below or in place of another."""
+    with pytest.raises(ModelLoadError, match=f"^Invalid file path '{names[-1]}': "):
+        ModelOverride("", dict.fromkeys(names, b"x")).write(tmp_path)
+
+
 async def test_a_scratch_folder_goes_with_its_last_reference() -> None:
     folder = ScratchFolder()
     folder.retain()

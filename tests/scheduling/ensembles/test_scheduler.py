@@ -16,7 +16,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from penstock.core.request import InferenceResponse
+from penstock.core.request import InferenceResponse, Sender
 from penstock.inflight.statistics import FailureReason
 from penstock.scheduling.ensembles.scheduler import EnsembleScheduler
 from scheduling.ensembles.fake_models import (
@@ -151,6 +151,7 @@ def test_steps_get_what_was_asked_with_the_request() -> None:
         "sequence_end": False,
         "deadline": 12.5,
         "call_chain": (NestedCall(CallingInstance("bls_0")),),
+        "sender": Sender("tenant", 1),
     }
     ask(scheduler, {"A": ONE}, **fields)
     (request,) = first.requests

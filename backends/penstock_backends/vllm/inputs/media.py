@@ -6,17 +6,15 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from penstock.backend import InferenceRequest, InvalidRequestError
-from penstock_backends.language_model import MediaLimits, fetch_media
+from penstock_backends.language_model import MediaLimits, decode_image, fetch_media
 from penstock_backends.vllm.tasks import results_of
 
 _MODALITIES: Final = {"image": "image", "image_url": "image", "audio": "audio", "video": "video"}
 """What the inputs hold."""
 
-_MOST_PIXELS: Final = 100_000_000
 _FRAMES: Final = 32
 """Frames that are taken from a video, as vLLM's own default."""
 
@@ -86,10 +84,10 @@ async def _content(medium: Medium, limits: MediaLimits) -> bytes:
 
 
 def _decoded(medium: Medium, content: bytes) -> Any:
+    if medium.modality == "image":
+        return decode_image(content, medium.input)
     try:
         return _DECODERS[medium.modality](content)
-    except InvalidRequestError:
-        raise
     except ImportError as error:
         raise InvalidRequestError(
             f"input '{medium.input}' cannot be decoded where vLLM runs: {error}"
@@ -103,15 +101,6 @@ def _unreadable(medium: Medium, error: Exception) -> InvalidRequestError:
     return InvalidRequestError(f"input '{medium.input}' does not hold {a}: {error}")
 
 
-def _image(content: bytes) -> Any:
-    """An image in any format that Pillow reads, as RGB; its size is known before it is decoded."""
-    image = import_module("PIL.Image").open(BytesIO(content))
-    width, height = image.size
-    if width * height > _MOST_PIXELS:
-        raise ValueError(f"{width} x {height} pixels are more than {_MOST_PIXELS}")
-    return image.convert("RGB")
-
-
 def _audio(content: bytes) -> Any:
     return import_module("vllm.multimodal.media").AudioMediaIO().load_bytes(content)
 
@@ -122,7 +111,6 @@ def _video(content: bytes) -> Any:
 
 
 _DECODERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
-    "image": _image,
     "audio": _audio,
     "video": _video,
 }

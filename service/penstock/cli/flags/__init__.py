@@ -6,6 +6,7 @@ from penstock.cli.flags.flag import Flag
 from penstock.cli.flags.grpc_endpoint import GRPC
 from penstock.cli.flags.http_endpoints import HTTP, SAGEMAKER, SHARED_MEMORY, VERTEX
 from penstock.cli.flags.observability import METRICS, TRACING
+from penstock.cli.flags.openai_endpoint import OPENAI
 from penstock.cli.flags.server import LOGGING, REPOSITORY, SERVER
 
 GROUPS = (
@@ -13,6 +14,7 @@ GROUPS = (
     LOGGING,
     REPOSITORY,
     HTTP,
+    OPENAI,
     GRPC,
     SHARED_MEMORY,
     SAGEMAKER,

@@ -10,7 +10,11 @@ HTTP = Group(
     "HTTP",
     (
         boolean("allow-http", "http.enabled", "Serve HTTP. Default true."),
-        text("http-address", "http.address", "Address to listen on. Default 0.0.0.0."),
+        text(
+            "http-address",
+            "http.address",
+            "Address to listen on, or unix:PATH for a socket file. Default 0.0.0.0.",
+        ),
         integer("http-port", "http.port", "Default 8000; 0 takes a free one.", values.port),
         boolean(
             "reuse-http-port",
@@ -34,6 +38,30 @@ HTTP = Group(
             "http.idle_timeout_secs",
             "Idle connections are closed after so many seconds, metrics' too. Default 90.",
             values.positive("Error: --http-idle-timeout-secs must be greater than 0."),
+        ),
+        integer(
+            "sse-keepalive-secs",
+            "http.event_keep_alive_secs",
+            "An idle stream of events gets a comment each so many seconds; 0 for none. Default 15.",
+            values.not_negative("sse-keepalive-secs"),
+        ),
+        boolean("http-use-ssl", "http.tls.enabled", "Encrypt with TLS. Default false."),
+        boolean(
+            "http-use-ssl-mutual",
+            "http.tls.mutual",
+            "Encrypt with TLS and require a certificate of clients too. Default false.",
+        ),
+        text("http-server-cert", "http.tls.certificate", "PEM file: certificate of the server."),
+        text("http-server-key", "http.tls.key", "PEM file: key of the server."),
+        text(
+            "http-root-cert",
+            "http.tls.root_certificate",
+            "PEM file: root certificate for those of clients.",
+        ),
+        boolean(
+            "http-docs",
+            "http.docs",
+            "Describe the HTTP endpoint, at /openapi.json and on the page /docs. Default false.",
         ),
         restriction("http-restricted-api", "api", "http.restrictions"),
     ),

@@ -39,8 +39,7 @@ def explain(text: str, error: json.JSONDecodeError, shift: int = 0) -> Inference
 def trailing_error(text: str, at: int, shift: int = 0) -> InferenceError:
     """The error for text after the document's value."""
     reason = "The document root must not be followed by other values.", at
-    number = text[at - 1].isdigit() and _unfinished_number(text, at)
-    return _error(text, *(number or reason), shift)
+    return _error(text, *(_unfinished_number(text, at) or reason), shift)
 
 
 def surrogate_error(text: str, at: int) -> InferenceError:
@@ -102,6 +101,8 @@ def _common(text: str, at: int, literal: str) -> int:
 
 
 def _unfinished_number(text: str, at: int) -> tuple[str, int] | None:
+    if not text[at - 1 : at].isdigit():  # what is there follows a list, an object or a string
+        return None
     if text[at : at + 1] == ".":
         return "Miss fraction part in number.", at + 1
     if text[at : at + 1] in ("e", "E"):

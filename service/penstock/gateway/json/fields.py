@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError, shortened
@@ -26,6 +27,7 @@ def required(holder: Any, key: str, prefix: str | None = None) -> Any:
     return value
 
 
+@lru_cache(256)
 def unable(key: str) -> str:
     """The prefix of error texts about a member."""
     return f"Unable to parse '{key}': "

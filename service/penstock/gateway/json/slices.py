@@ -118,7 +118,7 @@ class Slicer:
         if not self._open:
             return b""
         inner = self._open[-1]
-        begun, before = (b"{", b'"":0') if isinstance(inner, dict) else (b"[", b"0")
+        begun, before = (b"{", b'"":null') if isinstance(inner, dict) else (b"[", b"null")
         if self.behind:
             return outer + begun + before
         return outer + begun + (before + b"," if inner else b"")

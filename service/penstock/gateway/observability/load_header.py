@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from penstock.server.load_meter import FORMAT, REPORT, LoadMeter
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.http1.request_head import Field
+from penstock.server.load_meter import FORMAT, REPORT
 from penstock.server.server import InferenceServer
 
 
-def with_load(reply: ASGIApp, request: Request, server: InferenceServer) -> ASGIApp:
-    """The reply, with a report of `json` or `text` if the request's header wants one.
+def load_header(call: HttpCall, server: InferenceServer) -> list[Field]:
+    """The field with a report of `json` or `text`, if the request's header wants one.
 
     There is none without a model that tells of its KV cache.
     """
-    form = request.headers.get(FORMAT)
-    return reply if form is None else _ReportingReply(reply, form, server.load_meter)
-
-
-class _ReportingReply:
-    """A reply that has a load report in a header."""
-
-    def __init__(self, reply: ASGIApp, form: str, meter: LoadMeter) -> None:
-        self._reply = reply
-        self._form = form
-        self._meter = meter
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def reporting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                text = self._meter.report().kv_cache_text(self._form)
-                if text is not None:
-                    message["headers"] = [*message["headers"], (REPORT.encode(), text.encode())]
-            await send(message)
-
-        await self._reply(scope, receive, reporting)
+    form = call.headers.get(FORMAT)
+    text = None if form is None else server.load_meter.report().kv_cache_text(form)
+    return [] if text is None else [(REPORT.encode(), text.encode())]

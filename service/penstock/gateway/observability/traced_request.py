@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.request import InferenceRequest, traced
 from penstock.core.timeline import Timeline
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.replies import Reply
 from penstock.tracing.explain import EXPLAIN, explanation
 from penstock.tracing.generation_headers import generation_headers
 from penstock.tracing.tracer import Tracer
 
 
-def wants_explanation(request: Request) -> bool:
+def wants_explanation(call: HttpCall) -> bool:
     """Whether the client wants the explanation of its request."""
-    return request.headers.get(EXPLAIN) == "1"
+    return call.headers.get(EXPLAIN) == "1"
 
 
 def begin_timeline(
-    tracer: Tracer, request: Request, inference: InferenceRequest, since: int
+    tracer: Tracer, call: HttpCall, inference: InferenceRequest, since: int
 ) -> Timeline | None:
     """The timeline of a request that has been read, from `since` on; `None` if it is not traced."""
-    headers = request.headers
-    explains = wants_explanation(request)
+    headers = call.headers
+    explains = wants_explanation(call)
     if not (explains or tracer.active):
         return None
     fields = headers.items() if "traceparent" in headers else ()
@@ -34,12 +33,12 @@ def begin_timeline(
     if timeline is None:
         return None
     timeline.facts |= {
-        "http.request.method": request.method,
-        "url.path": request.url.path,
-        "network.protocol.version": request.scope.get("http_version", "1.1"),
+        "http.request.method": call.method,
+        "url.path": call.path,
+        "network.protocol.version": call.head.version,
     }
-    if request.client is not None:
-        timeline.facts["client.address"] = request.client.host
+    if call.client is not None:
+        timeline.facts["client.address"] = call.client[0]
     timeline.request_id = inference.id
     timeline.mark("HTTP_RECV_START", since)
     timeline.mark("HTTP_RECV_END")
@@ -69,39 +68,19 @@ def ending(timeline: Timeline) -> Iterator[None]:
         raise
 
 
-class RecordedReply:
-    """A reply whose sending is part of the timeline, and its end; `error` is what it says, if any.
+def send_recorded(
+    call: HttpCall, reply: Reply, timeline: Timeline, error: InferenceError | None = None
+) -> None:
+    """Send a reply as part of the timeline, and end that; `error` is what the reply says, if any.
 
     If the client wants an explanation, headers have it, and what is told of a generation.
     """
-
-    def __init__(
-        self,
-        reply: ASGIApp,
-        timeline: Timeline,
-        request: Request,
-        error: InferenceError | None = None,
-    ) -> None:
-        self._reply = reply
-        self._timeline = timeline
-        self._error = error
-        self._explains = wants_explanation(request)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        timeline = self._timeline
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                timeline.facts["http.response.status_code"] = int(message["status"])
-                if self._explains:
-                    text = explanation(timeline, self._error)
-                    told = [(EXPLAIN, text), *generation_headers(timeline)]
-                    lines = [(name.encode(), value.encode()) for name, value in told]
-                    message["headers"] = [*message["headers"], *lines]
-            await send(message)
-
-        timeline.mark("HTTP_SEND_START")
-        with ending(timeline):
-            await self._reply(scope, receive, noting)
-        timeline.mark("HTTP_SEND_END")
-        timeline.finish(self._error)
+    timeline.facts["http.response.status_code"] = int(reply.status)
+    if wants_explanation(call):
+        for name, text in ((EXPLAIN, explanation(timeline, error)), *generation_headers(timeline)):
+            reply.add_header(name, text)
+    timeline.mark("HTTP_SEND_START")
+    with ending(timeline):
+        call.send(reply)
+    timeline.mark("HTTP_SEND_END")
+    timeline.finish(error)

@@ -15,7 +15,9 @@ import numpy as np
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, error_from_code
+from penstock.core.http_exchange import Headers, HttpExchange, HttpHead
 from penstock.core.request import (
+    ExchangePart,
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
@@ -81,6 +83,11 @@ Command = tuple[int, str, str]
 Commanded = tuple[int, str, PackedError | None]
 """Number of the command, what the backend returned as JSON, and the error if it failed."""
 
+Exchange = tuple[PackedRequest, str, str, str, Headers]
+"""A request without tensors; method, path, query and headers. The body is the payload."""
+Part = tuple[int, tuple[int, Headers] | None, int, bool, PackedError | None]
+"""Number of the request, head, bytes of the body in the payload, whether it is final, error."""
+
 
 @unique
 class Kind(IntEnum):
@@ -103,6 +110,7 @@ class Kind(IntEnum):
     CONTROLLED = 30  # Controlled
     REGION = 32  # `region_sharing.Offer`: memory that may be mapped
     REGION_GONE = 33  # number of a region
+    EXCHANGE = 42  # Exchange; answered by PARTS, ended as any request
     COMMAND = 40  # Command: `Backend.control`; it is carried out to its end
 
     # model process to server
@@ -128,6 +136,7 @@ class Kind(IntEnum):
     RESCHEDULE = 28  # number of a request that is to be scheduled again
     RECORDED = 36  # Recorded: before the last response of a traced request, or after CANCEL
     COMMANDED = 41  # Commanded
+    PARTS = 43  # [Part, ...]
     USAGE = 39  # Usage: only where the introduction wants it
     RECORDING = 38  # number of a traced request: RECORDED also comes after its last response
 
@@ -245,6 +254,42 @@ def unpack_next_response(
     outputs, at = codec.unpack(specs, payload, at, places)
     problem = None if error is None else error_from_code(*error)
     return InferenceResponse(outputs, parameters, final, problem), at
+
+
+def pack_exchange(
+    number: int, request: InferenceRequest, codec: TensorCodec = INLINE
+) -> tuple[Exchange, list[Buffer]]:
+    """A request with an exchange as header and payload."""
+    exchange = request.exchange
+    assert exchange is not None
+    header, _ = pack_request(number, request, codec)
+    message = header, exchange.method, exchange.path, exchange.query, exchange.headers
+    return message, [exchange.body]
+
+
+def unpack_exchange(header: Exchange, payload: memoryview) -> tuple[int, InferenceRequest]:
+    """Number and request that `pack_exchange` packed."""
+    packed, method, path, query, headers = header
+    number, request, _ = unpack_request(packed, memoryview(b""), 0)
+    exchange = HttpExchange(method, path, query, headers, bytes(payload))
+    return number, replace(request, exchange=exchange)
+
+
+def pack_part(number: int, part: ExchangePart) -> Part:
+    """The header of one of several parts; its body belongs into the payload."""
+    problem = part.error
+    error = None if problem is None else (problem.code, problem.message)
+    head = None if part.head is None else (part.head.status, part.head.headers)
+    return number, head, len(part.body), part.final, error
+
+
+def unpack_part(header: Part, payload: memoryview, at: int) -> ExchangePart:
+    """The part whose body begins at `at` in the payload."""
+    _, head, size, final, problem = header
+    error = None if problem is None else error_from_code(*problem)
+    body = bytes(payload[at : at + size])
+    known = None if head is None else HttpHead(*head)
+    return ExchangePart(final=final, error=error, head=known, body=body)
 
 
 _VALUES = (bool, int, float, str)

@@ -12,16 +12,19 @@ from penstock.core.buffer import Buffer
 from penstock.core.delivery import deliver
 from penstock.core.errors import InferenceError, RequestCancelledError, as_inference_error
 from penstock.core.flow_control import WINDOW, Credit, Window
-from penstock.core.request import InferenceResponse
+from penstock.core.http_exchange import WINDOW as EXCHANGE_WINDOW
+from penstock.core.request import ExchangePart, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.memory import SharedMemory
-from penstock.hosting.link.messages import Kind, pack_next_response
+from penstock.hosting.link.messages import Kind, pack_next_response, pack_part
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
 
 Send = Callable[..., None]
 Respond = Callable[[int, Any, list[Buffer]], None]
 """Sends a packed response, given the number of its request, and the bytes of its tensors."""
+SendParts = Callable[[Kind, Any, list[Buffer]], None]
+"""Sends the part of an answer over HTTP, with others in one message."""
 
 _ONE = Window(responses=1)
 """Responses without credit stay with their producer, and are not queued a second time."""
@@ -63,6 +66,13 @@ class ResponseSenders:
         What is recorded in `timeline` is sent before the end of the responses.
         """
         sender = self._open[number] = ResponseSender(self, number, places, timeline)
+        return sender
+
+    def open_exchange(
+        self, number: int, add: SendParts, timeline: Timeline | None = None
+    ) -> ExchangeSender:
+        """A sender for the answer to the exchange with this number, which sends by `add`."""
+        sender = self._open[number] = ExchangeSender(self, number, add, timeline)
         return sender
 
     def taken(self, number: int, count: int) -> None:
@@ -111,13 +121,14 @@ class ResponseSender:
         number: int,
         places: Places = NO_PLACES,
         timeline: Timeline | None = None,
+        window: Window | None = None,
     ) -> None:
         self._timeline = timeline
         self.done = False
         self._places = places
         self._senders = senders
         self._number = number
-        self._credit = Credit(senders.window)
+        self._credit = Credit(window or senders.window)
         self._stream: ResponseStream | None = None
         self._relay: asyncio.Task[None] | None = None
         self._moving = False
@@ -221,3 +232,25 @@ class ResponseSender:
             send(end_kinds.end, self._number)
         else:
             send(end_kinds.error, (self._number, error.code, error.message))
+
+
+class ExchangeSender(ResponseSender):
+    """Sends the parts of an answer over HTTP while there is credit."""
+
+    __slots__ = ("_add",)
+
+    def __init__(
+        self, senders: ResponseSenders, number: int, add: SendParts, timeline: Timeline | None
+    ) -> None:
+        ResponseSender.__init__(self, senders, number, NO_PLACES, timeline, EXCHANGE_WINDOW)
+        self._add = add
+
+    def _send(self, response: InferenceResponse) -> None:
+        assert isinstance(response, ExchangePart)
+        if response.final:
+            self._send_recorded()
+        self._add(Kind.PARTS, pack_part(self._number, response), [response.body])
+        if response.final:
+            self._finish()
+        else:
+            self._credit.spend(len(response.body))

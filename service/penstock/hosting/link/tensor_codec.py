@@ -64,6 +64,13 @@ class TensorCodec:
 
         `places` are where some of them are put instead, if they fit.
         """
+        if len(tensors) == 1 and not places and (spec := _small_one(tensors, payload)) is not None:
+            return [spec]
+        return self._pack_any(tensors, payload, places)
+
+    def _pack_any(
+        self, tensors: Mapping[str, Tensor], payload: list[Buffer], places: Places
+    ) -> Specs:
         specs: Specs = []
         buffers: list[Buffer] = []
         lent: list[RegionSlice] = []
@@ -229,6 +236,16 @@ class TensorCodec:
             return NO_PLACES
         found = {name: borrower.slice(*where) for name, *where in specs}
         return {name: place for name, place in found.items() if place is not None}
+
+
+def _small_one(tensors: Mapping[str, Tensor], payload: list[Buffer]) -> Spec | None:
+    """Describe the only tensor if it is small and goes inside the frame, as a token's text does."""
+    ((name, tensor),) = tensors.items()
+    buffer = tensor.buffer
+    if type(buffer) is not bytes or len(buffer) >= SHARE_FROM or tensor.shared is not None:
+        return None
+    payload.append(buffer)
+    return name, tensor.datatype._value_, _plain(tensor.shape), len(buffer), INSIDE
 
 
 def _in_place(

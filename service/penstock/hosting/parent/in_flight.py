@@ -28,10 +28,13 @@ from penstock.hosting.link.messages import (
     Executed,
     Kind,
     NumberedResponse,
+    Part,
     Recorded,
     Usage,
+    pack_exchange,
     pack_request,
     unpack_next_response,
+    unpack_part,
     unpack_response,
 )
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
@@ -105,9 +108,17 @@ class InFlight:
     # -- to the process -----------------------------------------------------------------------
 
     def send(self, batch: Batch, on_room: Callable[[], None]) -> None:
-        """Send a batch; `on_room` is called once the process may have another."""
+        """Send a batch; `on_room` is called once the process may have another.
+
+        Exchanges over HTTP are sent alone, and at once: they are no part of an execution.
+        """
         link = self._link
         assert link is not None
+        if any(inference.request.exchange is not None for inference in batch):
+            batch = self._send_exchanges(link, batch)
+            if not batch:
+                on_room()
+                return
         number = self._last_batch = self._last_batch + 1
         try:
             headers, payload = self._pack(batch)
@@ -122,6 +133,19 @@ class InFlight:
             self._restart_timer(self._limit)
         self._on_room = on_room
         self._make_room()
+
+    def _send_exchanges(self, link: Link, batch: Batch) -> Batch:
+        """Send the exchanges of a batch; the rest of it."""
+        rest: list[Inference] = []
+        for inference in batch:
+            if inference.request.exchange is None:
+                rest.append(inference)
+                continue
+            inference.statistics.executed(inference.rows, 0, 0, 0)
+            number = self._number(inference)
+            header, payload = pack_exchange(number, inference.request)
+            link.send(Kind.EXCHANGE, header, payload)
+        return rest
 
     def resend(self) -> None:
         """Send the batches that the process before this one had not begun.
@@ -265,6 +289,14 @@ class InFlight:
             places = self._places(number)
             response, at = unpack_next_response(packed, payload, at, self._memory.codec, places)
             self._pass_on(number, response)
+
+    def on_parts(self, parts: Iterable[Part], payload: memoryview) -> None:
+        """Parts of answers to exchanges."""
+        at = 0
+        for header in parts:
+            part = unpack_part(header, payload, at)
+            at += len(part.body)
+            self._pass_on(header[0], part)
 
     def on_end(self, number: int, _: memoryview) -> None:
         """A request gets no more responses."""

@@ -81,6 +81,7 @@ class ModelProcess:
             Kind.EXECUTED: in_flight.on_executed,
             Kind.RESPONSE: in_flight.on_response,
             Kind.RESPONSES: in_flight.on_responses,
+            Kind.PARTS: in_flight.on_parts,
             Kind.END: in_flight.on_end,
             Kind.ERROR: in_flight.on_error,
             Kind.RESCHEDULE: in_flight.on_reschedule,

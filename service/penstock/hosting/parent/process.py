@@ -18,6 +18,7 @@ from penstock.hosting.parent.process_state import ProcessState
 from penstock.hosting.parent.restart import RestartPolicy
 from penstock.hosting.parent.services import ModelServices
 from penstock.inflight.inference import Inference, start_batch, wait_until_answered
+from penstock.system.own_cores import OwnCores
 from penstock.system.reaper import Reaper
 
 __all__ = ["ProcessInstance", "ProcessSpec"]
@@ -30,6 +31,7 @@ class ProcessInstance:
 
     Its executing batches then fail with the reason, it is restarted with backoff, and no other
     model is affected. Batches that were sent ahead of their turn are resent to the next process.
+    With `own_cores` the server keeps off the cores of its placement, from start to stop.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class ProcessInstance:
         context: InstanceContext,
         reaper: Reaper,
         services: ModelServices | None = None,
+        own_cores: OwnCores | None = None,
     ) -> None:
         self.name = context.name
         self.serial = spec.serial
@@ -51,6 +54,8 @@ class ProcessInstance:
         self._context = context
         self._reaper = reaper
         self._services = services
+        self._own_cores = own_cores
+        self._has_cores = False
         self._policy = RestartPolicy()
         self._process: ModelProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -87,7 +92,15 @@ class ProcessInstance:
 
     async def start(self) -> None:
         """Start the process and load the model; raises what the backend raised."""
-        self._use(await self._start_process())
+        self._share_cores(taken=True)
+        started = False
+        try:
+            process = await self._start_process()
+            started = True
+        finally:
+            if not started:
+                self._share_cores(taken=False)
+        self._use(process)
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
@@ -150,6 +163,19 @@ class ProcessInstance:
         self._in_flight.fail_all(UnavailableError(f"model '{model}' is being unloaded"))
         if process is not None:
             await process.stop()
+        self._share_cores(taken=False)
+
+    def _share_cores(self, *, taken: bool) -> None:
+        """Have the server keep off this instance's own cores, or use them again."""
+        cores = self._context.placement.cores
+        if self._own_cores is None or cores is None or taken == self._has_cores:
+            return
+        self._has_cores = taken
+        every = range(cores[0], cores[1] + 1)
+        if taken:
+            self._own_cores.take(every)
+        else:
+            self._own_cores.give_back(every)
 
     def _use(self, process: ModelProcess | None) -> None:
         """Send batches to this process from now on; `None`: there is none that serves."""

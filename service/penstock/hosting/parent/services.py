@@ -17,7 +17,7 @@ from penstock.core.errors import (
     as_inference_error,
     call_refused,
 )
-from penstock.core.request import InferenceRequest, traced
+from penstock.core.request import InferenceRequest, Sender, traced
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.hosting.link.link import Handler
@@ -135,9 +135,10 @@ class ServedCalls:
         return batch[0].timeline if len(batch) == 1 else None
 
     def _chained(self, request: InferenceRequest, *, holds: bool) -> InferenceRequest:
-        """The request with its call chain, for cycle detection, and the inherited deadline.
+        """The request with its call chain, for cycle detection, inherited deadline and sender.
 
-        The deadline is the latest of the batch: after it no client waits for the answer.
+        The deadline is the latest of the batch: after it no client waits for the answer. The sender
+        is that of the batch, where it has one only.
         """
         batch = self._executing()
         if not batch:
@@ -149,7 +150,9 @@ class ServedCalls:
                 inference.wait.executor = self._caller
         deadline = None if self._decoupled else _latest(batch)
         call_chain = *former, NestedCall(self._caller, blocking=holds)
-        return replace(request, call_chain=call_chain, deadline=deadline)
+        return replace(
+            request, call_chain=call_chain, deadline=deadline, sender=_common_sender(batch)
+        )
 
     def _respond(self, number: int, packed: PackedResponse, payload: list[Buffer]) -> None:
         self._send(Kind.CALLED, (number, packed), payload)
@@ -196,6 +199,12 @@ class ServedCalls:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _common_sender(batch: Sequence[Inference]) -> Sender | None:
+    """The sender of all requests of the batch; `None` if they have several, or none."""
+    senders = {inference.request.sender for inference in batch}
+    return senders.pop() if len(senders) == 1 else None
 
 
 def _latest(batch: Sequence[Inference]) -> float | None:

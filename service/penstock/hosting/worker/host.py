@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
@@ -28,10 +29,12 @@ from penstock.hosting.link.messages import (
     RETIRE,
     Command,
     Done,
+    Exchange,
     Execute,
     Kind,
     PackedResponse,
     Taken,
+    unpack_exchange,
     unpack_request,
 )
 from penstock.hosting.link.pulse import Pulse
@@ -86,6 +89,7 @@ class Host:
         self._finished = asyncio.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="model")
         self._backend: Backend
+        self._application: BackendApplication
         self._name = self._model = ""
         self._usage = False
         self._health: HealthMonitor
@@ -95,6 +99,7 @@ class Host:
         self.handlers: dict[int, Handler] = {
             Kind.INITIALIZE: lambda header, _: self._start(self._initialize(header)),
             Kind.EXECUTE: self._execute_batch,
+            Kind.EXCHANGE: self._exchange,
             Kind.TAKEN: self._taken,
             Kind.CANCEL: lambda header, _: self._replies.cancel(*header),
             Kind.STOP: lambda number, _: self._replies.stop(number),
@@ -131,6 +136,8 @@ class Host:
             self._health = HealthMonitor(self._backend, self._link.send)
             self._replies.window = Window(*header["window"])
             await self._backend.initialize(instance_context(header, self._run))
+            self._application = BackendApplication(self._backend, self._model)
+            await self._application.start()
         except (Exception, asyncio.CancelledError) as error:  # a backend may raise anything
             if not isinstance(error, InferenceError):
                 logger.exception("initializing '%s' failed", header["name"])
@@ -159,6 +166,13 @@ class Host:
                 metered(request, partial(self._report_usage, request_number))
             batch.append((reply, request))
         self._start(self._execute(number, batch))
+
+    def _exchange(self, header: Exchange, payload: memoryview) -> None:
+        number, request = unpack_exchange(header, payload)
+        reply = self._replies.open_exchange(number, self._link.add, request.timeline)
+        if self._usage:
+            metered(request, partial(self._report_usage, number))
+        reply.connect(self._application.answer(request))
 
     def _report_usage(self, number: int, prompt: int, cached: int, generated: int) -> None:
         self._link.send(Kind.USAGE, (number, prompt, cached, generated))
@@ -209,6 +223,8 @@ class Host:
         backend = getattr(self, "_backend", None)
         if backend is None:
             return
+        if hasattr(self, "_application"):
+            await self._application.close()
         try:
             await backend.finalize()
         except Exception:  # a backend may raise anything; the process ends all the same

@@ -17,6 +17,7 @@ READERS: Mapping[str, str] = MappingProxyType(
     {
         "penstock.adapter_folders": "penstock_backends.vllm",
         "penstock.allowed_media_hosts": "penstock_backends.language_model",
+        "penstock.engine_cores": "penstock.models.loading",
         "penstock.execution_timeout_seconds": "penstock.models.loading",
         "penstock.gather_percent": "penstock.scheduling.batching",
         "penstock.hang_seconds": "penstock.models.loading",

@@ -28,6 +28,7 @@ from penstock.models.config.validation import validate
 from penstock.models.config.validation.composition import composed
 from penstock.models.loading.backends import FoundBackend, backend_of
 from penstock.models.loading.dependencies import needs_of
+from penstock.models.loading.ensemble_labels import labels_of_steps
 from penstock.models.loading.gpu_memory import UsedMemory, check_gpu_memory
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.loading.resizing import Resizing, matched
@@ -183,7 +184,7 @@ class VersionBuilder:
             models,
             scheduler,
             statistics,
-            loaded.labels,
+            {**labels_of_steps(steps, models), **loaded.labels},
             max_pending=self._max_pending,
             folder=files.folder,
             origin=loaded.origin,
@@ -214,6 +215,7 @@ class VersionBuilder:
             folder=version.files.folder,
             origin=version.origin,
             batcher=batcher,
+            exchanges=None if backend.serial else admitting,
         )
         if tokens is not None:
             tokens.capacity = model.places

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.core.backend import Backend, InstanceContext
 from penstock.core.config import InstanceGroup, InstanceKind, ModelConfig
 from penstock.core.errors import ConfigError
-from penstock.core.placement import Placement
+from penstock.core.placement import Placement, parse_cores
+from penstock.hosting.parent.child import ProcessSpec
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.hosting.parent.services import ModelServices
-from penstock.models.loading.process_spec import process_spec, refuse_process_parameters
+from penstock.models.loading.process_spec import (
+    ENGINE_CORES,
+    process_spec,
+    refuse_process_parameters,
+)
 from penstock.models.loading.token_queues import wants_usage
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.limited_instance import LimitedInstance, resource_claim
 from penstock.models.serving.thread_instance import ThreadInstance
 from penstock.scheduling.rate_limiter import RateLimiter
+from penstock.system.own_cores import OwnCores
 from penstock.system.reaper import Reaper
 
 BackendSettingsOf = Callable[[str], Mapping[str, str]]
@@ -45,6 +52,7 @@ class InstanceFactory:
         self._placements = placements
         self._max_responses = max_responses
         self._tenants = tenants
+        self._own_cores = OwnCores()
         self.services: ModelServices | None = None
         self.environment: Mapping[str, str] = {}
 
@@ -80,9 +88,20 @@ class InstanceFactory:
             spec = process_spec(
                 backend, config, interpreter, self._max_responses, self.environment, usage=usage
             )
-            return lambda context: ProcessInstance(spec, context, self._reaper, self.services)
+            return lambda context: self._process(spec, context)
         allowed = " or ".join(f"'{one}'" for one in dict.fromkeys((backend.host, "process")))
         raise ConfigError(f"parameter 'penstock.host' must be {allowed}, got '{host}'")
+
+    def _process(self, spec: ProcessSpec, context: InstanceContext) -> ProcessInstance:
+        """An instance in a process, which has cores for itself where its model says so."""
+        text = context.config.parameter(ENGINE_CORES)
+        if text is None:
+            return ProcessInstance(spec, context, self._reaper, self.services)
+        cores = parse_cores(f"parameter '{ENGINE_CORES}'", text)
+        if problem := self._own_cores.problem(range(cores[0], cores[1] + 1)):
+            raise ConfigError(f"parameter '{ENGINE_CORES}' cannot be '{text}': {problem}")
+        context = replace(context, placement=replace(context.placement, cores=cores))
+        return ProcessInstance(spec, context, self._reaper, self.services, self._own_cores)
 
     def _limited(self, instance: ModelInstance, group: InstanceGroup, device: int) -> ModelInstance:
         """The instance behind the rate limiter, where its group declares resources."""

@@ -18,7 +18,10 @@ _EXECUTION_TIMEOUT = "penstock.execution_timeout_seconds"
 _HANG = "penstock.hang_seconds"
 _PRIVATE_TMP = "penstock.private_tmp"
 _RESTART_HUNG = "penstock.restart_hung"
-_OF_PROCESSES = (_EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
+ENGINE_CORES = "penstock.engine_cores"
+"""Parameter of a model: the cores of its processes, which the server keeps off."""
+
+_OF_PROCESSES = (ENGINE_CORES, _EXECUTION_TIMEOUT, _HANG, _PRIVATE_TMP, _RESTART_HUNG)
 
 _HANG_SECONDS = 30.0
 """Seconds without a sign of a process, while requests wait, after which it is hung."""

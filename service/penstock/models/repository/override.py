@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os.path
 import shutil
 import tempfile
@@ -14,6 +15,9 @@ from penstock.core.errors import InvalidRequestError, ModelLoadError
 
 CONFIG = "config"
 FILE = "file:"
+
+# A path is too long, or one file is to lie below another.
+_IMPOSSIBLE_PATHS = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,16 @@ class ModelOverride:
         return cls(config, files) if parameters else None
 
     def write(self, folder: Path) -> None:
-        """Write the files below `folder`; raises `ModelLoadError` for a path outside it."""
+        """Write the files below `folder`; raises `ModelLoadError` for a path that cannot be."""
         for name, content in self.files.items():
             path = _inside(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            except OSError as error:
+                if error.errno not in _IMPOSSIBLE_PATHS:
+                    raise
+                raise ModelLoadError(f"Invalid file path '{name}': {error.strerror}") from error
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.core.config import ModelConfig, VersionPolicy
 from penstock.core.errors import (
+    AlreadyExistsError,
     ConfigError,
     InternalError,
     InvalidRequestError,
@@ -55,24 +56,58 @@ class ModelRepository:
     """Repository folders, whose subfolders are models; every call reads the disk.
 
     `config_name` chooses `configs/<config_name>.pbtxt` over `config.pbtxt` where a model has it.
+    In folders that are added later, models may have other names than their folders.
     """
 
     def __init__(self, paths: Sequence[Path | str], config_name: str = "") -> None:
         self.paths = tuple(_local(path) for path in paths)
         self._config_name = config_name
+        self._renamed: dict[Path, dict[str, str]] = {}
+
+    def _named_folders(self) -> list[tuple[str, Path]]:
+        """The name and the folder of every model of every repository."""
+        return [
+            (self._renamed.get(path, {}).get(folder.name, folder.name), folder)
+            for path in self.paths
+            for folder in _folders(path)
+        ]
+
+    def add(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        """Read models of another folder too; raises if it is none, or one of them already.
+
+        `names` are those of models by their folders, where these differ.
+        """
+        added = _local(path)
+        if added in self.paths:
+            raise AlreadyExistsError(f"model repository '{path}' has already been registered")
+        taken = {name for renamed in self._renamed.values() for name in renamed.values()}
+        if both := taken.intersection((names or {}).values()):
+            raise AlreadyExistsError(
+                f"failed to register '{path}', there is a conflicting mapping for '{min(both)}'"
+            )
+        self._renamed[added] = dict(names or {})
+        self.paths = (*self.paths, added)
+
+    def remove(self, path: str) -> None:
+        """Read the models of a folder no more."""
+        removed = Path(path)
+        if removed not in self.paths:
+            raise InvalidRequestError(f"failed to unregister '{path}', repository not found")
+        self._renamed.pop(removed, None)
+        self.paths = tuple(each for each in self.paths if each != removed)
 
     def names(self) -> list[str]:
         """Every model of every repository, in alphabetical order."""
-        return sorted({folder.name for path in self.paths for folder in _folders(path)})
+        return sorted({name for name, _ in self._named_folders()})
 
     def models(self) -> list[Path]:
         """The folders of all models, without those in more than one repository."""
         twice = self.duplicates()
-        return [f for path in self.paths for f in _folders(path) if f.name not in twice]
+        return [folder for name, folder in self._named_folders() if name not in twice]
 
     def duplicates(self) -> set[str]:
         """Models in more than one repository, which cannot be loaded."""
-        found = Counter(folder.name for path in self.paths for folder in _folders(path))
+        found = Counter(name for name, _ in self._named_folders())
         return {name for name, count in found.items() if count > 1}
 
     def read(
@@ -92,11 +127,13 @@ class ModelRepository:
                 config = self._read_config(path)
             else:
                 config = parse_override(override.config)
+            if config is not None and name != path.name:  # registered under another name
+                config = replace(config, name=name)
             polled = _polled(config or ModelConfig(), name, path)
             return ModelFiles(name, path, polled, config is not None, _versions(path))
 
     def _find(self, name: str) -> Path:
-        found = [path / name for path in self.paths if _is_folder(path / name)]
+        found = [folder for folder in self._folders_of(name) if _is_folder(folder)]
         if len(found) != 1:
             problem = (
                 "not unique across all model repositories"
@@ -106,6 +143,14 @@ class ModelRepository:
             logger.error("failed to poll model '%s': %s", name, problem)
             raise _poll_failure(name)
         return found[0]
+
+    def _folders_of(self, name: str) -> Iterator[Path]:
+        """Where a model would lie in each repository."""
+        for path in self.paths:
+            renamed = self._renamed.get(path, {})
+            given = next((folder for folder, other in renamed.items() if other == name), None)
+            if given is not None or name not in renamed:
+                yield path / (given or name)
 
     def _read_config(self, path: Path) -> ModelConfig | None:
         """The configuration in the model's file; `None` if the file does not exist."""

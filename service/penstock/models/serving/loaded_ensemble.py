@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from penstock.core.config import ModelConfig
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import UnavailableError, UnsupportedError
+from penstock.core.request import InferenceRequest
+from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
@@ -49,6 +51,9 @@ class LoadedEnsemble(LoadedModel):
         self._models = list(dict.fromkeys(models))
         for model in self._models:
             model.retain()
+
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        raise UnsupportedError(f"model '{self.config.name}' is an ensemble, without OpenAI routes")
 
     async def ready(self) -> bool:
         """Whether every model of a step is ready."""

@@ -14,10 +14,11 @@ from penstock.core.errors import (
     UnavailableError,
     queue_full,
 )
-from penstock.core.request import InferenceRequest
+from penstock.core.request import InferenceRequest, with_infer
 from penstock.core.stream import ResponseStream
 from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
+from penstock.inflight.exchange_parts import BodyParts
 from penstock.inflight.inference import ComputeTimes, Inference
 from penstock.inflight.statistics import Statistics
 from penstock.inflight.traced_responses import TracedResponses
@@ -56,7 +57,8 @@ class LoadedModel:
     """One version of a model that serves: admits requests and owns the instances.
 
     `scheduler` takes the requests. Where it is a response cache, `batcher` is the scheduler behind
-    it. `labels` are class labels by output; `max_pending` limits the queue, 0 for no limit.
+    it. `exchanges` takes exchanges over HTTP; without it, any instance does at once. `labels` are
+    class labels by output; `max_pending` limits the queue, 0 for no limit.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class LoadedModel:
         folder: ScratchFolder | None = None,
         origin: Origin | None = None,
         batcher: Scheduler | None = None,
+        exchanges: Scheduler | None = None,
     ) -> None:
         self.config = config
         self.decoupled = config.decoupled
@@ -87,13 +90,15 @@ class LoadedModel:
         self._active = [instance for instance in instances if not instance.passive]
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
+        self._exchanges = exchanges
         self._cycle_check = CallCycleCheck(
             config, self._callers, in_front=self._batcher is not scheduler
         )
         self._admission = Admission(config)
         self._to_model = request_reshape(config)
         self._to_client = response_reshape(config)
-        self._classifier = Classifier(config.max_batch_size > 0, labels or {})
+        self.labels = labels or {}
+        self._classifier = Classifier(config.max_batch_size > 0, self.labels)
         self._max_pending = max_pending
         self._follows_responses = statistics.follows_responses
         self._deadlines = Deadlines()
@@ -124,11 +129,42 @@ class LoadedModel:
         if request.call_chain:
             inference.wait = self._cycle_check.wait(request)
         self._follow(inference, request)
+        return self._scheduled(inference, self._scheduler.schedule)
+
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        """Admit an exchange over HTTP; returns the `ExchangePart`s of its answer."""
+        self._check_serving()
+        request = with_infer(request, self.infer)
+        inference = Inference(request, 1, self.statistics, self._version)
+        if request.timeline is not None:
+            inference.record(request.timeline, self.config.name)
+        to_client = inference.counting_responses(None)
+        if inference.timeline is not None:
+            to_client = TracedResponses(inference.timeline, to_client)
+        if to_client is not None:
+            inference.stream.transform = BodyParts(to_client)
+        exchanges = self._exchanges
+        return self._scheduled(
+            inference, self._run_exchange if exchanges is None else exchanges.schedule
+        )
+
+    def _run_exchange(self, inference: Inference) -> None:
+        """Give an exchange to an instance, past the queue of requests with tensors."""
+        instance = next((one for one in self._active if one.available), None)
+        if instance is None:
+            raise self._unavailable()
+        instance.execute((inference,), _ignore)
+
+    def _scheduled(
+        self, inference: Inference, schedule: Callable[[Inference], None]
+    ) -> ResponseStream:
+        """The stream of an admitted request, once it is scheduled."""
+        request = inference.request
         if request.deadline is not None:
             inference.watch(self._deadlines)
         try:
             self._check_room(request)
-            self._scheduler.schedule(inference)
+            schedule(inference)
         except InferenceError as error:
             inference.refused(error)
             raise
@@ -338,3 +374,7 @@ class LoadedModel:
         return UnavailableError(
             f"model '{self.config.name}', instance '{instance.name}': {instance.why_unavailable}"
         )
+
+
+def _ignore() -> None:
+    """An exchange occupies no instance."""

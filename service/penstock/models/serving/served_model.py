@@ -25,6 +25,9 @@ class ServedModel(Protocol):
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
 
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        """Admit an exchange over HTTP; returns the `ExchangePart`s of the answer, to be closed."""
+
 
 class FinishingModel:
     """A model of a server that exits: it admits only requests that continue a sequence."""
@@ -38,3 +41,6 @@ class FinishingModel:
         if request.sequence_start or not request.correlation_id:
             raise UnavailableError(NO_NEW_REQUESTS)
         return self._model.infer(request)
+
+    def exchange(self, request: InferenceRequest) -> ResponseStream:
+        raise UnavailableError(NO_NEW_REQUESTS)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
@@ -40,6 +41,7 @@ class ThreadInstance:
         self.process: ProcessState | None = None
         self.lost = False  # a thread of the server does not die
         self._backend = backend()
+        self._application = BackendApplication(self._backend, context.config.name)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=context.name)
         self._context = replace(context, run=self._run)
         self._executing: set[asyncio.Task[None]] = set()
@@ -70,21 +72,41 @@ class ThreadInstance:
             if self._context.placement != Placement():
                 await self._run(self._context.placement.apply)
             await self._backend.initialize(self._context)
+            await self._application.start()
         except BaseException:
             self._executor.shutdown(wait=False)
             raise
         self._ready = True
 
     def execute(self, batch: Sequence[Inference], done: Callable[[], None]) -> None:
-        """Start executing a batch; `done` is called when the instance can take the next."""
+        """Start executing a batch; `done` is called when the instance can take the next.
+
+        Exchanges over HTTP are no part of an execution: the backend's application answers them.
+        """
         now = time.monotonic_ns()
         start_batch(batch, now, self.name)
+        if any(inference.request.exchange is not None for inference in batch):
+            batch = self._answer_exchanges(batch)
+            if not batch:
+                done()
+                return
         work = self._execute(batch, now, done)
         loop = asyncio.get_running_loop()
         task = start_eagerly(loop, work) if self._backend.eager else _start_task(work)
         if task is not None and not task.done():
             self._executing.add(task)
             task.add_done_callback(self._executing.discard)
+
+    def _answer_exchanges(self, batch: Sequence[Inference]) -> Sequence[Inference]:
+        """Answer the exchanges of a batch; the rest of it."""
+        rest: list[Inference] = []
+        for inference in batch:
+            if inference.request.exchange is None:
+                rest.append(inference)
+                continue
+            inference.statistics.executed(inference.rows, 0, 0, 0)
+            self._answer(inference, self._application.answer(inference.request))
+        return rest
 
     async def _execute(
         self, batch: Sequence[Inference], begun: int, done: Callable[[], None]
@@ -157,6 +179,7 @@ class ThreadInstance:
                 stream.close()
         if self._streams:
             await asyncio.wait(self._streams)
+        await self._application.close()
         try:
             await self._backend.finalize()
         finally:

@@ -14,7 +14,6 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.http2.limits import Limits
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Service
-from penstock.rpc.local_socket import LocalSocket
 from penstock.rpc.native.channelz_source import NativeChannelzSource
 from penstock.rpc.native.connection import ConnectionProtocol
 from penstock.rpc.native.counting_connection import CountedServer, CountingConnection
@@ -22,6 +21,8 @@ from penstock.rpc.native.routes import Routes
 from penstock.rpc.native.server_state import ServerState
 from penstock.settings import GrpcSettings, TlsSettings
 from penstock.system.fd_reserve import DescriptorReserve
+from penstock.system.local_socket import LocalSocket
+from penstock.system.tls import server_context
 
 _BACKLOG = 1024
 _UNIX = "unix:"
@@ -111,17 +112,10 @@ def _certificate(settings: TlsSettings) -> str:
 
 
 def _tls(settings: TlsSettings) -> ssl.SSLContext:
-    """The TLS context of `settings`; raises `OSError` that names a file which cannot be read."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    for path in (settings.certificate, settings.key, settings.root_certificate):
-        if path:
-            with open(path, "rb"):
-                pass
-    context.load_cert_chain(settings.certificate, settings.key)
-    if settings.root_certificate:
-        context.load_verify_locations(settings.root_certificate)
-    if settings.mutual:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return server_context(
+        "h2",
+        settings.certificate,
+        settings.key,
+        settings.root_certificate,
+        mutual=settings.mutual,
+    )

@@ -69,6 +69,7 @@ def step_request(
         call_chain=asked.call_chain,
         on_device=step.on_device,
         timeline=asked.timeline,
+        sender=asked.sender,
     )
 
 

@@ -15,7 +15,12 @@ _LENGTH: Final = 4
 
 
 def prompt_bytes(request: InferenceRequest) -> int:
-    """Bytes of the text of the prompt; 0 where it comes as token ids."""
+    """Bytes of the text of the prompt; 0 where it comes as token ids.
+
+    Of an exchange over HTTP, those of its body.
+    """
+    if request.exchange is not None:
+        return len(request.exchange.body)
     text = request.inputs.get(_TEXT)
     if text is None or text.datatype is not DataType.BYTES:
         return 0

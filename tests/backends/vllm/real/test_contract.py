@@ -24,7 +24,7 @@ from vllm.tasks import POOLING_TASKS
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.engine.output_processor import OutputProcessor
+from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import (
     FinishedRequestStats,
@@ -51,6 +51,9 @@ def parameters(function: Any) -> list[str]:
         (AsyncLLM.shutdown, ["timeout"]),
         (BaseRenderer.render_cmpl_async, ["prompts"]),
         (AsyncLLM.generate, ["data_parallel_rank"]),
+        (AsyncLLM.add_request, ["lora_request", "trace_headers", "priority", "session_id"]),
+        (AsyncLLM.add_request, ["data_parallel_rank"]),
+        (AsyncLLM.abort, ["request_id", "internal"]),
         (AsyncLLM.get_kv_event_sources, []),
         (AsyncLLM.add_lora, ["lora_request"]),
         (AsyncLLM.remove_lora, ["lora_id"]),
@@ -69,6 +72,19 @@ def test_functions_accept_our_arguments(function: Any, names: list[str]) -> None
 def test_the_first_three_arguments_are_positional() -> None:
     expected = ["self", "prompt", "sampling_params", "request_id"]
     assert parameters(AsyncLLM.generate)[:4] == expected
+    expected = ["self", "request_id", "prompt", "params"]
+    assert parameters(AsyncLLM.add_request)[:4] == expected
+
+
+async def test_a_collector_can_be_told_where_to_put_outputs() -> None:
+    """Outputs are put by name into an object that may have an attribute of its own."""
+    collector, put = RequestOutputCollector(RequestOutputKind.DELTA, "1"), list[Any]()
+    assert (collector.request_id, collector.get_nowait()) == ("1", None)
+    collector.put = put.append
+    collector.put("an output")
+    assert put == ["an output"]
+    assert ".queue.put(" in inspect.getsource(OutputProcessor)
+    assert "get_nowait" in inspect.getsource(AsyncLLM.generate)
 
 
 def test_a_recorder_is_called_as_it_expects() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import AsyncGenerator
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -18,7 +17,7 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.core.tensor import Tensor
 from penstock.testing import RunningInstance
-from penstock_backends.language_model import MediaLimits
+from penstock_backends.language_model import MediaLimits, StreamInterval
 from penstock_backends.vllm import VllmBackend
 from penstock_backends.vllm.inputs.media import load_media, read_media
 from penstock_backends.vllm.model_facts import ModelFacts
@@ -110,10 +109,19 @@ class Seeing:
     def __init__(self) -> None:
         self.prompts: list[Any] = []
 
-    async def generate(self, prompt: Any, *_: Any) -> AsyncGenerator[Any, None]:
+    def begin(self) -> None: ...
+
+    async def acquire(self, _: None) -> None: ...
+
+    def release(self, *_: None) -> None: ...
+
+    async def rendered(self, prompt: Any) -> Any:
         self.prompts.append(prompt)
+        return prompt
+
+    async def add(self, *given: Any) -> None:
         completion = CompletionOutput(0, "red", [7], None, None, finish_reason="length")
-        yield RequestOutput("1", "", [1, 2], None, [completion], True)
+        given[-1](RequestOutput("1", "", [1, 2], None, [completion], True))
 
 
 @pytest.mark.contract("VL-05")
@@ -121,6 +129,7 @@ async def test_an_image_by_url_reaches_the_engine_as_one_in_base64() -> None:
     engine: Any = Seeing()
     made = VllmBackend()
     made._engine, made._media_limits, made._model = engine, MediaLimits(), "m"
+    made._interval = StreamInterval()
     picture = png(32, 32, color=(255, 0, 0))
     for name, content in (("image", base64.b64encode(picture)), ("image_url", data_url(picture))):
         inputs = {

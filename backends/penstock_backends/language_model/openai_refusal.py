@@ -1,0 +1,40 @@
+"""Refusals in OpenAI's form, of what stands in front of an engine's own application."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+async def refuse_path(send: Send, path: str) -> None:
+    """Answer that the model does not serve this path."""
+    error = {
+        "message": f"this model does not serve {path[:200]}",
+        "type": "not_found_error",
+        "param": None,
+        "code": None,
+    }
+    await _answer(send, 404, error)
+
+
+async def refuse_field(send: Send, name: str, hint: str) -> None:
+    """Answer that no request of this route has such a field; `hint` is at the nearest one."""
+    error = {
+        "message": f"unknown field '{name}'{hint}",
+        "type": "invalid_request_error",
+        "param": name,
+        "code": "unknown_parameter",
+    }
+    await _answer(send, 400, error)
+
+
+async def _answer(send: Send, status: int, error: dict[str, Any]) -> None:
+    body = json.dumps({"error": error}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,218 @@
+"""`OpenAiApplication`: an ASGI application of a few routes, whose answers end with their client."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+from penstock.backend import InferenceError
+from penstock_backends.openai_kit.errors import ApiError, api_error
+
+logger = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_EXTENSION: Final = "penstock"
+_LONGEST_ID: Final = 128
+_JSON: Final = (b"content-type", b"application/json")
+_EVENTS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request: its body, and its headers by name in small letters.
+
+    `known` is what the server tells of it: `request`, as the server has admitted it, and `infer`,
+    which gives the model a request with tensors. It is empty outside a server.
+    """
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Findings of the server in the request: `adapter`, and `unknown_fields`."""
+        request = self.known.get("request")
+        return {} if request is None else request.parameters
+
+    @property
+    def request_id(self) -> str:
+        """The client's `x-request-id` where it is plain text, else a new one."""
+        given = self.headers.get("x-request-id", "")
+        plain = given.isascii() and given.isprintable() and 0 < len(given) <= _LONGEST_ID
+        return given if plain else uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """Server-sent events, each item one or several of them, whole.
+
+    `close` releases what they come from, also where nobody has begun to read them.
+    """
+
+    events: AsyncGenerator[bytes, None]
+    close: Callable[[], Awaitable[None]]
+
+
+Answer = bytes | EventStream
+"""A JSON document, or a stream of events."""
+
+Handler = Callable[[Exchange], Awaitable[Answer]]
+
+
+class OpenAiApplication:
+    """Routes POST requests by path. Bodies are at most `longest_body` bytes.
+
+    A handler is cancelled, and its stream closed, when the client leaves.
+    """
+
+    def __init__(self, routes: Mapping[str, Handler], longest_body: int) -> None:
+        self.routes = routes
+        self._longest_body = longest_body
+
+    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one exchange."""
+        if scope["type"] != "http":
+            raise ValueError(f"this application serves no '{scope['type']}'")
+        try:
+            handler = self._handler(scope)
+            known = scope.get("extensions", {}).get(_EXTENSION, {})
+            exchange = Exchange(await self._body(receive), _headers(scope), known)
+            _check_adapter(exchange.parameters)
+        except ApiError as error:
+            await _send_error(send, error)
+            return
+        except _GoneError:
+            return
+        await _until_gone(receive, _respond(handler, exchange, send))
+
+    def _handler(self, scope: Mapping[str, Any]) -> Handler:
+        handler = self.routes.get(scope["path"])
+        if handler is None:
+            raise ApiError(
+                f"this model does not serve {scope['path'][:200]}",
+                status=404,
+                kind="not_found_error",
+            )
+        if scope["method"] != "POST":
+            raise ApiError("use POST", status=405, headers={"allow": "POST"})
+        return handler
+
+    async def _body(self, receive: Receive) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _GoneError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+            if size > self._longest_body:
+                raise ApiError(
+                    f"the body has more than the {self._longest_body} bytes that this model reads",
+                    status=413,
+                    code="content_too_large",
+                )
+        return b"".join(parts)
+
+
+def _check_adapter(parameters: Mapping[str, Any]) -> None:
+    """Refuse a request for an adapter: no engine that is served here has any."""
+    if "adapter" in parameters:
+        raise ApiError(
+            f"Unknown model: {parameters.get('model', '')}; this model has no adapters",
+            status=404,
+            kind="not_found_error",
+            param="model",
+            code="model_not_found",
+        )
+
+
+class _GoneError(Exception):
+    """The client left before its request was complete."""
+
+
+def _headers(scope: Mapping[str, Any]) -> Mapping[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _until_gone(receive: Receive, work: Awaitable[None]) -> None:
+    """Do `work`, and cancel it if the client disconnects before its end."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _respond(handler: Handler, exchange: Exchange, send: Send) -> None:
+    try:
+        answer = await handler(exchange)
+    except Exception as error:  # all that is wrong becomes an answer
+        await _send_error(send, _as_api_error(error))
+        return
+    if isinstance(answer, bytes):
+        await _send_whole(send, 200, answer, {})
+    else:
+        try:
+            async with aclosing(answer.events) as events:
+                await _send_events(send, events)
+        finally:
+            await answer.close()
+
+
+async def _send_events(send: Send, events: AsyncGenerator[bytes, None]) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [*_EVENTS]})
+    try:
+        async for chunk in events:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        last = b""
+    except (InferenceError, ApiError) as error:
+        last = b"data: " + _as_api_error(error).body() + b"\n\n"
+    await send({"type": "http.response.body", "body": last})
+
+
+async def _send_error(send: Send, error: ApiError) -> None:
+    await _send_whole(send, error.status, error.body(), error.headers)
+
+
+async def _send_whole(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    encoded = [
+        _JSON,
+        (b"content-length", str(len(body)).encode()),
+        *((name.encode(), value.encode("latin-1")) for name, value in headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, InferenceError):
+        return api_error(error)
+    logger.error("a request failed", exc_info=error)
+    return ApiError(f"{type(error).__name__}: {error}", status=500, kind="server_error")

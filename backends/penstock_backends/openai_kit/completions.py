@@ -1,0 +1,240 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from openai.types.completion_create_params import CompletionCreateParamsBase
+
+from penstock_backends.openai_kit.asgi import Answer, EventStream, Exchange
+from penstock_backends.openai_kit.chat import DONE, check_stream_options, event_head
+from penstock_backends.openai_kit.errors import refuse_field
+from penstock_backends.openai_kit.event_text import event_bytes
+from penstock_backends.openai_kit.generator import Generation, Generator, Piece, Steps
+from penstock_backends.openai_kit.json_body import BodyReader, read_object
+from penstock_backends.openai_kit.logprobs import completion_form
+from penstock_backends.openai_kit.model_calls import (
+    WholeAnswer,
+    close,
+    collect,
+    interleaved,
+    submit,
+)
+from penstock_backends.openai_kit.sampling import (
+    FURTHER_FIELDS,
+    answer_length,
+    refuse_ineffective,
+    response_form,
+    sampling_parameters,
+)
+from penstock_backends.openai_kit.settings import OpenAiSettings
+from penstock_backends.openai_kit.usage import Usage, UsageReports, total
+
+_MOST_PROMPTS: Final = 128
+_DEFAULT_LENGTH: Final = 16
+"""OpenAI's own, for completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """A prompt as tokens, and the text that is repeated before its answers."""
+
+    tokens: list[int]
+    echo: str = ""
+
+
+class CompletionEndpoint:
+    """Continues texts."""
+
+    def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
+        self._generator = generator
+        self._facts = generator.facts
+        self._default = settings.default_max_tokens or _DEFAULT_LENGTH
+        self._reader = BodyReader(
+            CompletionCreateParamsBase,
+            (*FURTHER_FIELDS, "add_special_tokens", "response_format"),
+            ignore_unknown=settings.unknown_fields == "ignore",
+        )
+
+    async def __call__(self, exchange: Exchange) -> Answer:
+        """Answer one request, whose prompts may be several."""
+        fields = self._reader.check(read_object(exchange.body), exchange.parameters)
+        check_stream_options(fields)
+        refuse_ineffective(fields)
+        _check_best_of(fields)
+        prompts = self._prompts(fields)
+        generations = [self._generation(prompt, fields, exchange.request_id) for prompt in prompts]
+        head = {
+            "id": f"cmpl-{exchange.request_id}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": fields["model"],
+        }
+        streams = await submit(self._generator, generations, exchange, {})
+        if generations[0].whole:
+            return await _whole(prompts, streams, head, fields)
+        events = _CompletionEvents(prompts, head, fields)
+        return EventStream(events.run(streams), partial(close, streams))
+
+    def _generation(
+        self, prompt: _Prompt, fields: Mapping[str, Any], request_id: str
+    ) -> Generation:
+        parameters = sampling_parameters(fields)
+        if "response_format" in fields:
+            parameters |= response_form(_checked_format(fields))
+        if "logprobs" in fields:
+            parameters["logprobs"] = fields["logprobs"]
+        asked = fields.get("max_tokens")
+        parameters["max_tokens"] = answer_length(
+            asked, len(prompt.tokens), self._facts, self._default
+        )
+        return Generation(
+            prompt.tokens,
+            parameters,
+            whole=not fields.get("stream", False),
+            token_ids=bool(fields.get("return_token_ids")),
+            request_id=request_id,
+        )
+
+    def _prompts(self, fields: Mapping[str, Any]) -> list[_Prompt]:
+        """The prompts of a request: a text, a list of texts, token ids, or lists of those."""
+        given = fields.get("prompt")
+        if given is None or given in ("", []):
+            refuse_field("prompt", "'prompt' must not be empty")
+        single = isinstance(given, str) or isinstance(given[0], int)
+        listed: Sequence[Any] = [given] if single else given
+        if len(listed) > _MOST_PROMPTS:
+            refuse_field("prompt", f"'prompt' holds {len(listed)} prompts, more than 128")
+        if fields.get("echo") and "logprobs" in fields:
+            refuse_field("echo", "'echo' with 'logprobs' is not supported by this model's engine")
+        return [self._prompt(one, fields) for one in listed]
+
+    def _prompt(self, given: str | list[int], fields: Mapping[str, Any]) -> _Prompt:
+        echo = bool(fields.get("echo"))
+        if isinstance(given, str):
+            check_text(given, self._generator, "prompt")
+            special = fields.get("add_special_tokens", True)
+            tokens = self._generator.encode(given, add_special_tokens=bool(special))
+            return _Prompt(tokens, given if echo else "")
+        check_tokens(given, self._generator, "prompt")
+        text = self._generator.decode(given, skip_special_tokens=True) if echo else ""
+        return _Prompt(list(given), text)
+
+
+def check_text(text: str, generator: Generator, field: str) -> None:
+    """Refuse a text that cannot fit, before it is made tokens of."""
+    facts = generator.facts
+    if len(text) > facts.context_length * facts.longest_token:
+        refuse_field(
+            field,
+            f"'{field}' has {len(text)} characters, more than the model's context length of "
+            f"{facts.context_length} tokens can hold",
+            "context_length_exceeded",
+        )
+
+
+def check_tokens(tokens: Sequence[int], generator: Generator, field: str) -> None:
+    """Refuse token ids that the model does not have."""
+    most = generator.facts.vocabulary
+    if not tokens or not 0 <= min(tokens) <= max(tokens) < most:
+        refuse_field(field, f"'{field}' must hold token ids from 0 to {most - 1}")
+
+
+def _checked_format(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    given = fields["response_format"]
+    if not isinstance(given, dict) or given.get("type") not in ("text", "json_object"):
+        refuse_field(
+            "response_format", "'response_format' of a completion may be text or json_object"
+        )
+    return fields
+
+
+def _check_best_of(fields: Mapping[str, Any]) -> None:
+    if fields.get("best_of", 1) not in (1, fields.get("n", 1)):
+        refuse_field("best_of", "'best_of' must be as many as 'n': nothing is chosen among them")
+
+
+async def _whole(
+    prompts: Sequence[_Prompt],
+    streams: Sequence[Steps],
+    head: Mapping[str, Any],
+    fields: Mapping[str, Any],
+) -> bytes:
+    usages = [Usage(len(prompt.tokens)) for prompt in prompts]
+    choices: list[dict[str, Any]] = []
+    count = fields.get("n", 1)
+    try:
+        for prompt, steps, usage in zip(prompts, streams, usages, strict=True):
+            for answer in await collect(steps, count, usage):
+                choices.append(_choice(len(choices), prompt, answer, fields))
+    finally:
+        await close(streams)
+    document = {**head, "choices": choices, "usage": total(usages).plain()}
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _choice(
+    index: int, prompt: _Prompt, answer: WholeAnswer, fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    top = fields.get("logprobs")
+    choice = {
+        "index": index,
+        "text": prompt.echo + answer.text,
+        "logprobs": None if top is None else completion_form(answer.logprobs, top, 0),
+        "finish_reason": answer.finish_reason,
+        "stop_reason": answer.stop_reason,
+    }
+    return {**choice, "token_ids": answer.token_ids} if answer.token_ids else choice
+
+
+class _CompletionEvents:
+    """The events of one streamed request."""
+
+    def __init__(
+        self, prompts: Sequence[_Prompt], head: Mapping[str, Any], fields: Mapping[str, Any]
+    ) -> None:
+        self._usages = [Usage(len(prompt.tokens)) for prompt in prompts]
+        self._count = fields.get("n", 1)
+        self._reports = UsageReports(fields.get("stream_options"))
+        self._top = fields.get("logprobs")
+        self._echoes = [prompt.echo for prompt in prompts for _ in range(self._count)]
+        self._offsets = [0] * len(self._echoes)
+        self._head = event_head(head)
+
+    async def run(self, streams: Sequence[Steps]) -> AsyncGenerator[bytes, None]:
+        """All events; those of one step travel together."""
+        async for number, step in interleaved(streams):
+            self._usages[number].add(step)
+            base = number * self._count
+            text = "".join(self._event(base + piece.answer, piece) for piece in step.pieces)
+            if text:
+                yield event_bytes(text)
+        yield self._last()
+
+    def _event(self, index: int, piece: Piece) -> str:
+        if not (piece.text or piece.token_ids or piece.finish_reason):
+            return ""
+        text, self._echoes[index] = self._echoes[index] + piece.text, ""
+        probabilities = "null"
+        if self._top is not None and piece.logprobs:
+            form = completion_form(piece.logprobs, self._top, self._offsets[index])
+            probabilities = json.dumps(form, ensure_ascii=False)
+            self._offsets[index] += sum(len(one) for one in form["tokens"])
+        more = f',"token_ids":{json.dumps(list(piece.token_ids))}' if piece.token_ids else ""
+        return (
+            f'{self._head}{{"index":{index},"text":{json.dumps(text, ensure_ascii=False)},'
+            f'"logprobs":{probabilities},"finish_reason":{json.dumps(piece.finish_reason)},'
+            f'"stop_reason":{json.dumps(piece.stop_reason)}{more}}}]'
+            f"{self._reports.tail(total(self._usages))}"
+        )
+
+    def _last(self) -> bytes:
+        if not self._reports.at_end:
+            return DONE
+        usage = json.dumps(total(self._usages).plain())
+        return f'{self._head}],"usage":{usage}}}\n\n'.encode() + DONE

@@ -1,0 +1,199 @@
+"""POST /v1/embeddings, /v1/rerank and /v1/score: text encoders with one vector for each text."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NotRequired, Protocol
+
+import numpy as np
+import orjson
+from openai.types.embedding_create_params import EmbeddingCreateParams
+from typing_extensions import TypedDict
+
+from penstock.backend import Array
+from penstock_backends.openai_kit.asgi import Answer, Exchange, OpenAiApplication
+from penstock_backends.openai_kit.errors import refuse_field
+from penstock_backends.openai_kit.json_body import BodyReader, read_object
+
+_MOST_TEXTS: Final = 2048
+"""OpenAI's own limit."""
+_MOST_CHARACTERS: Final = 1 << 20
+_LONGEST_BODY: Final = 8 << 20
+
+
+class Encoder(Protocol):
+    """A text encoder that is loaded."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def matryoshka(self) -> bool:
+        """Whether the beginning of a vector is a vector, as the model was trained for."""
+
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together."""
+
+    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Array:
+        """One row of numbers for each text; raises `InferenceError`.
+
+        `known` is what the server tells of the exchange.
+        """
+
+
+class _Rerank(TypedDict):
+    model: NotRequired[str]
+    query: str
+    documents: list[str]
+    top_n: NotRequired[int]
+    return_documents: NotRequired[bool]
+
+
+class _Score(TypedDict):
+    model: NotRequired[str]
+    text_1: str | list[str]
+    text_2: str | list[str]
+    encoding_format: NotRequired[str]
+
+
+def encoder_app(encoder: Encoder, *, ignore_unknown: bool = False) -> OpenAiApplication:
+    """The application of a text encoder."""
+    endpoints = _Endpoints(encoder, ignore_unknown=ignore_unknown)
+    routes = {
+        "/v1/embeddings": endpoints.embeddings,
+        "/v1/rerank": endpoints.rerank,
+        "/v1/score": endpoints.score,
+        "/rerank": endpoints.rerank,
+        "/v2/rerank": endpoints.rerank,
+        "/score": endpoints.score,
+    }
+    return OpenAiApplication(routes, _LONGEST_BODY)
+
+
+class _Endpoints:
+    """The endpoints of one encoder."""
+
+    def __init__(self, encoder: Encoder, *, ignore_unknown: bool) -> None:
+        self._encoder = encoder
+        self._embeddings = BodyReader(EmbeddingCreateParams, ignore_unknown=ignore_unknown)
+        self._reranks = BodyReader(_Rerank, ignore_unknown=ignore_unknown)
+        self._scores = BodyReader(_Score, ignore_unknown=ignore_unknown)
+
+    async def embeddings(self, exchange: Exchange) -> Answer:
+        """Vectors of texts."""
+        fields = self._embeddings.check(read_object(exchange.body), exchange.parameters)
+        given = fields["input"]
+        texts = [given] if isinstance(given, str) else given
+        _check_texts("input", texts)
+        size = fields.get("dimensions")
+        if size is not None and not self._encoder.matryoshka:
+            refuse_field("dimensions", "'dimensions' is not supported: the model has its own")
+        rows = _shortened(await self._encoder.embed(texts, exchange.known), size)
+        encode = _base64 if fields.get("encoding_format") == "base64" else np.ascontiguousarray
+        data = [
+            {"object": "embedding", "index": index, "embedding": encode(row)}
+            for index, row in enumerate(rows)
+        ]
+        answer = {"object": "list", "data": data, "model": fields["model"]}
+        return await self._answer(answer, texts)
+
+    async def rerank(self, exchange: Exchange) -> Answer:
+        """Documents by their likeness to a query, the most alike first."""
+        fields = self._reranks.check(read_object(exchange.body), exchange.parameters)
+        documents = fields["documents"]
+        _check_texts("documents", documents)
+        most = fields.get("top_n", len(documents))
+        if most < 1:
+            refuse_field("top_n", f"'top_n' must be at least 1, not {most}")
+        texts = [fields["query"], *documents]
+        _check_texts("query", texts)
+        query, rows = np.split(await self._encoder.embed(texts, exchange.known), [1])
+        scores = _likeness(query, rows)
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
+        results = [_result(index, scores[index], documents, fields) for index in order]
+        answer = {
+            "id": f"rerank-{exchange.request_id}",
+            "model": fields.get("model", self._encoder.name),
+            "results": results,
+        }
+        return await self._answer(answer, texts)
+
+    async def score(self, exchange: Exchange) -> Answer:
+        """The likeness of pairs: one text to each of several, or text to text."""
+        fields = self._scores.check(read_object(exchange.body), exchange.parameters)
+        first, second = _listed(fields["text_1"]), _listed(fields["text_2"])
+        if len(first) not in (1, len(second)):
+            refuse_field("text_1", f"'text_1' must hold one text, or {len(second)} as 'text_2'")
+        texts = [*first, *second]
+        _check_texts("text_1", first)
+        _check_texts("text_2", texts if second else second)
+        ones, others = np.split(await self._encoder.embed(texts, exchange.known), [len(first)])
+        data = [
+            {"object": "score", "index": index, "score": score}
+            for index, score in enumerate(_likeness(ones, others))
+        ]
+        answer = {
+            "id": f"score-{exchange.request_id}",
+            "object": "list",
+            "created": int(time.time()),
+            "model": fields.get("model", self._encoder.name),
+            "data": data,
+        }
+        return await self._answer(answer, texts)
+
+    async def _answer(self, answer: Mapping[str, Any], texts: Sequence[str]) -> bytes:
+        tokens = await self._encoder.count_tokens(texts)
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _check_texts(field: str, texts: Sequence[Any]) -> None:
+    if not texts:
+        refuse_field(field, f"'{field}' must not be empty")
+    if not all(isinstance(text, str) for text in texts):
+        refuse_field(field, f"'{field}' must hold texts: this model takes no token ids")
+    if len(texts) > _MOST_TEXTS + 1:
+        refuse_field(field, f"'{field}' holds {len(texts)} texts, more than {_MOST_TEXTS}")
+    if sum(map(len, texts)) > _MOST_CHARACTERS:
+        refuse_field(field, f"'{field}' holds more than {_MOST_CHARACTERS} characters")
+
+
+def _listed(given: str | list[str]) -> list[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _shortened(rows: Array, size: int | None) -> Array:
+    """The first numbers of each row, at length one again."""
+    if size is None:
+        return rows
+    if not 1 <= size <= rows.shape[1]:
+        refuse_field("dimensions", f"'dimensions' must be from 1 to {rows.shape[1]}, not {size}")
+    return _normalized(rows[:, :size])
+
+
+def _likeness(ones: Array, others: Array) -> list[float]:
+    """The cosine of each pair."""
+    cosines: list[float] = (_normalized(ones) * _normalized(others)).sum(axis=1).tolist()
+    return cosines
+
+
+def _normalized(rows: Array) -> Array:
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    normalized: Array = rows / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return normalized
+
+
+def _base64(row: Array) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+def _result(
+    index: int, score: float, documents: Sequence[str], fields: Mapping[str, Any]
+) -> dict[str, Any]:
+    result: dict[str, Any] = {"index": index, "relevance_score": score}
+    if fields.get("return_documents", True):
+        result["document"] = {"text": documents[index]}
+    return result

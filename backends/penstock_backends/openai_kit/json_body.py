@@ -1,0 +1,125 @@
+"""Requests: JSON checked against the types of the `openai` package, and refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from pydantic_core import ErrorDetails, SchemaValidator, ValidationError, from_json
+
+from penstock.backend import suggestion
+from penstock_backends.openai_kit.errors import ApiError, refuse_field
+
+_DISCRIMINATORS: Final = ("role", "type")
+_TYPE_NAMES: Final = ("str", "int", "float", "bool", "constrained-str")
+
+
+class BodyReader:
+    """Reads requests of one endpoint: its type of the `openai` package, and further fields.
+
+    The package's lists are lazy to pydantic; here they are lists, and end with their first error.
+    """
+
+    def __init__(self, type_: Any, further: Iterable[str] = (), *, ignore_unknown: bool) -> None:
+        self._validator = _validator(type_)
+        self._known = {*type_.__annotations__, *further, "stream"}
+        self._ignore_unknown = ignore_unknown
+
+    def check(
+        self, given: Mapping[str, Any], parameters: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """The fields of a request that are not null; raises `ApiError` that names the first wrong.
+
+        `parameters` are the server's; with `unknown_fields` of `ignore`, it refuses none.
+        Lists, objects and further fields are returned as they came: nothing in them is lost.
+        """
+        fields = {name: value for name, value in given.items() if value is not None}
+        ignored = (parameters or {}).get("unknown_fields") == "ignore" or self._ignore_unknown
+        for name in fields:
+            if name not in self._known and not ignored:
+                refuse_field(
+                    name,
+                    f"unknown field '{name[:100]}'{suggestion(name[:100], self._known)}",
+                    "unknown_parameter",
+                )
+        if not isinstance(fields.get("stream", False), bool):
+            refuse_field("stream", "'stream' must be a boolean")
+        try:
+            checked: dict[str, Any] = self._validator.validate_python(fields)
+        except ValidationError as error:
+            raise _explained(error) from error
+        plain = {n: value for n, value in checked.items() if not isinstance(value, dict | list)}
+        return {**fields, **plain}
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; raises `ApiError`.
+
+    It may be nested 200 deep; NaN, halves of surrogate pairs and text that is not UTF-8 are errors.
+    """
+    try:
+        given = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(given, dict):
+        raise ApiError("the body must be a JSON object", code="invalid_json")
+    return given
+
+
+@cache
+def _validator(type_: Any) -> SchemaValidator:
+    adapter: TypeAdapter[Any] = TypeAdapter(type_)
+    return SchemaValidator(_with_lists(adapter.core_schema))
+
+
+def _with_lists(schema: Any) -> Any:
+    """A schema of pydantic's whose lazy iterables are lists."""
+    if isinstance(schema, dict):
+        rewritten = {name: _with_lists(value) for name, value in schema.items()}
+        if rewritten.get("type") == "generator":
+            return {**rewritten, "type": "list", "fail_fast": True}
+        return rewritten
+    if isinstance(schema, list | tuple):
+        return type(schema)(_with_lists(value) for value in schema)
+    return schema
+
+
+def _explained(error: ValidationError) -> ApiError:
+    """The error of the branch that was meant: one whose `role` or `type` is right."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    wrong = [
+        one["loc"][:-1]
+        for one in details
+        if one["type"] == "literal_error" and one["loc"][-1] in _DISCRIMINATORS
+    ]
+    meant = [one for one in details if not any(one["loc"][: len(w)] == w for w in wrong)]
+    best = max(meant or details, key=_depth)
+    path = _path(best["loc"])
+    message = best["msg"][:1].lower() + best["msg"][1:]
+    if not meant:
+        expected = (one["msg"].removeprefix("Input should be ") for one in details if _ends(one))
+        message = f"must be one of {', '.join(dict.fromkeys(expected))}"
+    param = str(best["loc"][0]) if best["loc"] else None
+    code = "missing_required_parameter" if best["type"] == "missing" else "invalid_type"
+    return ApiError(f"{path}: {message}", param=param, code=code)
+
+
+def _ends(detail: ErrorDetails) -> bool:
+    return detail["type"] == "literal_error" and detail["loc"][-1] in _DISCRIMINATORS
+
+
+def _depth(detail: ErrorDetails) -> int:
+    return len(detail["loc"])
+
+
+def _path(place: tuple[int | str, ...]) -> str:
+    """A place in the body, without the names of types that pydantic puts between."""
+    text = ""
+    for part in place:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.isidentifier() and part[:1].islower() and part not in _TYPE_NAMES:
+            text += f".{part}" if text else part
+    return text or "the body"

@@ -1,0 +1,116 @@
+"""Calls of a model by an endpoint: several prompts at once, whole or step by step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from penstock.backend import InferenceError, InferenceRequest, ReportUsage
+from penstock_backends.openai_kit.asgi import Exchange
+from penstock_backends.openai_kit.errors import api_error
+from penstock_backends.openai_kit.generator import (
+    Generation,
+    Generator,
+    Position,
+    Step,
+    Steps,
+)
+from penstock_backends.openai_kit.usage import Usage
+
+
+@dataclass(slots=True)
+class WholeAnswer:
+    """One of the answers to a prompt."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[Position] = field(default_factory=list)
+    finish_reason: str = "stop"
+    stop_reason: int | str | None = None
+
+
+async def submit(
+    generator: Generator,
+    generations: Sequence[Generation],
+    exchange: Exchange,
+    renamed: Mapping[str, str],
+) -> list[Steps]:
+    """Submit prompts; if one is refused, none is left running. Raises `ApiError`."""
+    streams: list[Steps] = []
+    try:
+        for one in _known_to_the_server(generations, exchange.known.get("request")):
+            streams.append(generator.generate(one))  # noqa: PERF401  (those before a refusal stay)
+    except InferenceError as error:
+        await close(streams)
+        raise api_error(error, renamed) from error
+    return streams
+
+
+def _known_to_the_server(
+    generations: Sequence[Generation], origin: InferenceRequest | None
+) -> Iterator[Generation]:
+    """The same prompts, as parts of the request that the server has admitted."""
+    report = None if origin is None else origin.report_usage
+    counts = [(0, 0, 0)] * len(generations)
+    for place, generation in enumerate(generations):
+        reporter = None if report is None else partial(_report_sum, report, counts, place)
+        yield replace(generation, origin=origin, report_usage=reporter)
+
+
+def _report_sum(
+    report: ReportUsage,
+    counts: list[tuple[int, int, int]],
+    place: int,
+    prompt: int,
+    cached: int,
+    generated: int,
+) -> None:
+    """Report the tokens of all prompts of a request, when one of them reports its own."""
+    counts[place] = (prompt, cached, generated)
+    report(*(sum(column) for column in zip(*counts, strict=True)))
+
+
+async def close(streams: Sequence[Steps]) -> None:
+    """Cancel what runs."""
+    for stream in streams:
+        await stream.aclose()
+
+
+async def collect(steps: Steps, count: int, usage: Usage) -> list[WholeAnswer]:
+    """All `count` answers to one prompt."""
+    answers = [WholeAnswer() for _ in range(count)]
+    async with aclosing(steps):
+        async for step in steps:
+            usage.add(step)
+            for piece in step.pieces:
+                answer = answers[piece.answer]
+                answer.text += piece.text
+                answer.token_ids.extend(piece.token_ids)
+                answer.logprobs.extend(piece.logprobs or ())
+                answer.finish_reason = piece.finish_reason or answer.finish_reason
+                answer.stop_reason = piece.stop_reason
+    return answers
+
+
+async def interleaved(streams: Sequence[Steps]) -> AsyncGenerator[tuple[int, Step], None]:
+    """The steps of all streams, as they come, with the number of their stream."""
+    if len(streams) == 1:
+        async for step in streams[0]:
+            yield 0, step
+        return
+    waiting = {asyncio.ensure_future(anext(s, None)): n for n, s in enumerate(streams)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for future in done:
+                number = waiting.pop(future)
+                if (later := future.result()) is not None:
+                    yield number, later
+                    waiting[asyncio.ensure_future(anext(streams[number], None))] = number
+    finally:
+        for future in waiting:
+            future.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

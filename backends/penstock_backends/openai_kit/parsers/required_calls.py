@@ -1,0 +1,80 @@
+"""Incremental reader of the JSON array that a required tool call is generated as."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+_HEAD: Final = re.compile(
+    r'[\s,\[\]}]*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"parameters"\s*:\s*', re.DOTALL
+)
+_SCANNED: Final = re.compile(r'["\\{}\[\]]')
+
+Told = tuple[int, str | None, str]
+"""Which call; its name, where it begins; and new text of its arguments."""
+
+
+class RequiredCalls:
+    """Reads `[{"name": "f", "parameters": {...}}, ...]` as it is generated.
+
+    The grammar has this form, whatever the white space; arguments are told as they come.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._count = 0
+        self._depth = 0
+        self._in_text = self._escaped = self._inside = False
+
+    def feed(self, text: str) -> Iterator[Told]:
+        """Take new text; yields what is new of each call."""
+        self._held += text
+        while self._held:
+            if self._inside:
+                yield from self._arguments()
+                if self._inside:
+                    return
+            head = _HEAD.match(self._held)
+            if head is None or head.end() == len(self._held):
+                return  # white space may follow, and only what comes next ends it
+            self._held = self._held[head.end() :]
+            self._inside = True
+            self._count += 1
+            yield self._count - 1, json.loads(head[1]), ""
+
+    def _arguments(self) -> Iterator[Told]:
+        end = self._scan()
+        told, self._held = self._held[:end], self._held[end:]
+        if told:
+            yield self._count - 1, None, told
+
+    def _scan(self) -> int:
+        """The end of the arguments within the held text, or of the text."""
+        at = 0
+        while at < len(self._held):
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            found = _SCANNED.search(self._held, at)
+            if found is None:
+                return len(self._held)
+            at = found.end()
+            self._note(found[0])
+            if not self._depth and not self._in_text:
+                self._inside = False
+                return at
+        return at
+
+    def _note(self, character: str) -> None:
+        if self._in_text:
+            self._escaped = character == "\\"
+            self._in_text = character != '"'
+        elif character == '"':
+            self._in_text = True
+        elif character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1

@@ -1,0 +1,195 @@
+"""Incremental parsers of tool calls that a model writes by itself, by the format it was taught.
+
+A text that may hold a call is kept back until the call is complete, so what is told does not
+depend on how the text is cut. What cannot be parsed comes through as content.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from penstock_backends.openai_kit.parsers.reasoning import partial_end
+
+_LONGEST_CALL: Final = 1 << 17
+"""Characters of calls that are kept back at most; then they are content."""
+
+
+class ToolCall(NamedTuple):
+    """A call: the function's name and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class Told(NamedTuple):
+    """New content, and calls that are complete."""
+
+    content: str = ""
+    calls: Sequence[ToolCall] = ()
+
+
+class ToolParser(Protocol):
+    """A parser of one answer."""
+
+    def feed(self, text: str) -> Told:
+        """Take new text; returns what of it can be told now."""
+
+    def flush(self) -> Told:
+        """The parts that were kept back, at the end of the text."""
+
+
+class TaggedCalls:
+    """Calls as JSON objects between tags, anywhere in a text, as Hermes and Qwen models write."""
+
+    def __init__(self, opening: str, closing: str) -> None:
+        self._opening, self._closing = opening, closing
+        self._held = ""
+        self._inside = False
+
+    def feed(self, text: str) -> Told:
+        self._held += text
+        content: list[str] = []
+        calls: list[ToolCall] = []
+        while self._inside or self._opening in self._held:
+            if not self._inside:
+                before, _, self._held = self._held.partition(self._opening)
+                content.append(before)
+                self._inside = True
+            inner, closed, rest = self._held.partition(self._closing)
+            if not closed:
+                return self._kept(content, calls)
+            self._held, self._inside = rest, False
+            found = json_call(inner) if len(inner) <= _LONGEST_CALL else None
+            if found is None:
+                content.append(f"{self._opening}{inner}{self._closing}")
+            else:
+                calls.append(found)
+        keep = partial_end(self._held, self._opening)
+        content.append(self._held[: len(self._held) - keep])
+        self._held = self._held[len(self._held) - keep :]
+        return Told("".join(content), calls)
+
+    def flush(self) -> Told:
+        """An unclosed call counts if it is whole JSON: models may end before the closing tag."""
+        held, self._held = self._held, ""
+        if not self._inside:
+            return Told(held)
+        self._inside = False
+        found = json_call(held)
+        return Told(self._opening + held) if found is None else Told(calls=[found])
+
+    def _kept(self, content: list[str], calls: list[ToolCall]) -> Told:
+        if len(self._held) >= _LONGEST_CALL + len(self._closing):
+            content.append(self._opening + self._held)
+            self._held, self._inside = "", False
+        return Told("".join(content), calls)
+
+
+class WholeCalls:
+    """Answers that are nothing but calls, as Llama 3 models write: `read` parses the whole text.
+
+    A text that begins with one of `starts` is kept back to its end; any other is content at once.
+    """
+
+    def __init__(
+        self, starts: Sequence[str], read: Callable[[str], Sequence[ToolCall] | None]
+    ) -> None:
+        self._starts = starts
+        self._read = read
+        self._held = ""
+        self._may_call = True
+
+    def feed(self, text: str) -> Told:
+        if not self._may_call:
+            return Told(text)
+        self._held += text
+        seen = self._held.lstrip()
+        possible = any(seen.startswith(s) or s.startswith(seen) for s in self._starts)
+        if possible and len(self._held) <= _LONGEST_CALL:
+            return Told()
+        self._may_call = False
+        held, self._held = self._held, ""
+        return Told(held)
+
+    def flush(self) -> Told:
+        held, self._held = self._held, ""
+        calls = self._read(held.strip()) if held.strip() else None
+        return Told(calls=calls) if calls else Told(held)
+
+
+def json_call(text: str) -> ToolCall | None:
+    """The call that a JSON object describes; `None` for anything else."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _call(given)
+
+
+def json_calls(text: str) -> Sequence[ToolCall] | None:
+    """Calls as JSON objects, with `;` or white space between them."""
+    text = text.removeprefix("<|python_tag|>").strip()
+    decoder = json.JSONDecoder()
+    calls: list[ToolCall] = []
+    at = 0
+    while at < len(text):
+        try:
+            given, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return None
+        call = _call(given)
+        if call is None:
+            return None
+        calls.append(call)
+        while at < len(text) and (text[at].isspace() or text[at] == ";"):
+            at += 1
+    return calls
+
+
+def pythonic_calls(text: str) -> Sequence[ToolCall] | None:
+    """Calls as a Python list: `[weather(city="Oslo"), time()]`, arguments literals by name."""
+    try:
+        parsed = ast.parse(text, mode="eval").body
+        if not isinstance(parsed, ast.List):
+            return None
+        return [_pythonic_call(one) for one in parsed.elts]
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _pythonic_call(call: ast.expr) -> ToolCall:
+    if not isinstance(call, ast.Call) or call.args:
+        raise ValueError("not a call by names")
+    arguments = {}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise ValueError("a call that unpacks")
+        arguments[keyword.arg] = ast.literal_eval(keyword.value)
+    return ToolCall(
+        ast.unparse(call.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    )
+
+
+def _call(given: Any) -> ToolCall | None:
+    """A call in one of the shapes that models write it in."""
+    if isinstance(given, dict) and isinstance(given.get("function"), dict):
+        given = given["function"]
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        return None
+    arguments = given.get("arguments", given.get("parameters", {}))
+    if isinstance(arguments, str):
+        return ToolCall(given["name"], arguments)
+    if not isinstance(arguments, dict):
+        return None
+    return ToolCall(given["name"], json.dumps(arguments, ensure_ascii=False))
+
+
+TOOL_PARSERS: Final[Mapping[str, Callable[[], ToolParser]]] = {
+    "hermes": lambda: TaggedCalls("<tool_call>", "</tool_call>"),
+    "llama3_json": lambda: WholeCalls(("{", "<|python_tag|>"), json_calls),
+    "pythonic": lambda: WholeCalls(("[",), pythonic_calls),
+}
+"""Makers of parsers by vLLM's names."""

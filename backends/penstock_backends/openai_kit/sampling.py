@@ -1,0 +1,145 @@
+"""Sampling parameters of a request, in vLLM's names; fields that cannot be kept are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock_backends.openai_kit.errors import refuse_field
+from penstock_backends.openai_kit.generator import ModelFacts
+from penstock_backends.openai_kit.schemas import without_references
+
+FURTHER_FIELDS: Final = (
+    "ignore_eos",
+    "include_stop_str_in_output",
+    "min_p",
+    "min_tokens",
+    "repetition_penalty",
+    "return_token_ids",
+    "skip_special_tokens",
+    "stop_token_ids",
+    "structured_outputs",
+    "top_k",
+)
+"""Fields that OpenAI's API does not have, named as in vLLM's."""
+
+_PASSED: Final = (
+    "frequency_penalty",
+    "n",
+    "presence_penalty",
+    "seed",
+    "stop",
+    "temperature",
+    "top_p",
+    *(name for name in FURTHER_FIELDS if name != "return_token_ids"),
+)
+_MOST_STOPS: Final = 64
+_HIGHEST_TOP_LOGPROBS: Final = 20
+
+Harmless = tuple[Any, ...]
+
+WITHOUT_EFFECT: Final[Mapping[str, Harmless]] = {
+    "audio": (),
+    "background": (False,),
+    "background_options": (),
+    "access_programs": (),
+    "context_management": (),
+    "conversation": (),
+    "function_call": ("none",),
+    "functions": ([],),
+    "image": (),
+    "include": ([],),
+    "logit_bias": ({},),
+    "max_tool_calls": (),
+    "modalities": (["text"],),
+    "moderation": (),
+    "prediction": (),
+    "previous_response_id": (),
+    "prompt_cache_options": (),
+    "service_tier": ("auto", "default"),
+    "store": (False,),
+    "suffix": ("",),
+    "truncation": ("disabled",),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Fields of OpenAI's that have no effect here, and the values that ask for none."""
+
+INSTEAD: Final[Mapping[str, str]] = {
+    "function_call": "use 'tool_choice'",
+    "functions": "use 'tools'",
+    "logit_bias": "the engine of this model cannot",
+}
+
+
+def refuse_ineffective(fields: Mapping[str, Any]) -> None:
+    """Refuse by name a field that would be without effect."""
+    for name, harmless in WITHOUT_EFFECT.items():
+        if name in fields and fields[name] not in harmless:
+            instead = f": {INSTEAD[name]}" if name in INSTEAD else ""
+            refuse_field(name, f"'{name}' is not supported{instead}", "unsupported_parameter")
+
+
+def sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling parameters of chats and completions; lengths, logprobs and form come on top."""
+    stop = fields.get("stop", ())
+    if isinstance(stop, list) and len(stop) > _MOST_STOPS:
+        refuse_field("stop", f"'stop' holds {len(stop)} texts, more than {_MOST_STOPS}")
+    return {name: fields[name] for name in _PASSED if name in fields}
+
+
+def answer_length(asked: int | None, prompt: int, facts: ModelFacts, default: int | None) -> int:
+    """The most tokens to generate: as asked, else the default, at most what the context leaves.
+
+    Raises `ApiError` where it leaves nothing, or more is asked for than it ever has.
+    """
+    left = facts.context_length - prompt
+    if not prompt:
+        refuse_field("prompt", "the prompt is empty")
+    if left < 1:
+        refuse_field(
+            "messages",
+            f"the prompt has {prompt} tokens, but the model's context length is "
+            f"{facts.context_length} tokens, and at least one must be left to generate",
+            "context_length_exceeded",
+        )
+    if asked is not None and not 1 <= asked <= facts.context_length:
+        refuse_field(
+            "max_tokens",
+            f"'max_tokens' must be from 1 to {facts.context_length}, the model's context length, "
+            f"not {asked}",
+        )
+    return min(left, asked or default or left)
+
+
+def chat_logprobs(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The log probabilities that a chat asks for, as vLLM's parameter."""
+    top = fields.get("top_logprobs", 0)
+    if top and not fields.get("logprobs"):
+        refuse_field("top_logprobs", "'top_logprobs' needs 'logprobs' to be true")
+    if not 0 <= top <= _HIGHEST_TOP_LOGPROBS:
+        refuse_field(
+            "top_logprobs", f"'top_logprobs' must be from 0 to {_HIGHEST_TOP_LOGPROBS}, not {top}"
+        )
+    return {"logprobs": top} if fields.get("logprobs") else {}
+
+
+def response_form(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The form that `response_format` demands, as vLLM's `structured_outputs`."""
+    wanted = fields.get("response_format", {"type": "text"})
+    if wanted["type"] == "text":
+        return {}
+    if fields.get("structured_outputs"):
+        refuse_field("response_format", "give 'response_format' or 'structured_outputs', not both")
+    if wanted["type"] == "json_object":
+        return {"structured_outputs": {"json": {"type": "object"}}}
+    schema = wanted["json_schema"].get("schema")
+    if schema is None:
+        refuse_field("response_format", "response_format.json_schema has no 'schema'")
+    return form_of_schema(without_references(schema, "response_format"))
+
+
+def form_of_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The constraint of an answer that must fit a schema."""
+    return {"structured_outputs": {"json": json.dumps(schema)}}

@@ -1,0 +1,57 @@
+"""Usage of a request: tokens of prompt and answers, in OpenAI's form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock_backends.openai_kit.generator import Step
+
+
+class Usage:
+    """Counts the tokens of one request."""
+
+    def __init__(self, prompt: int) -> None:
+        self.prompt = prompt
+        self.cached = 0
+        self.generated = 0
+
+    def add(self, step: Step) -> None:
+        """Count a step."""
+        self.cached = max(self.cached, step.cached_tokens)
+        self.generated += sum(piece.tokens for piece in step.pieces)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it; cached tokens are told also where there are none."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.generated,
+            "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        }
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """The usage of several prompts together."""
+    together = Usage(0)
+    for usage in usages:
+        together.prompt += usage.prompt
+        together.cached += usage.cached
+        together.generated += usage.generated
+    return together
+
+
+class UsageReports:
+    """Which events of a stream carry usage, by `stream_options`."""
+
+    def __init__(self, options: Mapping[str, Any] | None) -> None:
+        options = options or {}
+        self.at_end = bool(options.get("include_usage"))
+        self._always = self.at_end and bool(options.get("continuous_usage_stats"))
+
+    def tail(self, usage: Usage) -> str:
+        """The end of a chunk's JSON."""
+        if self._always:
+            return f',"usage":{json.dumps(usage.plain())}}}\n\n'
+        return ',"usage":null}\n\n' if self.at_end else "}\n\n"

@@ -1,0 +1,171 @@
+"""`VllmApplication`: vLLM's own OpenAI application, in front of it what a server has to decide."""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.backend import (
+    ASGI_EXTENSION,
+    AsgiApp,
+    InferenceRequest,
+    InvalidRequestError,
+    ModelLoadError,
+    UnavailableError,
+)
+from penstock_backends.language_model.openai_refusal import (
+    Message,
+    Receive,
+    Send,
+    refuse_field,
+    refuse_path,
+)
+from penstock_backends.vllm.engine import VllmEngine
+from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.failures import UNHEALTHY
+from penstock_backends.vllm.lora import DISABLED
+from penstock_backends.vllm.openai.entry_points import EntryPoints
+from penstock_backends.vllm.openai.metered_engine import CURRENT, MeteredEngine
+from penstock_backends.vllm.openai.request_fields import fields_by_path, unknown_field
+from penstock_backends.vllm.openai.routes import shown_route
+from penstock_backends.vllm.own_spans import trace_headers
+
+ADAPTER: Final = "adapter"
+"""The parameter of a request whose model name has an adapter in it."""
+UNKNOWN_FIELDS: Final = "unknown_fields"
+"""The parameter of a request whose unknown fields are ignored: `ignore`."""
+
+
+async def vllm_application(engine: VllmEngine, arguments: EngineArguments, name: str) -> AsgiApp:
+    """The application of a running engine, which answers for the model `name`.
+
+    Raises `ModelLoadError` for arguments that vLLM refuses, `UnsupportedError` for a vLLM whose
+    entry points are others.
+    """
+    found = await asyncio.to_thread(EntryPoints.find)
+    options = _parsed(found, engine, arguments, name)
+    llm = MeteredEngine(engine, engine.llm)
+    tasks = tuple(sorted(engine.tasks))
+    app = found.build_app(options, tasks, engine.llm.model_config)
+    try:
+        await found.init_app_state(llm, app.state, options, tasks)
+    except (ValueError, TypeError, KeyError) as error:  # of parsers and templates that are not
+        raise ModelLoadError(f"'openai' in '{arguments.path}': {error}") from error
+    return VllmApplication(engine, app, arguments.openai.ignores_unknown)
+
+
+def _parsed(
+    found: EntryPoints, engine: VllmEngine, arguments: EngineArguments, name: str
+) -> Namespace:
+    """vLLM's front-end arguments, checked by its parser, with the facts of the engine."""
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc, unused-ignore]
+        def error(self, message: str) -> Any:
+            raise ModelLoadError(f"'openai' in '{arguments.path}': {message}")
+
+    parser = found.make_arg_parser(Parser(add_help=False))
+    options: Namespace = parser.parse_args(arguments.openai.options)
+    config = engine.llm.vllm_config
+    options.model = config.model_config.model
+    options.served_model_name = [name]
+    options.structured_outputs_config = config.structured_outputs_config
+    options.disable_log_stats = options.disable_fastapi_docs = True
+    _check_parser(options, arguments.path)
+    return options
+
+
+def _check_parser(options: Namespace, path: Path) -> None:
+    """Refuse a parser of tool calls that vLLM does not have, which it would find out late."""
+    from vllm.tool_parsers import ToolParserManager
+
+    if plugin := options.tool_parser_plugin:
+        ToolParserManager.import_tool_parser(plugin)
+    known = ToolParserManager.list_registered()
+    if options.tool_call_parser is not None and options.tool_call_parser not in known:
+        raise ModelLoadError(
+            f"'openai' in '{path}': vLLM has no tool call parser '{options.tool_call_parser}';"
+            f" it has {', '.join(known)}"
+        )
+    if options.enable_auto_tool_choice and options.tool_call_parser is None:
+        raise ModelLoadError(
+            f"'openai' in '{path}': 'enable_auto_tool_choice' needs a 'tool_call_parser'"
+        )
+
+
+class VllmApplication:
+    """Shows some routes of vLLM's application, and gives it requests with their adapters loaded."""
+
+    def __init__(self, engine: VllmEngine, app: Any, ignores_unknown: bool) -> None:
+        self._engine = engine
+        self._app = app
+        self._ignores_unknown = ignores_unknown
+        self._fields = fields_by_path(app.routes)
+        self._paths = {getattr(route, "path", "") for route in app.routes}
+        self._adapters: dict[str, Any] = app.state.openai_serving_models.lora_requests
+        self._users: dict[str, int] = {}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one exchange."""
+        request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
+        shown = shown_route(scope["path"])
+        if shown is None or shown[0] not in self._paths:
+            await refuse_path(send, scope["path"])
+            return
+        if self._engine.failed:
+            raise UnavailableError(UNHEALTHY)
+        self._engine.calls.check_awake()
+        first = await receive()
+        ignores = self._ignores_unknown or request.parameters.get(UNKNOWN_FIELDS) == "ignore"
+        if not ignores and (known := self._fields.get(shown[0])) and "body" in first:
+            unknown = unknown_field(first["body"], known)
+            if unknown is not None:
+                await refuse_field(send, *unknown)
+                return
+        async with AsyncExitStack() as stack:
+            adapter = request.parameters.get(ADAPTER)
+            if isinstance(adapter, str):
+                await self._load(adapter, stack, str(request.parameters.get("model", adapter)))
+            CURRENT.set(request)
+            await self._app(self._traced(scope, request), _again(first, receive), send)
+
+    async def _load(self, name: str, stack: AsyncExitStack, model: str) -> None:
+        """Have an adapter loaded under the name that the request gives the model."""
+        adapters = self._engine.adapters
+        if adapters is None:
+            raise InvalidRequestError(DISABLED)
+        adapter = adapters.find(name)
+        loaded = await adapters.acquire(adapter)
+        stack.callback(adapters.release, adapter)
+        self._adapters[model] = loaded
+        self._users[model] = self._users.get(model, 0) + 1
+        stack.callback(self._forget, model)
+
+    def _forget(self, model: str) -> None:
+        self._users[model] -= 1
+        if not self._users[model]:
+            del self._users[model], self._adapters[model]
+
+    def _traced(self, scope: Message, request: InferenceRequest) -> Message:
+        """The scope, with the server's span as parent of vLLM's, where it makes any."""
+        headers = [one for one in scope["headers"] if one[0] not in _TRACE]
+        if request.timeline is not None and self._engine.makes_spans:
+            own = trace_headers(request.timeline) or {}
+            headers += [(name.encode(), value.encode()) for name, value in own.items()]
+        return {**scope, "headers": headers}
+
+
+_TRACE: Final = (b"traceparent", b"tracestate")
+
+
+def _again(first: Message, receive: Receive) -> Receive:
+    """`receive`, with the message that was read already in front."""
+    read: list[Message] = [first]
+
+    async def next_message() -> Message:
+        return read.pop() if read else await receive()
+
+    return next_message

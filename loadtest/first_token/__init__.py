@@ -1,0 +1,1 @@
+"""Where the time to a first token goes, step by step: notes taken inside a running server."""

@@ -1,0 +1,125 @@
+"""NVIDIA's genai-perf against the demo's language model, with its own figures.
+
+python tests/programs/install.py genai-perf perf_analyzer
+python -m loadtest.tools.genai_perf [--requests 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.process import penstock
+from loadtest.report import Row, show
+from loadtest.tools.programs import program
+from loadtest.tools.report import Addresses, ToolError
+from penstock.demo import write_demo
+
+_ROOT = Path(__file__).resolve().parents[2]
+TOKENIZER = _ROOT / "service" / "penstock" / "demo" / "assets" / "tiny_llm"
+_TIMEOUT = 300.0
+
+PROFILES: Mapping[str, str] = {
+    "gRPC, decoupled": "--backend vllm --streaming -u {grpc} --concurrency 2",
+    "gRPC, decoupled, at a rate": "--backend vllm --streaming -u {grpc} --request-rate 10"
+    " --goodput time_to_first_token:1000 request_latency:5000",
+    "generate": "--endpoint-type generate -u {http} --concurrency 2",
+    "chat": "--endpoint-type chat --streaming -u {http} --concurrency 2",
+}
+"""Arguments of `genai-perf profile`, by what they show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Means of genai-perf's figures by their names, and 99th percentiles where it has them."""
+
+    means: Mapping[str, float]
+    p99s: Mapping[str, float]
+
+
+def run_profile(name: str, addresses: Addresses, requests: int, folder: Path) -> Profile:
+    """Run one profile; raises `ToolError` with what genai-perf printed."""
+    artifacts = folder / name.replace(", ", "-").replace(" ", "-")
+    words = PROFILES[name].format(grpc=addresses.grpc, http=addresses.http).split()
+    command = [program("genai-perf"), "profile", "-m", "tiny_llm", *words]
+    command += ["--tokenizer", str(TOKENIZER), "--request-count", str(requests)]
+    command += "--synthetic-input-tokens-mean 20 --output-tokens-mean 16".split()
+    command += ["--num-dataset-entries", "10", "--artifact-dir", str(artifacts)]
+    done = subprocess.run(
+        command,
+        env=_environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    tables = list(artifacts.glob("*/*_genai_perf.csv"))
+    if done.returncode or len(tables) != 1:
+        raise ToolError(f"{name}: {(done.stdout + done.stderr).strip()[-3000:]}")
+    return _read(tables[0])
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """It runs the `perf_analyzer` of the path, which finds its libraries by a script of ours."""
+    binary = Path(program("perf_analyzer")).resolve()
+    script = folder / "bin" / "perf_analyzer"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={binary.parent / "lib"} exec {binary} "$@"\n')
+    script.chmod(0o755)
+    path = os.pathsep.join([str(script.parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+
+
+def _read(table: Path) -> Profile:
+    """Two tables in one file: of metrics with percentiles, and of single values."""
+    means: dict[str, float] = {}
+    p99s: dict[str, float] = {}
+    heads: list[str] = []
+    for row in csv.reader(table.read_text().splitlines()):
+        if not row:
+            continue
+        if row[0] == "Metric":
+            heads = row
+            continue
+        values = dict(zip(heads, row, strict=False))
+        number = values.get("avg") or values.get("Value") or "nan"
+        means[row[0]] = float(number.replace(",", ""))
+        if "p99" in values:
+            p99s[row[0]] = float(values["p99"].replace(",", ""))
+    return Profile(means, p99s)
+
+
+def main() -> None:
+    """Run all profiles against a demo, and print their figures beside each other."""
+    parser = argparse.ArgumentParser(prog="python -m loadtest.tools.genai_perf")
+    parser.add_argument("--requests", type=int, default=50, help="of each profile (50)")
+    parser.add_argument("--json", type=Path, help="where to write the table")
+    chosen = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            write_demo(folder / "models", report=lambda line: None)
+            with penstock(folder / "models") as server:
+                addresses = Addresses(server.target, f"127.0.0.1:{server.http_port}")
+                found = {
+                    name: run_profile(name, addresses, chosen.requests, folder) for name in PROFILES
+                }
+    except ToolError as error:
+        sys.exit(f"genai-perf: {error}")
+    names = list(dict.fromkeys(name for each in found.values() for name in each.means))
+    rows: list[Row] = [
+        {"figure": name, **{profile: each.means.get(name, "-") for profile, each in found.items()}}
+        for name in names
+    ]
+    show("genai-perf, means", rows, chosen.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""ghz against the demo: unary calls, and token streams by reflection.
+
+python -m loadtest.tools.ghz [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from datetime import datetime
+from pathlib import Path
+
+from loadtest.tools.outcome import Outcome, from_samples
+from loadtest.tools.programs import program
+from loadtest.tools.report import Addresses, ToolError, main
+
+_ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = _ROOT / "loadtest" / "ghz"
+_TIME = re.compile(r"([^.Z+]+?)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+    """Both configurations, one after the other."""
+    proto = [f"--proto={_ROOT / 'proto' / 'grpc_service.proto'}"]
+    proto += [f"--import-paths={_ROOT / 'proto'}"]
+    data = [f"--data-file={CONFIGS / 'stream-data.json'}"]
+    return [
+        _run("unary.json", proto, addresses, seconds, folder),
+        _run("stream.toml", data, addresses, seconds, folder),
+    ]
+
+
+def _run(
+    config: str, options: list[str], addresses: Addresses, seconds: float, folder: Path
+) -> Outcome:
+    report = folder / f"ghz-{Path(config).stem}.json"
+    command = [program("ghz"), f"--config={CONFIGS / config}", *options]
+    command += [f"--duration={seconds:g}s", f"--output={report}", addresses.grpc]
+    with tempfile.TemporaryFile("w+") as output:
+        subprocess.run(command, stdout=output, stderr=output, timeout=seconds + 120, check=False)
+        output.seek(0)
+        text = output.read()
+    if not report.exists():
+        raise ToolError(f"no report for {config}: {text.strip()}")
+    return _read(report)
+
+
+def _read(report: Path) -> Outcome:
+    """What the report says: ghz ends with status 0 even when every call has failed."""
+    found = json.loads(report.read_text())
+    begin = _time(found["date"])
+    details = found.get("details") or []
+    times = [(_time(each["timestamp"]) - begin, each["latency"] / 1e6) for each in details]
+    errors = [each["error"] or each["status"] for each in details if each["status"] != "OK"]
+    good = found["statusCodeDistribution"].get("OK", 0)
+    missing = sum(found["statusCodeDistribution"].values()) - good - len(errors)
+    errors += ["a call without details failed"] * missing
+    return from_samples(found["name"], times, errors, found["total"] / 1e9)
+
+
+def _time(text: str) -> float:
+    """Seconds of a time whose fraction has nine digits."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ToolError(f"'{text}' is not a time")
+    head, fraction, zone = found.groups()
+    return datetime.fromisoformat(head + zone.replace("Z", "+00:00")).timestamp() + float(
+        f"0{fraction or ''}"
+    )
+
+
+if __name__ == "__main__":
+    main("ghz", run)

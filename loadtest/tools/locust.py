@@ -1,0 +1,97 @@
+"""locust against the demo: users of gRPC and of HTTP, and of OpenAI's endpoints where they are.
+
+python -m loadtest.tools.locust [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from loadtest.tools.outcome import Outcome
+from loadtest.tools.report import Addresses, ToolError, main
+
+FILE = Path(__file__).resolve().parents[1] / "locust" / "locustfile.py"
+_ROOT = FILE.parents[2]
+_FAILED = 1  # the exit status of a run with failures, whose report is whole
+
+
+def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
+    """All kinds of users at the same time."""
+    if importlib.util.find_spec("locust") is None:
+        raise ToolError("locust is not installed: pip install 'penstock[loadtest]'")
+    users = ["GrpcUser", "HttpUser", *(["OpenAiUser"] if _has_openai(addresses) else [])]
+    prefix = folder.resolve() / "locust"
+    command = [sys.executable, "-m", "locust", "-f", str(FILE), *users, "--headless"]
+    command += ["-u", "6", "-r", "6", f"--run-time={max(1, round(seconds))}s", "--only-summary"]
+    command += [f"--csv={prefix}", "--csv-full-history", f"--html={prefix}.html"]
+    command += [f"--json-file={prefix}", "--stop-timeout=10"]
+    environment = {**os.environ, "GRPC": addresses.grpc, "HTTP": addresses.http}
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=seconds + 120,
+        check=False,
+    )
+    report = Path(f"{prefix}.json")
+    if done.returncode not in (0, _FAILED) or not report.exists():
+        raise ToolError(f"locust ended with status {done.returncode}: {done.stderr[-2000:]}")
+    return [_outcome(entry, prefix, seconds) for entry in json.loads(report.read_text())]
+
+
+def _has_openai(addresses: Addresses) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{addresses.http}/v1/models", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _outcome(entry: Any, prefix: Path, seconds: float) -> Outcome:
+    times = sorted((float(ms), count) for ms, count in entry["response_times"].items())
+    history = [
+        row
+        for row in csv.DictReader(Path(f"{prefix}_stats_history.csv").read_text().splitlines())
+        if row["Name"] == entry["name"] and row["Requests/s"] not in ("", "N/A")
+    ]
+    begin = float(history[0]["Timestamp"]) if history else 0.0
+    failures = csv.DictReader(Path(f"{prefix}_failures.csv").read_text().splitlines())
+    return Outcome(
+        f"{entry['method']} {entry['name']}",
+        entry["num_requests"],
+        entry["num_failures"],
+        entry["num_requests"] / seconds,
+        _percentile(times, 0.5),
+        _percentile(times, 0.95),
+        _percentile(times, 0.99),
+        [(float(row["Timestamp"]) - begin, float(row["Requests/s"])) for row in history],
+        [
+            (float(row["Timestamp"]) - begin, float(row["99%"]))
+            for row in history
+            if row["99%"] not in ("", "N/A")
+        ],
+        [row["Error"] for row in failures if row["Name"] == entry["name"]][:5],
+    )
+
+
+def _percentile(times: list[tuple[float, int]], share: float) -> float:
+    left = share * sum(count for _, count in times)
+    for ms, count in times:
+        left -= count
+        if left <= 0:
+            return ms
+    return 0.0
+
+
+if __name__ == "__main__":
+    main("locust", run)

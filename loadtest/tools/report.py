@@ -1,0 +1,105 @@
+"""Runs of a load tool by hand: against the demo for minutes, with a table and a page of plots."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.process import penstock
+from loadtest.report import Row, show
+from loadtest.tools.outcome import Outcome, server_counts
+from penstock.demo import write_demo
+from penstock.perf.report.page import charts, heading, html_table, page, words
+from penstock.perf.report.svg import Axis, Series, line_chart
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a server listens."""
+
+    grpc: str
+    http: str
+
+
+class ToolError(Exception):
+    """A tool did not do its work; the message says why."""
+
+
+Run = Callable[[Addresses, float, Path], list[Outcome]]
+"""Runs a tool for so many seconds, with its reports in a folder."""
+
+
+def main(tool: str, run: Run) -> None:
+    """The command `python -m loadtest.tools.TOOL`."""
+    parser = argparse.ArgumentParser(prog=f"python -m loadtest.tools.{tool}")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each part (60)")
+    parser.add_argument("--grpc", help="a running server instead of a demo of our own")
+    parser.add_argument("--http", help="the HTTP address of that server")
+    parser.add_argument("--out", type=Path, default=Path("build/loadtest") / tool, help="reports")
+    chosen = parser.parse_args()
+    if bool(chosen.grpc) != bool(chosen.http):
+        parser.error("--grpc and --http go together")
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    try:
+        with _server(chosen.grpc, chosen.http) as addresses:
+            before = server_counts(addresses.http)
+            outcomes = run(addresses, chosen.seconds, chosen.out)
+            failed = server_counts(addresses.http).failed - before.failed
+    except ToolError as error:
+        sys.exit(f"{tool}: {error}")
+    rows: list[Row] = [
+        {
+            "request": each.name,
+            "calls": each.calls,
+            "errors": each.errors,
+            "a second": each.per_second,
+            "p50 ms": each.p50,
+            "p95 ms": each.p95,
+            "p99 ms": each.p99,
+        }
+        for each in outcomes
+    ]
+    show(f"{tool}; {failed} failed in the server", rows, chosen.out / "table.json")
+    (chosen.out / "report.html").write_text(_page(tool, outcomes, failed))
+    print(f"{chosen.out / 'report.html'}")
+    if failed or any(each.errors for each in outcomes):
+        sys.exit(1)
+
+
+@contextmanager
+def _server(grpc: str | None, http: str | None) -> Iterator[Addresses]:
+    if grpc and http:
+        yield Addresses(grpc, http)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        write_demo(Path(folder), report=lambda line: None)
+        with penstock(Path(folder)) as server:
+            yield Addresses(server.target, f"127.0.0.1:{server.http_port}")
+
+
+def _page(tool: str, outcomes: Sequence[Outcome], failed: int) -> str:
+    heads = ["request", "calls", "errors", "a second", "p50 ms", "p95 ms", "p99 ms"]
+    rows = [
+        [each.name, each.calls, each.errors, each.per_second, each.p50, each.p95, each.p99]
+        for each in outcomes
+    ]
+    parts = [html_table(heads, rows)]
+    if failed:
+        parts.append(words(f"{failed} requests failed in the server", bad=True))
+    for each in outcomes:
+        parts.append(heading(each.name))
+        parts += [words(message, bad=True) for message in each.messages]
+        parts.append(
+            charts(
+                [
+                    line_chart("Requests", Axis("s"), Axis("a second"), [Series("", each.rate)]),
+                    line_chart("99th percentile", Axis("s"), Axis("ms"), [Series("", each.p99s)]),
+                ]
+            )
+        )
+    return page(f"{tool} against the demo", parts)

@@ -1,0 +1,82 @@
+"""The options that all commands of clients have: which server, deadline, headers, TLS."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+
+from penstock.client import Client, Tls
+from penstock.client.address import parse_address
+
+URL_VARIABLE = "PENSTOCK_URL"
+"""The environment variable with the address of the server, where no option names it."""
+
+_DEFAULT = "localhost:8001"
+
+
+def client_parser(name: str, description: str, epilog: str = "") -> ArgumentParser:
+    """A parser of `penstock NAME` with the options of the connection."""
+    parser = ArgumentParser(f"penstock {name}", description=description, epilog=epilog)
+    group = parser.add_argument_group("server")
+    group.add_argument(
+        "--url",
+        metavar="ADDRESS",
+        action="append",
+        type=_address,
+        help="HOST:PORT of the gRPC endpoint, or http://HOST:PORT; several share the requests"
+        f" (default: ${URL_VARIABLE}, or {_DEFAULT})",
+    )
+    group.add_argument("--timeout", metavar="SECONDS", type=seconds, help="give up after so long")
+    group.add_argument(
+        "--header",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=_header,
+        help="a header of each request; may be given several times",
+    )
+    group.add_argument("--tls", action="store_true", help="encrypt the connection")
+    group.add_argument("--ca", metavar="FILE", help="authorities to trust, as PEM; implies --tls")
+    group.add_argument("--cert", metavar="FILE", help="the client's certificate, as PEM")
+    group.add_argument("--key", metavar="FILE", help="the key of the certificate, as PEM")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def open_client(options: Namespace) -> Client:
+    """The client that the options describe."""
+    urls = options.url or [_address(each) for each in _from_environment()]
+    tls = None
+    if options.tls or options.ca or options.cert:
+        tls = Tls(ca_file=options.ca, cert_file=options.cert, key_file=options.key)
+    return Client(*urls, headers=dict(options.header), tls=tls, timeout=options.timeout)
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise ArgumentTypeError(f"'{text}' is not a positive number of seconds")
+    return value
+
+
+def _from_environment() -> list[str]:
+    return os.environ.get(URL_VARIABLE, "").split() or [_DEFAULT]
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,120 @@
+"""The command `penstock generate`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from penstock.cli.verbs import VERBS
+from penstock.cli.verbs.connection import client_parser
+from penstock.cli.verbs.output import print_json
+from penstock.cli.verbs.running import run_command
+from penstock.cli.verbs.values import assignment, option_value
+from penstock.client import Client
+
+_EPILOG = "Without a PROMPT, or for -, it is read from standard input. Ctrl-C stops the generation."
+
+
+def parser() -> ArgumentParser:
+    """The parser of the command line."""
+    made = client_parser("generate", VERBS["generate"], _EPILOG)
+    made.add_argument("model", metavar="MODEL")
+    made.add_argument("prompt", metavar="PROMPT", nargs="?", default="-")
+    made.add_argument("--model-version", metavar="VERSION", default="", help="of the model")
+    made.add_argument("--max-tokens", metavar="N", type=int, help="generate at most so many tokens")
+    made.add_argument("--temperature", metavar="T", type=float, help="0 for the likeliest tokens")
+    made.add_argument(
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        type=assignment,
+        help="any other option of the model, such as top_p=0.9; may be given several times",
+    )
+    made.add_argument(
+        "--lines", action="store_true", help="take each line of standard input as a prompt"
+    )
+    made.add_argument(
+        "--times", action="store_true", help="print times on standard error at the end"
+    )
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; the exit status."""
+    return run_command("generate", _generate, parser().parse_args(arguments))
+
+
+async def _generate(client: Client, options: Namespace) -> None:
+    chosen: dict[str, Any] = {name: option_value(text) for name, text in options.option}
+    if options.max_tokens is not None:
+        chosen["max_tokens"] = options.max_tokens
+    if options.temperature is not None:
+        chosen["temperature"] = options.temperature
+    for prompt in _prompts(options.prompt, options.lines):
+        answer = _Answer(prompt)
+        pieces = client.generate(options.model, prompt, version=options.model_version, **chosen)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                answer.add(piece)
+                if not options.json:
+                    sys.stdout.write(piece)
+                    sys.stdout.flush()
+        answer.show(options)
+
+
+def _prompts(prompt: str, lines: bool) -> Iterable[str]:
+    if (lines or prompt == "-") and sys.stdin.isatty():
+        print("Type a prompt, then Ctrl-D.", file=sys.stderr, flush=True)
+    if lines:
+        return _stripped(sys.stdin)
+    return [sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt]
+
+
+def _stripped(lines: Iterable[str]) -> Iterator[str]:
+    return (line.rstrip("\n") for line in lines if line.strip())
+
+
+class _Answer:
+    """The answer to a prompt so far, with the times at which its pieces came."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+        self._began = time.perf_counter()
+        self._times: list[float] = []
+        self._pieces: list[str] = []
+
+    def add(self, piece: str) -> None:
+        self._times.append(time.perf_counter() - self._began)
+        self._pieces.append(piece)
+
+    def show(self, options: Namespace) -> None:
+        """Print what is left to print at the end."""
+        text = "".join(self._pieces)
+        first, last = (self._times[0], self._times[-1]) if self._times else (0.0, 0.0)
+        between = (last - first) / max(1, len(self._times) - 1)
+        if options.json:
+            print_json(
+                {
+                    "model": options.model,
+                    "prompt": self._prompt,
+                    "text": text,
+                    "pieces": len(self._pieces),
+                    "first_seconds": round(first, 6),
+                    "between_seconds": round(between, 6),
+                    "seconds": round(last, 6),
+                }
+            )
+        elif not text.endswith("\n"):
+            print(flush=True)
+        if options.times:
+            print(
+                f"{len(self._pieces)} pieces in {last:.3f} s: the first after {first * 1e3:.1f} ms,"
+                f" then one in {between * 1e3:.2f} ms",
+                file=sys.stderr,
+                flush=True,
+            )

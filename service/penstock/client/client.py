@@ -1,0 +1,208 @@
+"""`Client`: calls to one server, or to several that serve the same models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import numpy as np
+
+from penstock.client import embedding, generation
+from penstock.client.conversion import Value, converted, is_typed, typed
+from penstock.client.errors import UnavailableError
+from penstock.client.policy import CallPolicy
+from penstock.client.request import InferRequest, Parameter, Result
+from penstock.client.server_calls import ONCE, ServerCalls
+from penstock.client.shared_memory import SharedMemory, SharedTensor
+from penstock.client.transport import Transport
+from penstock.core.tensor import Array
+
+Outputs = Iterable[str] | Mapping[str, SharedTensor | None]
+
+
+class Client(ServerCalls):
+    """A client of the KServe v2 protocol, to be used by `async with` on one event loop.
+
+    `addresses` are `HOST:PORT` or `grpc://`, `grpcs://`, `http://`, `https://` URLs; of several,
+    each call goes to one that is up and has the fewest open calls. `timeout` is the deadline of
+    each call in seconds, with all its attempts, where the call has none of its own; `headers` go
+    with each call; `policy` says what is tried again. Every call raises a `ClientError`;
+    cancelling one, or closing a stream, cancels the request at the server.
+    """
+
+    # -- inference ----------------------------------------------------------------------------
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Value],
+        *,
+        outputs: Outputs = (),
+        version: str = "",
+        id: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
+        sequence: int | str = 0,
+        start: bool = False,
+        end: bool = False,
+        priority: int = 0,
+        timeout: float | None = None,
+        policy: CallPolicy | None = None,
+    ) -> Result:
+        """The response of a model that answers once.
+
+        Arrays are sent as they are; lists, numbers and strings take the datatype of the model's
+        input. `outputs` are those wanted, all by default; a mapping names shared memory for them.
+        Requests of a `sequence` go to one address, in the order of the calls, and are tried once.
+        """
+        extra = _extras(sequence, start, end, priority)
+        request = await self._request(
+            model, version, inputs, outputs, id, {**(parameters or {}), **extra}, timeout
+        )
+        policy = ONCE if sequence else policy
+        return await self._call(
+            lambda transport, left: transport.infer(request, left),
+            timeout,
+            policy,
+            f"{model}:{sequence}" if sequence else "",
+        )
+
+    async def stream(
+        self,
+        model: str,
+        inputs: Mapping[str, Value],
+        *,
+        outputs: Outputs = (),
+        version: str = "",
+        id: str = "",
+        parameters: Mapping[str, Parameter] | None = None,
+        timeout: float | None = None,
+        policy: CallPolicy | None = None,
+    ) -> AsyncGenerator[Result, None]:
+        """The responses of a model, of a decoupled one any number.
+
+        Leaving the loop early cancels the request once the generator is closed: at once with
+        `contextlib.aclosing`, else when Python collects it. Tried again only before a response.
+        """
+        request = await self._request(
+            model, version, inputs, outputs, id, parameters or {}, timeout
+        )
+        answers = self._caller.stream(
+            lambda transport, left: transport.stream(request, left),
+            self._timeout if timeout is None else timeout,
+            policy or self._caller.policy,
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                yield answer
+
+    async def generate(
+        self,
+        model: str,
+        prompt: str | bytes,
+        *,
+        version: str = "",
+        timeout: float | None = None,
+        **options: Any,
+    ) -> AsyncGenerator[str, None]:
+        """The text of a language model, piece by piece as it is generated.
+
+        `options` are the model's own, such as `max_tokens`, `temperature`, `stop` and `seed`.
+        Ends as `stream` does.
+        """
+        metadata = await self.model_metadata(model, version, timeout=timeout)
+        inputs, parameters = generation.prompt_inputs(metadata, prompt, options)
+        name = generation.answer_name(metadata)
+        answers = self.stream(
+            model,
+            inputs,
+            outputs=[name],
+            version=version,
+            parameters=parameters,
+            timeout=timeout,
+        )
+        async with aclosing(answers):
+            async for answer in answers:
+                if name in answer and (text := answer.text(name)):
+                    yield text
+
+    async def embed(
+        self,
+        model: str,
+        texts: Sequence[str],
+        *,
+        version: str = "",
+        timeout: float | None = None,
+    ) -> Array:
+        """The vectors of texts, one row for each.
+
+        Texts are sent one a request, all at once, so that the server batches them with others'.
+        """
+        metadata = await self.model_metadata(model, version, timeout=timeout)
+        source, target = embedding.tensor_names(metadata)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    self.infer(
+                        model, {source: text}, outputs=[target], version=version, timeout=timeout
+                    )
+                )
+                for text in texts
+            ]
+        rows = [task.result()[target].reshape(-1) for task in tasks]
+        return np.stack(rows) if rows else np.empty((0, 0), np.float32)
+
+    # -- shared memory ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def shared_memory(self, size: int) -> AsyncIterator[SharedMemory]:
+        """Memory of `size` bytes that this client's servers know until the end of the block.
+
+        They must be on this machine, and allow it (`--allow-client-shm=true`).
+        """
+        memory = SharedMemory(size)
+        known: list[Transport] = []
+        try:
+            for transport in self._caller.transports:
+                await transport.register(memory.name, memory.key, memory.size, self._timeout)
+                known.append(transport)
+            yield memory
+        finally:
+            try:
+                for transport in known:
+                    await _forget(transport, memory.name, self._timeout)
+            finally:
+                memory.close()
+
+    async def _request(
+        self,
+        model: str,
+        version: str,
+        inputs: Mapping[str, Value],
+        outputs: Outputs,
+        id: str,
+        parameters: Mapping[str, Parameter],
+        timeout: float | None,
+    ) -> InferRequest:
+        if all(map(is_typed, inputs.values())):
+            tensors = {name: typed(value) for name, value in inputs.items()}
+        else:
+            tensors = converted(inputs, await self.model_metadata(model, version, timeout=timeout))
+        places = outputs if isinstance(outputs, Mapping) else dict.fromkeys(outputs)
+        return InferRequest(model, version, tensors, places, id, parameters)
+
+
+def _extras(sequence: int | str, start: bool, end: bool, priority: int) -> dict[str, Parameter]:
+    """The parameters by which the protocol knows sequences and priorities."""
+    extra: dict[str, Parameter] = {"priority": priority} if priority else {}
+    if sequence:
+        extra |= {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
+    return extra
+
+
+async def _forget(transport: Transport, name: str, timeout: float | None) -> None:
+    try:
+        await transport.unregister(name, timeout)
+    except UnavailableError:  # a server that is gone knows nothing any more
+        return

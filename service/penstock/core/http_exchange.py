@@ -1,0 +1,56 @@
+"""HTTP exchanges that a model answers by itself, by an ASGI application of its backend."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.core.flow_control import Window
+
+Headers = tuple[tuple[str, str], ...]
+"""Names, in small letters, and values; a name may come several times."""
+
+Message = MutableMapping[str, Any]
+AsgiApp = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]],
+    Awaitable[None],
+]
+"""An ASGI 3 application."""
+
+ASGI_EXTENSION = "penstock"
+"""The ASGI extension by which an application learns of the request as the server knows it.
+
+`scope["extensions"]["penstock"]` has `request`, the `InferenceRequest` of the exchange, whose
+`report_usage` is to be told of tokens where it is set, and `infer`, which gives the model itself a
+request and returns the `ResponseStream` of its responses: for applications over tensors.
+"""
+
+LARGEST_PIECE = 16 * 1024
+"""Bytes of a body that travel in one part, so that few of them wait for a slow reader."""
+
+WINDOW = Window(responses=64, size=48 * 1024)
+"""Flow control of the parts of an answer: with one more piece, 64 KiB."""
+
+
+class HttpHead(NamedTuple):
+    """Status and headers of an answer."""
+
+    status: int
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HttpExchange:
+    """A request over HTTP, as the application of a model gets it.
+
+    `body` is all of it. `query` is without the question mark. `infer` is set in the server for
+    instances on its threads.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Headers = ()
+    body: bytes = b""
+    infer: Callable[[Any], Any] | None = None

@@ -1,0 +1,1 @@
+"""Endpoints of cloud services: their paths and content types, over the routes of the gateway."""

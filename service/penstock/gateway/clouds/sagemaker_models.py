@@ -1,0 +1,233 @@
+"""Multi-model endpoints of SageMaker: it loads models from folders, calls and unloads them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.core.errors import (
+    AlreadyExistsError,
+    InferenceError,
+    InvalidRequestError,
+    NotFoundError,
+)
+from penstock.gateway.clouds.redirect import Redirect
+from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.json.fields import ABSENT, as_string, member
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.replies import PLAIN, Refusal, Reply, error_reply, json_reply, reply
+from penstock.server.server import InferenceServer
+from penstock.settings import Feature, Restriction
+
+_PATH = re.compile(r"/models(?:/?|/(?P<model>[^/]+)(?P<invoke>/invoke)?)")
+_TARGET = "x-amzn-sagemaker-target-model"
+_FORBIDDEN = ("/dev/", "/proc/", "/sys/")
+_ENSEMBLE = re.compile(r'platform\s*:\s*"ensemble"')
+
+_NO_MEMORY = (
+    "CUDA out of memory",
+    "CUDA_OUT_OF_MEMORY",
+    "Out of memory",
+    "Out Of Memory",
+    "out of memory",
+    "MemoryError",
+    "OutOfMemory",
+    "OOM",
+    "Dst tensor is not initialized",
+    "Src tensor is not initialized",
+    "CNMEM_STATUS_OUT_OF_MEMORY",
+    "CUDNN_STATUS_NOT_INITIALIZED",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED",
+    "Failed to allocate memory",
+    "failed to allocate memory",
+    "No space left on device",
+)
+"""Parts of errors that mean that there is no room for a model: SageMaker then unloads others."""
+
+
+class _Loaded(NamedTuple):
+    """A model that SageMaker has loaded: its name here, and the repository that it is from."""
+
+    target: str
+    repository: Path
+
+
+class MultiModelEndpoints:
+    """Answers the paths below `/models`. Models are known by the names that SageMaker gives them;
+    the server knows them by those of the header `X-Amzn-SageMaker-Target-Model`, if it is there.
+    """
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        redirect: Redirect,
+        bodies: JsonBodies,
+        restrictions: Sequence[Restriction],
+    ) -> None:
+        self._server = server
+        self._redirect = redirect
+        self._bodies = bodies
+        self._needed = next(
+            (one for one in restrictions if Feature.MODEL_REPOSITORY in one.features), None
+        )
+        self._models: dict[str, _Loaded] = {}
+        self._turn = asyncio.Lock()  # one change at a time
+
+    def start(self, call: HttpCall) -> bool:
+        """Begin to answer a call; returns whether its path and method are known here."""
+        found = _PATH.fullmatch(call.path)
+        if found is None:
+            return False
+        model = found["model"] or ""
+        if found["invoke"]:
+            if call.method != "POST":
+                return False
+            self._invoke(call, model)
+            return True
+        if call.method == "POST" and model:
+            return False
+        if call.method not in ("GET", "POST", "DELETE"):
+            return False
+        needed = self._needed
+        if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
+            text = f"This API is restricted, expecting header '{needed.key}'"
+            call.send(error_reply(text, 403))
+        else:
+            call.run(self._answer(call, model))
+        return True
+
+    def _invoke(self, call: HttpCall, model: str) -> None:
+        loaded = self._models.get(model)
+        if loaded is None:
+            call.send(reply(status=404, content_type=PLAIN))
+            return
+        target = call.headers.get(_TARGET) or loaded.target
+        self._redirect.start(call, "POST", f"/v2/models/{target}/infer", _with_status)
+
+    async def _answer(self, call: HttpCall, model: str) -> None:
+        try:
+            if call.method == "GET":
+                answer = self._model(model) if model else await self._list()
+            elif call.method == "POST":
+                answer = await self._load(call)
+            else:
+                answer = await self._unload(call, model)
+        except ClientDisconnectError:
+            return
+        except InferenceError as error:
+            answer = error_reply(error.message, _status(error))
+        call.send(answer)
+
+    # -- models -------------------------------------------------------------------------------
+
+    async def _list(self) -> Reply:
+        return json_reply(
+            {
+                "models": [
+                    _described(name, loaded)
+                    for name, loaded in self._models.items()
+                    if await self._ready(loaded.target)
+                ]
+            }
+        )
+
+    async def _ready(self, name: str) -> bool:
+        try:
+            return await self._server.model_ready(name, "")
+        except InferenceError:
+            return False
+
+    def _model(self, name: str) -> Reply:
+        loaded = self._models.get(name)
+        if loaded is None:
+            return reply(status=404, content_type=PLAIN)
+        return json_reply(_described(name, loaded))
+
+    async def _load(self, call: HttpCall) -> Reply:
+        name, url = await self._bodies.read(call, _name_and_url)
+        target = call.headers.get(_TARGET) or name
+        folder = _folder(url)
+        async with self._turn:
+            repository, subfolder = await asyncio.to_thread(_repository, folder)
+            await self._server.register_repository(str(repository), {subfolder: target})
+            try:
+                await self._server.load(target, {})
+            except BaseException:
+                await self._server.unregister_repository(str(repository))
+                raise
+            self._models[name] = _Loaded(target, repository)
+        return reply()
+
+    async def _unload(self, call: HttpCall, name: str) -> Reply:
+        async with self._turn:
+            loaded = self._models.get(name)
+            if loaded is None:
+                return reply(status=404, content_type=PLAIN)
+            await self._server.unload(loaded.target, unload_dependents=True)
+            del self._models[name]
+            await self._server.unregister_repository(str(loaded.repository))
+        return reply()
+
+
+def _described(name: str, loaded: _Loaded) -> dict[str, str]:
+    return {"modelName": name, "modelUrl": str(loaded.repository)}
+
+
+def _name_and_url(json: Any) -> tuple[str, str]:
+    """The model and the folder that a request names."""
+    given = (member(json, key) for key in ("model_name", "url"))
+    name, url = ("" if value is ABSENT else as_string(value) for value in given)
+    return name, url
+
+
+def _folder(url: str) -> Path:
+    """The folder of a model, which is no place that the system keeps for itself."""
+    folder = os.path.abspath(url)
+    if f"{folder}/".startswith(_FORBIDDEN) or f"{os.path.realpath(url)}/".startswith(_FORBIDDEN):
+        raise InvalidRequestError(
+            f'Invalid URL: {url}. "url" property value cannot start with /dev/, /proc/, or /sys/.'
+        )
+    return Path(folder)
+
+
+def _repository(folder: Path) -> tuple[Path, str]:
+    """The repository of a model, and its folder there.
+
+    `folder` is that of the model, with its configuration, or one that holds models: the ensemble
+    is then meant if there is one, else the last.
+    """
+    if not folder.is_dir():
+        raise NotFoundError(f"failed to register '{folder}', repository not found")
+    if (folder / "config.pbtxt").is_file():
+        return folder.parent, folder.name
+    models = sorted(each for each in folder.iterdir() if each.is_dir())
+    if not models:
+        raise InvalidRequestError(f"failed to register '{folder}', there is no model")
+    return folder, next((each.name for each in models if _is_ensemble(each)), models[-1].name)
+
+
+def _is_ensemble(folder: Path) -> bool:
+    try:
+        text = (folder / "config.pbtxt").read_text(errors="replace")
+    except OSError:
+        return False
+    return _ENSEMBLE.search(text) is not None
+
+
+def _with_status(answer: Reply) -> Reply:
+    """A reply with the status that SageMaker knows."""
+    if isinstance(answer, Refusal):
+        answer.status = _status(answer.error)
+    return answer
+
+
+def _status(error: InferenceError) -> int:
+    """507 for want of memory, 409 for what is there already, else 400."""
+    if any(part in error.message for part in _NO_MEMORY):
+        return 507
+    return 409 if isinstance(error, AlreadyExistsError) else 400

@@ -1,0 +1,1 @@
+"""The HTTP connections of a port over asyncio, and the calls on them."""

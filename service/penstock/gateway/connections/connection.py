@@ -1,0 +1,233 @@
+"""The asyncio protocol of one HTTP connection: requests in at each read, one write per turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from math import inf
+from typing import Any, cast
+
+from penstock.core.access import Access, AccessSink
+from penstock.gateway.connections.http_call import HttpCall, written
+from penstock.gateway.connections.open_connections import OpenConnections
+from penstock.http1.connection import Connection
+from penstock.http1.exchange import Exchange
+from penstock.http1.request_head import RequestHead
+
+Reserve = Callable[[RequestHead], memoryview | None]
+"""Allocates memory for the whole body of a request, if it should not lie just anywhere."""
+
+_LINGER_SECONDS = 1.0
+"""Seconds for a client to read why it is refused; what it sends meanwhile is discarded."""
+
+
+class ConnectionProtocol(asyncio.BufferedProtocol):
+    """Reads into a buffer that all connections share, or straight into the body of a request.
+
+    Responses that are made during a read are written at its end, others at the end of the loop's
+    turn.
+    """
+
+    def __init__(
+        self,
+        server: OpenConnections,
+        start: Callable[[HttpCall], None],
+        reserve: Reserve | None = None,
+    ) -> None:
+        self.loop = server.loop
+        self.connection = Connection(
+            server.rules.limits, self._open, self._refused, self.loop.time()
+        )
+        self.client: tuple[str, int] | None = None
+        self.access: AccessSink | None = server.rules.access
+        self.tasks: set[asyncio.Task[Any]] = server.tasks
+        self._server = server
+        self._start = start
+        self._reserve = reserve
+        self._transport: asyncio.Transport | None = None
+        self._direct: memoryview | None = None
+        self._reading = True
+        self._passing = self._armed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._turn: asyncio.Handle | None = None  # parses what waits
+        self._idle = False
+        self._ending = False
+
+    def _open(self, head: RequestHead) -> Exchange:
+        call = HttpCall(self, head, self._start)
+        if self._reserve is not None and (memory := self._reserve(head)) is not None:
+            call.body.reserve(memory)
+        return call
+
+    def _refused(self, status: HTTPStatus) -> None:
+        if self.access is not None:
+            peer = written(self.client)
+            access = Access(time.time(), peer, "HTTP", "-", "", str(int(status)), 0, 0, 0.0)
+            self.access.add(access)
+
+    # -- asyncio.BufferedProtocol -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        address = transport.get_extra_info("peername")
+        if isinstance(address, tuple):
+            self.client = address[0], address[1]
+        self.connection.send_buffer.splits = transport.get_extra_info("ssl_object") is None
+        if not self._server.accept(self, transport):
+            transport.abort()
+            return
+        self._settle()
+
+    def get_buffer(self, _: int) -> memoryview:
+        self._direct = self.connection.direct_memory()
+        return self._server.scratch if self._direct is None else self._direct
+
+    def buffer_updated(self, size: int) -> None:
+        now = self.loop.time()
+        self._passing = True
+        if self._direct is None:
+            self.connection.receive(bytes(self._server.scratch[:size]), now)
+        else:
+            self.connection.filled(size, now)
+        self._passing = False
+        self._settle()
+
+    def eof_received(self) -> bool:
+        if not self.connection.end_received():
+            return False
+        self._settle()
+        return True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.forget(self)
+        self._direct = self._transport = None  # which holds the buffers of TLS
+        self.connection.lost()
+
+    def pause_writing(self) -> None:
+        self.connection.send_buffer.paused = True
+
+    def resume_writing(self) -> None:
+        self.connection.send_buffer.paused = False
+        self._notify_writable()
+        self.wake()
+
+    # -- for calls and the server -------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Write at the end of this turn of the event loop."""
+        if not (self._armed or self._passing):
+            self._armed = True
+            self.loop.call_soon(self._armed_settle)
+
+    def close_idle(self) -> None:
+        """Close a connection that waits for a request."""
+        assert self._transport is not None
+        self._transport.close()
+
+    def drain(self) -> None:
+        """Close when the response that is being sent is complete; now if there is none."""
+        self.connection.drain()
+        self._settle()
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+        assert self._transport is not None
+        self._transport.abort()
+
+    # -- after each change --------------------------------------------------------------------
+
+    def _armed_settle(self) -> None:
+        self._armed = False
+        self._settle()
+
+    def _settle(self) -> None:
+        """Write what is ready; then read, parse, wait or close as the connection wants."""
+        connection, transport = self.connection, self._transport
+        if self._ending or transport is None or transport.is_closing():
+            return
+        if connection.send_buffer and not (connection.send_buffer.paused or connection.aborted):
+            self._write(transport)
+        connection.settle(self.loop.time())
+        if connection.closing:
+            self._close(transport)
+        else:
+            self._go_on(transport)
+
+    def _write(self, transport: asyncio.Transport) -> None:
+        parts = self.connection.send_buffer.take_ready()
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
+        self._notify_writable()
+
+    def _go_on(self, transport: asyncio.Transport) -> None:
+        """Read or not, parse what waits, and arm the timer."""
+        connection = self.connection
+        if connection.wants_bytes is not self._reading:
+            self._reading = not self._reading
+            (transport.resume_reading if self._reading else transport.pause_reading)()
+        if connection.unparsed and self._turn is None:
+            self._turn = self.loop.call_soon(self._parse)
+        if connection.idle is not self._idle:
+            self._idle = connection.idle
+            self._server.idle_changed(self, transport, idle=self._idle)
+        due = connection.due
+        if due != inf and (self._timer is None or self._timer.when() > due):
+            self._set_timer(due)
+
+    def _notify_writable(self) -> None:
+        exchanges = self.connection.exchanges
+        if exchanges and self.connection.send_buffer.writable:
+            exchanges[0].on_writable()
+
+    def _parse(self) -> None:
+        self._turn = None
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._passing = True
+        self.connection.parse(self.loop.time())
+        self._passing = False
+        self._settle()
+
+    # -- the end, and time --------------------------------------------------------------------
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        connection = self.connection
+        self._ending = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if connection.aborted:
+            transport.abort()
+            return
+        if connection.send_buffer:  # behind what the client has yet to read
+            transport.writelines(connection.send_buffer.take_ready())
+        if not connection.lingering:
+            transport.close()
+            return
+        # Closed with bytes unread, the socket would be reset, and the answer lost.
+        if transport.can_write_eof():
+            transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        self._timer = self.loop.call_later(_LINGER_SECONDS, transport.abort)
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(due, self._check_time)
+
+    def _check_time(self) -> None:
+        self._timer = None
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self.connection.check_time(self.loop.time(), reading=self._reading):
+            transport.close()
+        else:
+            self._settle()

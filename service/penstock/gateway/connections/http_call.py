@@ -1,0 +1,266 @@
+"""One HTTP request as its handler sees it, and the reply that it sends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.core.access import Access, AccessSink
+from penstock.core.buffer import Buffer
+from penstock.core.errors import request_prefix, shortened
+from penstock.core.log_throttle import log_fault
+from penstock.core.request import InferenceRequest
+from penstock.core.verbosity import VERBOSITY
+from penstock.gateway.replies import Refusal, Reply, error_reply
+from penstock.http1.connection import Connection
+from penstock.http1.exchange import Exchange
+from penstock.http1.request_head import Field, RequestHead
+from penstock.inflight.eager_start import start_eagerly
+from penstock.settings import Feature
+
+logger = logging.getLogger(__name__)
+
+_MODEL = re.compile(r"/v2/(?:repository/)?models/([^/]+)")
+
+
+class ClientDisconnectError(Exception):
+    """The client has gone while its handler waited for it."""
+
+
+class CallHost(Protocol):
+    """The connection of a call, as the call sees it."""
+
+    @property
+    def connection(self) -> Connection:
+        """The HTTP connection, which owns the exchange."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Address and port of the client; `None` over a Unix socket."""
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """The tasks of handlers on all connections."""
+
+    @property
+    def access(self) -> AccessSink | None:
+        """The access log, if there is one."""
+
+    def wake(self) -> None:
+        """Write at the end of this turn of the event loop."""
+
+
+class HttpCall(Exchange):
+    """A request, which a handler answers with `send`, or in parts with `begin` to `end`.
+
+    `inference` is the inference request that was read from it, which log lines name, `feature` the
+    one of its route, `translate_reply` what a whole reply passes through, if anything. Defaults are
+    class attributes, so that a new call sets only what differs.
+    """
+
+    inference: InferenceRequest | None = None
+    feature: Feature | None = None
+    translate_reply: Callable[[Reply], Reply] | None = None
+    status = 0
+    _on_disconnect: Callable[[], None] | None = None
+    _on_writable: Callable[[], None] | None = None
+    _reader: asyncio.Future[None] | None = None
+
+    def __init__(
+        self, host: CallHost, head: RequestHead, start: Callable[[HttpCall], None]
+    ) -> None:
+        super().__init__(head)
+        self.opened = time.monotonic_ns()
+        self._host = host
+        self._start = start
+
+    # -- the request --------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:
+        return self.head.method
+
+    @property
+    def path(self) -> str:
+        """The path as sent; bytes that are not UTF-8 are surrogates."""
+        return self.head.path
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Values by names in lower case."""
+        return self.head.headers
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """All header fields, in order and as sent."""
+        return self.head.fields
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Address and port of the client; `None` over a Unix socket."""
+        return self._host.client
+
+    async def body_until(self, size: int) -> Buffer:
+        """The body so far, once there are `size` or more bytes; all of it if it ends before.
+
+        Raises `ClientDisconnectError`.
+        """
+        body = self.body
+        while body.received < size and not body.complete:
+            if self.closed:
+                raise ClientDisconnectError
+            self._host.connection.want_body(self, size)
+            self._host.wake()
+            self._reader = self._host.loop.create_future()
+            await self._reader
+        return body.data
+
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` when the client goes before the end of the reply, if it has not yet."""
+        self._on_disconnect = callback
+        if self.closed and callback is not None:
+            callback()
+
+    # -- the reply ----------------------------------------------------------------------------
+
+    def send(self, reply: Reply) -> None:
+        """Send a whole reply; nothing once the client has gone."""
+        if self.closed or self.finished:
+            return
+        self._on_disconnect = None
+        if self.translate_reply is not None:
+            reply = self.translate_reply(reply)
+        self.status = int(reply.status)
+        if VERBOSITY.level and isinstance(reply, Refusal):
+            self._log_refusal(reply)
+        try:
+            self._host.connection.respond(self, self.status, reply.fields, reply.parts)
+        except ValueError as error:  # a header field that cannot be sent
+            log_fault(logger, error, "%s %s failed", self.method, shortened(self.path))
+            self.send(error_reply("unexpected error, see the server's log", 500))
+            return
+        self._ended()
+
+    def _log_refusal(self, reply: Refusal) -> None:
+        """A verbose line about an inference that fails, as Triton's (contract L-08)."""
+        if self.feature is Feature.INFERENCE:
+            prefix = "" if self.inference is None else request_prefix(self.inference.id)
+            logger.debug("%sInfer failed: %s", prefix, reply.error.message)
+
+    def begin(self, status: int, fields: Sequence[Field]) -> None:
+        """Begin a reply whose body follows in parts."""
+        if not self.closed:
+            self.status = int(status)
+            self._host.connection.begin(self, self.status, fields)
+            self._host.wake()
+
+    def write_nowait(self, data: Buffer) -> bool:
+        """Send a part of the body; returns whether the client reads fast enough for more."""
+        if self.closed or self.finished:
+            return False
+        self._host.wake()
+        return self._host.connection.send(self, data)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the client reads fast enough for more."""
+        return not self.closed and self._host.connection.send_buffer.writable
+
+    def when_writable(self, callback: Callable[[], None] | None) -> None:
+        """Call `callback` whenever the client has read enough for more."""
+        self._on_writable = callback
+
+    def end(self) -> None:
+        """End a reply that was sent in parts."""
+        if not (self.closed or self.finished):
+            self._on_disconnect = self._on_writable = None
+            self._host.connection.end(self)
+            self._ended()
+
+    def abort(self) -> None:
+        """Break off a reply that cannot be completed: its client sees that the end is missing."""
+        if not (self.closed or self.finished):
+            self._on_disconnect = self._on_writable = None
+            self._host.connection.abort()
+            self._host.wake()
+
+    def run(self, handling: Coroutine[Any, Any, None]) -> None:
+        """Run a handler: up to its first wait at once, the rest in a task."""
+        task = start_eagerly(self._host.loop, handling)
+        if task is not None:
+            self._host.tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._host.tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+        elif not (self.closed or self.finished):
+            self._host.connection.abort()
+            self._host.wake()
+
+    def _ended(self) -> None:
+        self._host.wake()
+        if self._host.access is not None:
+            self._host.access.add(self._access())
+
+    def _access(self) -> Access:
+        """The line of the access log about this request."""
+        inference = self.inference
+        timeline = None if inference is None else inference.timeline
+        named = _MODEL.match(self.path)
+        model = "" if inference is None else inference.model_name
+        return Access(
+            at=time.time(),
+            peer=written(self.client),
+            protocol=f"HTTP/{self.head.version}",
+            method=self.method,
+            path=self.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"),
+            status=str(self.status) if self.finished else "CANCELLED",
+            received=self.body.received,
+            sent=self.sent,
+            seconds=(time.monotonic_ns() - self.opened) / 1e9,
+            model=model if named is None else named[1],
+            request_id="" if inference is None else inference.id,
+            trace_id="" if timeline is None else timeline.trace.text_id,
+        )
+
+    # -- for the connection -------------------------------------------------------------------
+
+    def on_begin(self) -> None:
+        self._start(self)
+
+    def on_body(self) -> None:
+        _wake(self._reader)
+
+    def on_writable(self) -> None:
+        if self._on_writable is not None:
+            self._on_writable()
+
+    def on_closed(self) -> None:
+        _wake(self._reader)
+        if self._host.access is not None:
+            self._host.access.add(self._access())
+        callback, self._on_disconnect = self._on_disconnect, None
+        if callback is not None:
+            callback()
+
+
+def written(client: tuple[str, int] | None) -> str:
+    """The address of a client, as `HOST:PORT`."""
+    if client is None:
+        return ""
+    host, port = client
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

@@ -1,0 +1,107 @@
+"""The open connections of one HTTP port, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.core.access import AccessSink
+from penstock.core.exit_deadline import ExitDeadline
+from penstock.http1.limits import HttpLimits
+from penstock.system.fd_reserve import DescriptorReserve
+
+_SCRATCH = 256 << 10
+
+_ABORT_SECONDS = 1.0
+"""Seconds that handlers may take to end after their connection was aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRules:
+    """The limits, descriptor reserve and access log that connections of all HTTP ports share."""
+
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
+    access: AccessSink | None = None
+
+
+class OpenConnection(Protocol):
+    """A connection, as the server that accepts and closes it sees it."""
+
+    def close_idle(self) -> None:
+        """Close a connection that waits for a request."""
+
+    def drain(self) -> None:
+        """Close when the response that is being sent is complete; now if there is none."""
+
+    def abort(self) -> None:
+        """Close the socket at once."""
+
+
+class OpenConnections:
+    """The connections of one port. `scratch` is the read buffer of all of them."""
+
+    def __init__(self, rules: ConnectionRules) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.rules = rules
+        self.scratch = memoryview(bytearray(_SCRATCH))
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self._open: dict[OpenConnection, asyncio.BaseTransport] = {}
+        self._busy: set[OpenConnection] = set()
+        self._lost = asyncio.Event()
+        self._closing = False
+
+    def accept(self, connection: OpenConnection, transport: asyncio.BaseTransport) -> bool:
+        """Track a new connection; false if there is no descriptor for it."""
+        if self._closing or not self.rules.descriptors.admits(transport):
+            return False
+        self._open[connection] = transport
+        self._busy.add(connection)
+        return True
+
+    def idle_changed(
+        self, connection: OpenConnection, transport: asyncio.BaseTransport, *, idle: bool
+    ) -> None:
+        """A connection waits for a request, or has one."""
+        if idle:
+            self._busy.discard(connection)
+            self.rules.descriptors.became_idle(connection, transport)
+        else:
+            self._busy.add(connection)
+            self.rules.descriptors.became_busy(connection)
+
+    def forget(self, connection: OpenConnection) -> None:
+        """Stop tracking a connection that is closed."""
+        transport = self._open.pop(connection, None)
+        self._busy.discard(connection)
+        if transport is not None:
+            self.rules.descriptors.became_busy(connection)
+            self.rules.descriptors.released(transport)
+        self._lost.set()
+
+    async def close(self, grace: ExitDeadline) -> None:
+        """Close idle connections now, others after their request; abort them after `grace`."""
+        self._closing = True
+        for connection in list(self._open):
+            connection.drain()
+        busy = self._busy
+        grace.waits_for("HTTP requests", lambda: len(busy))
+        await self._gone(grace.left())
+        grace.cut(len(busy))
+        for connection in list(self._open):
+            connection.abort()
+        await self._gone(_ABORT_SECONDS)
+        for task in self.tasks:
+            task.cancel()
+
+    async def _gone(self, seconds: float) -> None:
+        """Wait until no connection and no handler is left, for at most `seconds`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._open:
+                    self._lost.clear()
+                    await self._lost.wait()
+                if self.tasks:
+                    await asyncio.wait(self.tasks)

@@ -1,0 +1,1 @@
+"""The inference endpoints: infer, generate and generate_stream."""

@@ -1,0 +1,55 @@
+"""Memory for large bodies that model processes map, so that binary tensors are not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from penstock.core.region import RegionSlice
+from penstock.http1.request_head import RequestHead
+from penstock.shared_memory.message_memory import WORTH, MessageMemory
+
+JSON_LENGTH = "inference-header-content-length"
+
+_LEAST = WORTH // 2
+"""Bytes of the tensors from which it is looked for where they lie."""
+
+Place = Callable[[int, memoryview], RegionSlice | None]
+"""The location of a tensor, given where it begins behind the JSON; `None` if it needs a copy."""
+
+
+def nowhere(_: int, __: memoryview) -> RegionSlice | None:
+    """The place of tensors in memory of this process alone."""
+    return None
+
+
+class BodyMemory:
+    """Reserves the memory of inference requests with binary tensors."""
+
+    def __init__(self) -> None:
+        self._memory: MessageMemory | None = None
+
+    def reserve(self, head: RequestHead) -> memoryview | None:
+        """Memory for the body of a request, of which nothing has arrived; mostly `None`."""
+        size = head.content_length
+        if size is None or size < WORTH or not head.path.endswith("/infer"):
+            return None
+        text = head.headers.get(JSON_LENGTH, "")
+        if not text.isdecimal() or len(text) > 9 or "content-encoding" in head.headers:
+            return None
+        memory = self._memory
+        if memory is None:
+            memory = self._memory = MessageMemory()
+        return memory.reserve(size, int(text))
+
+    def places(self, rest: memoryview, json_length: int) -> Place:
+        """Where tensors lie, in what is behind the JSON of a body."""
+        if self._memory is None or len(rest) < _LEAST:
+            return nowhere
+        return partial(self._place, rest, json_length)
+
+    def _place(
+        self, rest: memoryview, json_length: int, begin: int, tensor: memoryview
+    ) -> RegionSlice | None:
+        assert self._memory is not None
+        return self._memory.place(rest, json_length + begin, tensor)

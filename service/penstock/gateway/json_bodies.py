@@ -1,0 +1,64 @@
+"""JSON bodies: small ones are decoded on the event loop, large ones on a thread of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.core.buffer import Buffer
+from penstock.gateway.body import read_body
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.json.fields import ABSENT
+from penstock.gateway.json.slices import Text, discard
+from penstock.gateway.json.text import LARGE, parse
+from penstock.gateway.json.thread import JsonThread
+
+T = TypeVar("T")
+
+_SLICE = 1 << 20
+"""Bytes that are copied at a time."""
+
+
+class JsonBodies:
+    """Reads and decodes bodies of up to `limit` bytes."""
+
+    def __init__(self, limit: int, thread: JsonThread) -> None:
+        self.limit = limit
+        self.thread = thread
+
+    async def read(
+        self, call: HttpCall, decode: Callable[[Any], T], *, optional: bool = False
+    ) -> T:
+        """Read a body and return `decode` of its JSON; of `ABSENT` if an `optional` one is empty.
+
+        The result must not hold lists or objects of the JSON, which are emptied afterwards.
+        """
+        body = await read_body(call, self.limit)
+        if optional and not body:
+            return decode(ABSENT)
+        return await self.decode(body, decode)
+
+    async def decode(self, text: Buffer, decode: Callable[[Any], T]) -> T:
+        """Parse `text` and return `decode` of the JSON."""
+        if len(text) < LARGE:
+            return decode(parse(bytes(text)))
+        return await self.thread.run(decoded, text, decode)
+
+
+def decoded(text: Buffer, decode: Callable[[Any], T]) -> T:
+    """Parse large JSON and return `decode` of it; the JSON is freed in slices."""
+    json = parse(_as_text(text))
+    try:
+        return decode(json)
+    finally:
+        discard(json)
+
+
+def _as_text(data: Buffer) -> Text:
+    """The bytes of a view, copied in slices, between which other threads run."""
+    if not isinstance(data, memoryview):
+        return data
+    text = bytearray()
+    for start in range(0, len(data), _SLICE):
+        text += data[start : start + _SLICE]
+    return text

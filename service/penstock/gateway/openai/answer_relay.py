@@ -1,0 +1,162 @@
+"""`AnswerRelay`: relays the parts of a model's answer to the client, unopened, at its pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.errors import InferenceError, RequestCancelledError
+from penstock.core.http_exchange import HttpHead
+from penstock.core.request import ExchangePart
+from penstock.core.stream import ResponseStream
+from penstock.core.timeline import Timeline
+from penstock.gateway.connections.event_keep_alive import EventKeepAlive
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.openai.errors import error_event, error_reply
+from penstock.gateway.replies import Reply
+from penstock.http1.request_head import Field
+
+_DROPPED: Final = frozenset(
+    ("connection", "content-length", "date", "keep-alive", "server", "transfer-encoding")
+)
+REQUEST_ID: Final = "x-request-id"
+
+
+class AnswerRelay:
+    """Writes parts as they come, by callbacks and without a task; the request ends with its client.
+
+    An answer that is there as a whole is sent as one. An idle stream of events gets a comment each
+    `keep_alive` seconds.
+    """
+
+    def __init__(
+        self,
+        call: HttpCall,
+        stream: ResponseStream,
+        timeline: Timeline | None,
+        request_id: str,
+        keep_alive: float,
+        on_end: Callable[[], None],
+    ) -> None:
+        self._call = call
+        self._stream = stream
+        self._timeline = timeline
+        self._request_id = request_id
+        self._keep_alive = EventKeepAlive(call, keep_alive)
+        self._on_end = on_end
+        self._head: HttpHead | None = None
+        self._begun = self._done = self._events = False
+
+    def start(self) -> None:
+        """Write what is there, and the rest when it comes."""
+        self._call.on_disconnect(self._cancel)
+        self._call.when_writable(self._pump)
+        self._stream.watch(self._pump)
+
+    # -- from the model -----------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        call, stream = self._call, self._stream
+        if self._done or not call.is_writable:
+            return
+        chunks: list[bytes] = []
+        for part in stream.take_ready():
+            assert isinstance(part, ExchangePart)
+            if part.head is not None:
+                self._take_head(part.head)
+            if part.body:
+                chunks.append(part.body)
+        if stream.exhausted:
+            self._finish(b"".join(chunks))
+        elif chunks or (self._events and not self._begun):
+            self._write(b"".join(chunks))
+
+    def _take_head(self, head: HttpHead) -> None:
+        """Keep the head until there is a body, except that of events, which may take long."""
+        self._head = head
+        types = (value for name, value in head.headers if name == "content-type")
+        self._events = next(types, "").startswith("text/event-stream")
+
+    def _write(self, data: bytes) -> None:
+        if not self._begun:
+            self._begin()
+        if data:
+            self._mark("HTTP_SEND_START")
+            self._call.write_nowait(data)
+            self._mark("HTTP_SEND_END")
+            self._keep_alive.written(between=data.endswith(b"\n\n"))
+
+    def _begin(self) -> None:
+        assert self._head is not None
+        self._begun = True
+        self._note_status(self._head.status)
+        self._call.begin(self._head.status, self._fields(self._head))
+        if self._events:
+            self._keep_alive.start()
+
+    def _fields(self, head: HttpHead) -> list[Field]:
+        fields = [
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in head.headers
+            if name not in _DROPPED and name != REQUEST_ID
+        ]
+        return [*fields, (REQUEST_ID.encode(), self._request_id.encode("latin-1"))]
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _finish(self, data: bytes) -> None:
+        """Write the rest, and end the answer: as the model has, or with the error of the stream."""
+        error, head = self._stream.error, self._head
+        if not self._begun:
+            self._send_whole(data, error if head is None else None)
+        else:
+            told = error is not None and not self._told_by_model()
+            if data or told:
+                event = b"" if error is None or not told or not self._events else error_event(error)
+                gap = b"\n\n" if event and data and not data.endswith(b"\n\n") else b""
+                self._write(data + gap + event)
+            if told and not self._events:
+                self._call.abort()  # the client sees that the body is not complete
+            else:
+                self._call.end()
+        self._end(error)
+
+    def _told_by_model(self) -> bool:
+        """Whether the answer itself tells of the failure that the stream has ended with."""
+        return self._head is not None and self._head.status >= 400
+
+    def _send_whole(self, data: bytes, error: InferenceError | None) -> None:
+        head = self._head
+        if head is None or error is not None:
+            answer = error_reply(error or RequestCancelledError())
+            answer.add_header(REQUEST_ID, self._request_id)
+        else:
+            answer = Reply(head.status, self._fields(head), [data])
+        self._note_status(answer.status)
+        self._mark("HTTP_SEND_START")
+        self._call.send(answer)
+        self._mark("HTTP_SEND_END")
+
+    def _cancel(self) -> None:
+        """The client has gone."""
+        if not self._done:
+            self._end(RequestCancelledError())
+
+    def _end(self, error: InferenceError | None) -> None:
+        self._done = True
+        self._call.when_writable(None)  # breaks the reference cycle
+        self._keep_alive.stop()
+        self._stream.close()
+        self._on_end()
+        if self._timeline is not None:
+            self._timeline.finish(error)
+
+    # -- the trace ----------------------------------------------------------------------------
+
+    def _note_status(self, status: int) -> None:
+        if self._timeline is not None:
+            self._timeline.facts["http.response.status_code"] = int(status)
+
+    def _mark(self, activity: str) -> None:
+        if self._timeline is not None:
+            self._timeline.mark(activity)

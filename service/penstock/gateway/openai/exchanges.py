@@ -1,0 +1,154 @@
+"""`ExchangeEndpoint`: requests to OpenAI's API that models answer, by the model that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Final
+from uuid import uuid4
+
+from penstock.core.errors import InferenceError, NotFoundError, RequestCancelledError
+from penstock.core.http_exchange import Headers, HttpExchange
+from penstock.core.request import InferenceRequest, ParameterValue
+from penstock.core.stream import ResponseStream
+from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.observability.traced_request import begin_timeline, ending
+from penstock.gateway.openai.answer_relay import REQUEST_ID, AnswerRelay
+from penstock.gateway.openai.errors import OpenAiError, error_reply
+from penstock.gateway.openai.request_body import RequestBodies, RequestBody
+from penstock.gateway.replies import Reply, json_reply
+from penstock.gateway.request_scope import ForwardedHeaders, with_deadline, with_sender
+from penstock.gateway.router import Target
+from penstock.models.serving.served_model import ServedModel
+from penstock.server.server import InferenceServer
+from penstock.settings import HttpSettings, OpenAiSettings
+
+_CHOSEN: Final = frozenset(
+    ("accept", "authorization", "baggage", "content-type", "traceparent", "tracestate")
+)
+_CHOSEN_PREFIXES: Final = ("x-", "openai-", "anthropic-")
+_LONGEST_ID: Final = 128
+
+
+class ExchangeEndpoint:
+    """Hands requests to the applications of models, and their answers back."""
+
+    def __init__(
+        self,
+        server: InferenceServer,
+        http: HttpSettings,
+        settings: OpenAiSettings,
+        bodies: JsonBodies,
+    ) -> None:
+        self._server = server
+        self._settings = settings
+        self._bodies = RequestBodies(bodies, settings.default_max_tokens)
+        self._forward = ForwardedHeaders(http.header_forward_pattern)
+        self._keep_alive = http.event_keep_alive_secs
+        self._running: dict[str, set[ResponseStream]] = {}
+
+    async def answer(self, call: HttpCall, _: Target) -> Reply | None:
+        """Answer a request by the application of its model."""
+        request_id = _request_id(call)
+        try:
+            await self._begin(call, request_id)
+        except ClientDisconnectError:
+            raise
+        except OpenAiError as error:
+            refusal = error.reply()
+        except InferenceError as error:
+            refusal = error_reply(error)
+        else:
+            return None
+        refusal.add_header(REQUEST_ID, request_id)
+        return refusal
+
+    async def _begin(self, call: HttpCall, request_id: str) -> None:
+        read = await self._bodies.read(call)
+        model, name, adapter = self._find(read.model)
+        request = self._request(call, read, name, adapter, request_id)
+        call.inference = request
+        server = self._server
+        timeline = begin_timeline(server.tracer, call, request, call.opened)
+        with nullcontext() if timeline is None else ending(timeline):
+            stream = model.exchange(request)
+        self._running.setdefault(request_id, set()).add(stream)
+        AnswerRelay(
+            call,
+            stream,
+            timeline,
+            request_id,
+            self._keep_alive,
+            lambda: self._forget(request_id, stream),
+        ).start()
+
+    def _find(self, named: str) -> tuple[ServedModel, str, str]:
+        """The model, its name, and the adapter that is named behind it, if one is."""
+        try:
+            return self._server.find(named, ""), named, ""
+        except NotFoundError:
+            separator = self._settings.lora_separator
+            base, found, adapter = named.partition(separator) if separator else (named, "", "")
+            if found and base and adapter:
+                try:
+                    return self._server.find(base, ""), base, adapter
+                except NotFoundError:
+                    pass
+        raise unknown_model(named)
+
+    def _request(
+        self, call: HttpCall, read: RequestBody, name: str, adapter: str, request_id: str
+    ) -> InferenceRequest:
+        parameters: dict[str, ParameterValue] = {"model": read.model}
+        if adapter:
+            parameters["adapter"] = adapter
+        if self._settings.unknown_fields == "ignore":
+            parameters["unknown_fields"] = "ignore"
+        query = call.head.query.decode("latin-1")
+        headers = (*_chosen(call), (REQUEST_ID, request_id))
+        exchange = HttpExchange(call.method, call.path, query, headers, read.body)
+        request = InferenceRequest(name, id=request_id, parameters=parameters, exchange=exchange)
+        request = with_deadline(self._forward.added_to(request, call), call)
+        return with_sender(request, call, self._server.tenants)
+
+    # -- requests by their ids ----------------------------------------------------------------
+
+    async def cancel(self, _: HttpCall, target: Target) -> Reply:
+        """Stop the requests with an id, whose clients are told that they were cancelled."""
+        streams = self._running.get(target.action)
+        if not streams:
+            error = OpenAiError(f"no request '{target.action[:_LONGEST_ID]}' is running", 404)
+            return error.reply()
+        for stream in list(streams):
+            stream.abort(RequestCancelledError())
+        return json_reply({"id": target.action, "object": "request.cancelled", "cancelled": True})
+
+    def _forget(self, request_id: str, stream: ResponseStream) -> None:
+        streams = self._running.get(request_id)
+        if streams is not None:
+            streams.discard(stream)
+            if not streams:
+                del self._running[request_id]
+
+
+def unknown_model(name: str) -> OpenAiError:
+    """The error for a name that no model has (OA-06)."""
+    return OpenAiError(f"Unknown model: {name}", 404, param="model", code="model_not_found")
+
+
+def _request_id(call: HttpCall) -> str:
+    """The client's own id where it is plain text, else a new one."""
+    given = call.headers.get(REQUEST_ID, "")
+    plain = given.isascii() and given.isprintable() and 0 < len(given) <= _LONGEST_ID
+    return given if plain else uuid4().hex
+
+
+def _chosen(call: HttpCall) -> Headers:
+    """The headers that are a model's business."""
+    headers: Mapping[str, str] = call.headers
+    return tuple(
+        (name, value)
+        for name, value in headers.items()
+        if (name in _CHOSEN or name.startswith(_CHOSEN_PREFIXES)) and name != REQUEST_ID
+    )

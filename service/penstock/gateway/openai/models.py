@@ -1,0 +1,90 @@
+"""The models as OpenAI's API lists them, and their loading and unloading (OA-05 to OA-07)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+from urllib.parse import unquote
+
+from penstock.core.errors import InferenceError
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.openai.errors import OpenAiError, error_reply
+from penstock.gateway.openai.exchanges import unknown_model
+from penstock.gateway.replies import PLAIN, Reply, json_reply, reply
+from penstock.gateway.router import Target
+from penstock.server.server import InferenceServer
+from penstock.settings import OpenAiSettings
+
+_OWNER: Final = "Triton Inference Server"
+_NOT_EXPLICIT: Final = "Model load/unload requires --model-control-mode=explicit"
+_NOT_READY: Final = "Attached inference engine is not ready for inference requests."
+
+
+class OpenAiModels:
+    """Handlers of `/v1/models` and the paths below it."""
+
+    def __init__(self, server: InferenceServer, settings: OpenAiSettings) -> None:
+        self._server = server
+        self._separator = settings.lora_separator
+        self._created = int(time.time())
+
+    async def listed(self, _: HttpCall, __: Target) -> Reply:
+        """Every model that is ready, each with its adapters."""
+        names = sorted({entry.name for entry in await self._server.index(ready_only=True)})
+        adapters = await asyncio.gather(*map(self._adapters, names))
+        found = [
+            one
+            for name, own in zip(names, adapters, strict=True)
+            for one in (name, *(f"{name}{self._separator}{adapter}" for adapter in own))
+        ]
+        return json_reply({"object": "list", "data": [self._model(name) for name in found]})
+
+    async def _adapters(self, name: str) -> list[str]:
+        return await self._server.adapters(name) if self._separator else []
+
+    async def one(self, _: HttpCall, target: Target) -> Reply:
+        """A model, or an adapter of one."""
+        name = unquote(target.model)
+        if await self._server.model_ready(name, ""):
+            return json_reply(self._model(name))
+        base, found, adapter = (
+            name.partition(self._separator) if self._separator else (name, "", "")
+        )
+        if found and adapter in await self._adapters(base):
+            return json_reply(self._model(name))
+        return unknown_model(name).reply()
+
+    def _model(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._created, "owned_by": _OWNER}
+
+    async def load(self, _: HttpCall, target: Target) -> Reply:
+        return await self._change(unquote(target.model), load=True)
+
+    async def unload(self, _: HttpCall, target: Target) -> Reply:
+        return await self._change(unquote(target.model), load=False)
+
+    async def _change(self, name: str, *, load: bool) -> Reply:
+        server = self._server
+        if not server.explicit_control:
+            return OpenAiError(_NOT_EXPLICIT).reply()
+        ready = await server.model_ready(name, "")
+        if load and ready:
+            return OpenAiError(f"Model '{name}' is already loaded").reply()
+        if not load and not ready:
+            return unknown_model(name).reply()
+        try:
+            await (server.load(name, {}) if load else server.unload(name))
+        except InferenceError as error:
+            return error_reply(error)
+        return json_reply({"status": "success", "model": name})
+
+    async def ready(self, _: HttpCall, __: Target) -> Reply:
+        """Readiness, as Triton's front end for OpenAI tells it (OA-09)."""
+        try:
+            ready = await self._server.ready()
+        except InferenceError:
+            ready = False
+        if ready:
+            return reply(content_type=PLAIN)
+        return OpenAiError(_NOT_READY).reply()

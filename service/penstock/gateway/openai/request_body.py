@@ -1,0 +1,131 @@
+"""What the server reads of a request to OpenAI's API: its model, and nothing that a model reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs
+
+from penstock.core.errors import InferenceError, shortened
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.json.text import LARGE
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.openai.errors import OpenAiError
+
+_FORM_NAME: Final = b'name="model"'
+_LONGEST_HEAD: Final = 1024
+"""Bytes of the rest of the head of a form's part."""
+
+_MEMBER: Final = b'"model"'
+_ESCAPED: Final = b"\\u006"
+"""The beginning of each letter of that name where it is escaped, as nobody does without intent."""
+
+_LENGTHS: Final = {
+    "/v1/chat/completions": ("max_completion_tokens", "max_tokens"),
+    "/v1/completions": ("max_tokens",),
+    "/v1/responses": ("max_output_tokens",),
+}
+"""The fields by which a request limits its answer, by path; the first gets the default."""
+
+_LONGEST_NAME: Final = 512
+
+
+class RequestBody(NamedTuple):
+    """A body as it came, and the model that it names."""
+
+    model: str
+    body: bytes
+
+
+class RequestBodies:
+    """Reads bodies of up to the limit; `default_length` goes into those that set none (OA-14)."""
+
+    def __init__(self, bodies: JsonBodies, default_length: int = 0) -> None:
+        self._bodies = bodies
+        self._default_length = default_length
+
+    async def read(self, call: HttpCall) -> RequestBody:
+        """The body and its model, or that of the query where there is no body.
+
+        Raises `OpenAiError`.
+        """
+        if call.method == "GET" or call.body.declared == 0:
+            return RequestBody(_query_model(call), b"")
+        body = await self._whole(call)
+        if not body:
+            return RequestBody(_query_model(call), b"")
+        if call.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+            return RequestBody(_form_model(body), body)
+        wanted = _LENGTHS.get(call.path, ()) if self._default_length else ()
+        try:
+            model, limited = await self._bodies.decode(body, lambda json: _fields(json, wanted))
+        except InferenceError as error:
+            text = f"the body is not JSON: {error.message}"
+            raise OpenAiError(text, code="invalid_json") from error
+        if body.count(_MEMBER) > 1 or _ESCAPED in body:
+            await self._check_last(body, model)
+        if wanted and not limited:
+            body = _with_length(body, wanted[0], self._default_length)
+        return RequestBody(model, body)
+
+    async def _check_last(self, body: bytes, model: str) -> None:
+        """Refuse a second model: of equal names the first counts here, and the last in kits."""
+        last: Any = None
+        with suppress(ValueError, RecursionError):  # which the kit finds, too
+            small = len(body) < LARGE
+            last = json.loads(body) if small else await self._bodies.thread.run(json.loads, body)
+        if isinstance(last, Mapping) and last.get("model") != model:
+            raise OpenAiError("'model' must be given once", param="model")
+
+    async def _whole(self, call: HttpCall) -> bytes:
+        limit = self._bodies.limit
+        if call.headers.get("content-encoding", "identity") not in ("", "identity"):
+            raise OpenAiError("Unsupported content-encoding, only 'identity' is supported.")
+        declared = call.body.declared
+        if declared is None or declared <= limit:
+            body = await call.body_until(limit + 1)
+            if len(body) <= limit:
+                return bytes(body)
+        raise OpenAiError(
+            f"the body is larger than {limit} bytes; --http-max-input-size increases the limit",
+            413,
+            code="content_too_large",
+        )
+
+
+def _fields(json: Any, lengths: tuple[str, ...]) -> tuple[str, bool]:
+    """The model of a request, and whether it limits its answer."""
+    if not isinstance(json, Mapping):
+        raise OpenAiError("the body must be a JSON object", code="invalid_json")
+    return _checked(json.get("model")), any(json.get(name) is not None for name in lengths)
+
+
+def _with_length(body: bytes, name: str, length: int) -> bytes:
+    """The object with one more member, which counts where a `null` of that name is before it."""
+    end = body.rindex(b"}")
+    return b'%b,"%b":%d%b' % (body[:end], name.encode(), length, body[end:])
+
+
+def _form_model(body: bytes) -> str:
+    """The field of a form; searched for without a parser, as forms hold long files."""
+    at = body.find(_FORM_NAME)
+    start = body.find(b"\r\n\r\n", at, at + _LONGEST_HEAD) if at >= 0 else -1
+    end = body.find(b"\r\n", start + 4, start + 5 + _LONGEST_NAME) if start >= 0 else -1
+    return _checked(body[start + 4 : end].decode("utf-8", "replace") if end >= 0 else None)
+
+
+def _query_model(call: HttpCall) -> str:
+    found = parse_qs(call.head.query.decode("latin-1")).get("model")
+    if not found:
+        raise OpenAiError("add the model's name to the path: ?model=NAME", param="model")
+    return _checked(found[0])
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str) or not name:
+        raise OpenAiError("you must provide a model parameter", param="model")
+    if len(name) > _LONGEST_NAME:
+        raise OpenAiError(f"Unknown model: {shortened(name)}", 404, code="model_not_found")
+    return name

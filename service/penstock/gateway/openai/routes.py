@@ -1,0 +1,89 @@
+"""The routes of OpenAI's API, with their restrictions (OA-20)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.gateway.openai.errors import OpenAiError
+from penstock.gateway.openai.exchanges import ExchangeEndpoint
+from penstock.gateway.openai.models import OpenAiModels
+from penstock.gateway.replies import Reply
+from penstock.gateway.router import Route, Target
+from penstock.server.server import InferenceServer
+from penstock.settings import Feature, HttpSettings, OpenAiSettings
+
+Handler = Callable[[HttpCall, Target], Awaitable[Reply | None]]
+
+_ANSWERED: Final = (
+    "/v1/(?:chat/completions(?:/batch)?|completions|responses|embeddings|rerank|score"
+    "|audio/(?:transcriptions|translations)|messages(?:/count_tokens)?)"
+    "|/(?:rerank|v2/rerank|score|classify|pooling|tokenize|detokenize)"
+    "|/v1/(?:chat/completions|completions|messages|responses)/render|/inference/v1/generate"
+)
+"""What models answer by their applications, which may not have all of it."""
+
+_GET, _POST, _DELETE = ("GET",), ("POST",), ("DELETE",)
+_ANY: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+
+def openai_routes(
+    server: InferenceServer, http: HttpSettings, settings: OpenAiSettings, bodies: JsonBodies
+) -> list[Route]:
+    """The routes; none where the API is off."""
+    if not settings.enabled:
+        return []
+    exchanges = ExchangeEndpoint(server, http, settings, bodies)
+    models = OpenAiModels(server, settings)
+    model = "/v1/models/(?P<model>[^/]+)"
+    inference, repository = Feature.INFERENCE, Feature.MODEL_REPOSITORY
+    table: list[tuple[str, tuple[str, ...], Handler, Feature]] = [
+        (_ANSWERED, _POST, exchanges.answer, inference),
+        ("/v1/responses/[^/]+", _GET, exchanges.answer, inference),
+        ("/v1/responses/[^/]+/cancel", _POST, exchanges.answer, inference),
+        ("/v1/requests/(?P<action>.+)", _DELETE, exchanges.cancel, inference),
+        ("/v1/models/?", _GET, models.listed, repository),
+        (model, _GET, models.one, repository),
+        (f"{model}/load", _POST, models.load, repository),
+        (f"{model}/unload", _POST, models.unload, repository),
+        ("/health/ready", _GET, models.ready, Feature.HEALTH),
+        ("/v1(?:/.*)?", _ANY, _unknown, inference),
+    ]
+    guard = _Guard(settings)
+    return [
+        Route(path, _ANY, guard.before(handler, methods, feature), feature)
+        for path, methods, handler, feature in table
+    ]
+
+
+async def _unknown(call: HttpCall, _: Target) -> Reply:
+    return OpenAiError(f"this server has no {call.path[:200]}", 404).reply()
+
+
+class _Guard:
+    """Refuses other methods, and restricted calls without their header, in OpenAI's form."""
+
+    def __init__(self, settings: OpenAiSettings) -> None:
+        self._needed = {
+            feature: restriction
+            for restriction in settings.restrictions
+            for feature in restriction.features
+        }
+
+    def before(self, handler: Handler, methods: tuple[str, ...], feature: Feature) -> Handler:
+        """The handler, behind both checks."""
+        needed = self._needed.get(feature)
+
+        async def guarded(call: HttpCall, target: Target) -> Reply | None:
+            if needed is not None and call.headers.get(needed.key.lower()) != needed.value:
+                text = f"This API is restricted, expecting header '{needed.key}'"
+                return OpenAiError(text, 401, code="invalid_auth").reply()
+            if call.method not in methods:
+                refusal = OpenAiError(f"use {methods[0]}", 405).reply()
+                refusal.add_header("allow", ", ".join(methods))
+                return refusal
+            return await handler(call, target)
+
+        return guarded

@@ -1,0 +1,36 @@
+"""The routes of the description, and its page, which asks nobody but this server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.json.text import dump
+from penstock.gateway.openapi.document import document
+from penstock.gateway.replies import JSON, Reply, reply
+from penstock.gateway.router import Route, Target
+from penstock.settings import Feature
+
+_PAGE = "text/html; charset=utf-8"
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+)
+"""The page loads nothing but the description."""
+
+
+def docs_routes() -> Iterator[Route]:
+    """`/openapi.json` and `/docs`."""
+    described = dump(document())
+    page = (files(__package__) / "page.html").read_bytes()
+
+    async def openapi(_: HttpCall, __: Target) -> Reply:
+        return reply(described, content_type=JSON)
+
+    async def docs(_: HttpCall, __: Target) -> Reply:
+        answer = reply(page, content_type=_PAGE)
+        answer.add_header("content-security-policy", _POLICY)
+        return answer
+
+    yield Route("/openapi\\.json", ("GET",), openapi, Feature.METADATA)
+    yield Route("/docs", ("GET",), docs, Feature.METADATA)

@@ -1,0 +1,393 @@
+"""The server's side of an HTTP/1.1 connection: requests in, responses out, in the same order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from penstock.core.buffer import Buffer
+from penstock.http1.exchange import Exchange
+from penstock.http1.limits import HttpLimits, ReceiveClock
+from penstock.http1.request_head import Field, RequestHead
+from penstock.http1.request_parser import RequestParser, RequestSink
+from penstock.http1.response_head import CONTINUE, LAST_CHUNK, error_response, response_head
+from penstock.http1.send_buffer import SendBuffer
+from penstock.http1.unparsed import Unparsed
+
+_BACKLOG = 64 << 10
+"""Bytes of a body beyond those that its reader waits for, up to which more are read."""
+
+_DIRECT = 32 << 10
+"""Bytes that are missing of a body, from which they are read into its memory past the parser."""
+
+_UNWANTED = memoryview(bytearray(_DIRECT))
+"""Memory for bytes that nobody reads."""
+
+_MAX_WAITING = 16
+"""Requests that are parsed while an earlier one is being answered."""
+
+_SLICES_PER_TURN = 512
+"""Slices and parts of bodies that are parsed before others have their turn: about 1 ms."""
+
+
+class Connection(RequestSink):
+    """One connection, told of bytes and times, and asked what to write.
+
+    Requests are begun one after another, each when the response before it is complete and the
+    client reads it. `closing`
+    says that the connection is to be closed once everything is written; `lingering`, that the
+    client has sent what nobody will read, and needs a moment to read why. `refused` is called with
+    the status of a request that is refused before it is an exchange.
+    """
+
+    def __init__(
+        self,
+        limits: HttpLimits,
+        open_exchange: Callable[[RequestHead], Exchange],
+        refused: Callable[[HTTPStatus], None],
+        now: float,
+    ) -> None:
+        self.send_buffer = SendBuffer()
+        self.exchanges: deque[Exchange] = deque()
+        self.closing = self.lingering = self.aborted = False
+        self._open = open_exchange
+        self._on_refused = refused
+        self._clock = ReceiveClock(limits, now)
+        self._unparsed = Unparsed()
+        self._parser = RequestParser(limits, self)
+        self._receiving: Exchange | None = None
+        self._bypassed = False
+        self._refusal: HTTPStatus | None = None
+        self._now = now
+        self._advancing = self._draining = self._ended = self._pipelined = False
+        self._slices = 0  # parsed in this turn
+        self._stopped = False  # nothing more is parsed
+        self._left_idle = False  # since the last time that was told
+
+    # -- what the shell asks ------------------------------------------------------------------
+
+    @property
+    def unparsed(self) -> bool:
+        """Whether bytes wait that can be parsed now, so that `parse` must be called soon."""
+        return bool(self._unparsed) and not (self._stopped or self._enough_waits)
+
+    @property
+    def wants_bytes(self) -> bool:
+        """Whether more should be read from the client."""
+        if self._stopped:
+            return not self._ended
+        receiving = self._receiving
+        if self._ended or self._unparsed or self._enough_waits:
+            return False
+        if receiving is None or receiving.finished:
+            return True
+        body = receiving.body
+        return body.received - body.wanted <= _BACKLOG
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in flight."""
+        return not self.exchanges
+
+    @property
+    def due(self) -> float:
+        """The time of the next call of `check_time`; `inf` for never."""
+        return self._clock.due
+
+    def direct_memory(self) -> memoryview | None:
+        """Memory that the next bytes are to be read into, for `filled`; mostly `None`."""
+        receiving = self._receiving
+        if receiving is None or self._stopped or self._unparsed:
+            return None
+        body = receiving.body
+        if body.declared is None:
+            return None
+        left = body.declared - body.received
+        if receiving.finished:  # what the parser has not seen the beginning of, it cannot end
+            return _UNWANTED[:left] if self._bypassed else None
+        return body.memory() if left >= _DIRECT or self._bypassed else None
+
+    # -- what the shell tells -----------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Take bytes from the client, and parse what one turn of the loop may."""
+        self._clock.bytes_received(now)
+        if self._stopped:
+            return
+        waiting = bool(self._unparsed)
+        self._unparsed.add(data)
+        if not waiting:
+            self.parse(now)
+
+    def parse(self, now: float) -> None:
+        """Parse bytes that wait, of a head no more than its limit."""
+        self._now = now
+        self._slices = 0
+        while self._unparsed and self._slices < _SLICES_PER_TURN:
+            if self._stopped or self._enough_waits:
+                break
+            size = self._unparsed.next_size(in_body=self._receiving is not None)
+            if not (size := self._parser.room(size)):
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+                break
+            self._slices += 1
+            refusal = self._parser.feed(self._unparsed.take(size))
+            if refusal is not None:
+                self._refuse(refusal)
+        if self._stopped:
+            self._unparsed.clear()
+        self._advance()
+
+    def filled(self, size: int, now: float) -> None:
+        """Take bytes that were read into `direct_memory`."""
+        self._now = now
+        self._clock.body_received(size)
+        self._unparsed.body_received(size)
+        self._bypassed = True
+        receiving = self._receiving
+        assert receiving is not None
+        receiving.body.filled(size)
+        if receiving.body.received == receiving.body.declared:
+            self._bypassed = False
+            self._parser.skip_body()
+        elif receiving.begun:
+            receiving.on_body()
+        self._advance()
+
+    def end_received(self) -> bool:
+        """The client has ended its side; returns whether it still gets responses.
+
+        A client with one request that ends its side is taken for gone (RFC 9112, section 9.6, lets
+        a server answer the requests before it).
+        """
+        unwritten = bool(self.send_buffer) and not self.exchanges
+        if not (self._pipelined or self._unparsed or unwritten):
+            return False
+        self._ended = True
+        return True
+
+    def settle(self, now: float) -> None:
+        """Go on after responses were written: with the next request, times, and the end."""
+        if self.exchanges and not self.exchanges[0].begun:
+            self._advance()
+        if self._left_idle:
+            self._left_idle = False
+            self._clock.answered(now)
+        if self._ended and not self._unparsed and not self.closing:
+            front = self.exchanges[0] if self.exchanges else None
+            if front is None or front is self._receiving:
+                self.closing = True
+
+    def check_time(self, now: float, *, reading: bool) -> bool:
+        """Refuse a request whose client takes too long; returns whether to close an idle one."""
+        if self._stopped or not self._clock.expired(now, reading=reading):
+            return False
+        if self._clock.in_request:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT)
+            self._advance()
+            return False
+        return True
+
+    def drain(self) -> None:
+        """End the connection after the response that is being sent."""
+        self._draining = True
+        if not self.exchanges:
+            self.closing = True
+
+    def lost(self) -> None:
+        """The client has gone."""
+        self._stopped = True
+        self._parser.close()
+        self._unparsed.clear()
+        self.send_buffer.clear()
+        self._receiving = None
+        exchanges, self.exchanges = self.exchanges, deque()
+        for exchange in exchanges:
+            self._close(exchange)
+
+    # -- responses ----------------------------------------------------------------------------
+
+    def want_body(self, exchange: Exchange, size: int) -> None:
+        """The reader of a body waits until there are `size` bytes of it."""
+        body = exchange.body
+        body.wanted = max(body.wanted, size)
+        if exchange.head.expects_continue and not (exchange.continued or exchange.answered):
+            exchange.continued = True
+            if not (body.received or body.complete):
+                self.send_buffer.add(CONTINUE)
+
+    def respond(
+        self, exchange: Exchange, status: int, fields: Sequence[Field], parts: Sequence[Buffer]
+    ) -> None:
+        """Send a whole response. Raises `ValueError` for a field that cannot be sent."""
+        size = sum(map(len, parts))
+        bodiless = status < 200 or status in (204, 304)
+        framing = b"" if bodiless else b"content-length: %d\r\n" % size
+        head = response_head(status, fields, framing + self._persistence(exchange))
+        exchange.answered = True
+        self.send_buffer.add(head)
+        if size and not bodiless and exchange.head.method != "HEAD":
+            self.send_buffer.add_parts(parts, size)
+            exchange.sent = size
+        self._finish(exchange)
+
+    def begin(self, exchange: Exchange, status: int, fields: Sequence[Field]) -> None:
+        """Send the head of a response whose body follows in parts."""
+        framing = b""
+        if exchange.head.version == "1.1":
+            exchange.chunked = exchange.head.method != "HEAD"
+            framing = b"transfer-encoding: chunked\r\n"
+        else:
+            exchange.head.keep_alive = False  # the end of the connection ends the body
+        head = response_head(status, fields, framing + self._persistence(exchange))
+        exchange.answered = True
+        self.send_buffer.add(head)
+
+    def send(self, exchange: Exchange, data: Buffer) -> bool:
+        """Send a part of the body; returns whether more would be written soon."""
+        size = len(data)
+        if size and exchange.head.method != "HEAD":
+            exchange.sent += size
+            if exchange.chunked:
+                self.send_buffer.add_parts((b"%x\r\n" % size, data, b"\r\n"), size + 8)
+            else:
+                self.send_buffer.add(data)
+        return self.send_buffer.writable
+
+    def end(self, exchange: Exchange) -> None:
+        """End a response that was sent in parts."""
+        if exchange.chunked:
+            self.send_buffer.add(LAST_CHUNK)
+        self._finish(exchange)
+
+    def abort(self) -> None:
+        """Break off: the response cannot be completed."""
+        self.closing = self.aborted = True
+
+    def _persistence(self, exchange: Exchange) -> bytes:
+        """The field that says whether the connection stays, where that is not the default."""
+        head, body = exchange.head, exchange.body
+        if head.expects_continue and not (exchange.continued or body.complete or body.received):
+            head.keep_alive = False  # the client may send the body, or not
+        if self._draining or not head.keep_alive:
+            head.keep_alive = False
+            return b"connection: close\r\n"
+        return b"" if head.version == "1.1" else b"connection: keep-alive\r\n"
+
+    def _finish(self, exchange: Exchange) -> None:
+        exchange.finished = True
+        if not exchange.body.complete:
+            exchange.body.discard()
+        self._advance()
+
+    # -- the order of exchanges ---------------------------------------------------------------
+
+    @property
+    def _enough_waits(self) -> bool:
+        """Whether no more is parsed before a request that waits is begun."""
+        waiting = len(self.exchanges) - 1
+        return waiting >= _MAX_WAITING or (
+            waiting > 0 and self.exchanges[-1].body.received > _BACKLOG
+        )
+
+    def _advance(self) -> None:
+        """Begin the next request when the one before it is done."""
+        if self._advancing:
+            return
+        self._advancing = True
+        while self.exchanges and not self.closing and self._done(self.exchanges[0]):
+            self.exchanges.popleft()
+        if not (self.exchanges or self.closing):
+            self._pipelined = False
+            self._left_idle = True
+            if self._refusal is not None:
+                self._send_error(self._refusal)
+            elif self._draining:
+                self.closing = True
+        self._advancing = False
+
+    def _done(self, front: Exchange) -> bool:
+        """Begin the request if it was not; whether it is done, and the connection stays.
+
+        It waits for a client that does not read the responses before it.
+        """
+        if not front.begun:
+            if not self.send_buffer.writable:
+                return False
+            front.begun = True
+            front.on_begin()
+        if front.finished and not front.head.keep_alive:
+            self._end_after(front)
+            return False
+        return front.finished and front is not self._receiving  # whose body is still to come
+
+    def _end_after(self, last: Exchange) -> None:
+        """Close once `last` is written; requests behind it are not answered."""
+        self._stopped = self.closing = True
+        if last is self._receiving or self._unparsed:
+            self.lingering = True
+        self.exchanges.popleft()
+        while self.exchanges:
+            self._close(self.exchanges.popleft())
+
+    def _close(self, exchange: Exchange) -> None:
+        if not exchange.closed:
+            exchange.closed = True
+            if not exchange.finished:
+                exchange.on_closed()
+
+    # -- refusals -----------------------------------------------------------------------------
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """Parse no more; answer with an error behind the responses to earlier requests."""
+        self._stopped = True
+        self._refusal = status
+        receiving, self._receiving = self._receiving, None
+        if receiving is None:
+            return
+        if receiving.answered:  # what has begun cannot become an error
+            self._refusal = None
+            if receiving.finished:
+                receiving.head.keep_alive = False
+                self.lingering = True
+            else:
+                self.abort()
+            return
+        self.exchanges.remove(receiving)
+        self._close(receiving)
+
+    def _send_error(self, status: HTTPStatus) -> None:
+        """Send an error as the last bytes."""
+        self._on_refused(status)
+        self.send_buffer.add(error_response(status))
+        self.closing = self.lingering = True
+
+    # -- for the parser -----------------------------------------------------------------------
+
+    def on_head(self, head: RequestHead) -> None:
+        self._clock.head_completed(self._now)
+        self._unparsed.body_begins(head.content_length)
+        self._receiving = exchange = self._open(head)
+        behind_others = bool(self.exchanges) or not self.send_buffer.writable
+        self._pipelined = self._pipelined or behind_others
+        self.exchanges.append(exchange)
+
+    def on_body_part(self, data: bytes) -> None:
+        exchange = self._receiving
+        assert exchange is not None
+        size = len(data)
+        self._slices += 1
+        self._clock.body_received(size)
+        self._unparsed.body_received(size)
+        exchange.body.feed(data)
+        if exchange.begun:
+            exchange.on_body()
+
+    def on_end(self) -> None:
+        exchange, self._receiving = self._receiving, None
+        assert exchange is not None
+        self._clock.request_completed(self._now)
+        exchange.body.complete = True
+        if exchange.begun:
+            exchange.on_body()

@@ -1,0 +1,83 @@
+"""The head of a request: its line and its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from httptools import HttpParserInvalidURLError, parse_url
+
+Field = tuple[bytes, bytes]
+
+
+class InvalidHeadError(Exception):
+    """A head that the parser takes, and the server does not."""
+
+
+class RequestHead:
+    """A request line and its fields.
+
+    `fields` are as sent, `headers` has their names in lower case; of equal names the first counts.
+    `path` is as sent, without percent decoding, `query` what follows its question mark.
+    `content_length` is the bytes of the body, `None` for one in chunks.
+    """
+
+    __slots__ = (
+        "content_length",
+        "expects_continue",
+        "fields",
+        "headers",
+        "keep_alive",
+        "method",
+        "path",
+        "query",
+        "version",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        version: str,
+        fields: Sequence[Field],
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self.method = method.decode("ascii")
+        self.version = version
+        self.fields = fields
+        self.keep_alive = keep_alive
+        self.headers: Mapping[str, str] = _by_name(fields)
+        path, _, query = (target if target[:1] == b"/" else _origin_form(target)).partition(b"?")
+        self.path = path.decode("utf-8", "surrogateescape")
+        self.query = query
+        headers = self.headers
+        self.content_length: int | None = None
+        if "transfer-encoding" not in headers:
+            self.content_length = int(headers.get("content-length", "0"))
+        self.expects_continue = (
+            "expect" in headers and headers["expect"].strip().lower() == "100-continue"
+        )
+
+
+def _by_name(fields: Sequence[Field]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in fields:
+        key = name.decode("latin-1").lower()
+        if key not in headers:
+            headers[key] = value.decode("latin-1")
+        elif key == "host":
+            raise InvalidHeadError("more than one Host (RFC 9112, section 3.2)")
+    return headers
+
+
+def _origin_form(target: bytes) -> bytes:
+    """The path and query of a target in absolute form (RFC 9112, section 3.2.2)."""
+    if target == b"*":
+        return target
+    try:
+        url = parse_url(target)
+    except HttpParserInvalidURLError as error:
+        raise InvalidHeadError("no valid target") from error
+    query: bytes | None = url.query
+    path = url.path or b"/"
+    return path if query is None else b"%b?%b" % (path, query)

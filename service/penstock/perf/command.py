@@ -1,0 +1,113 @@
+"""The command `penstock perf`: measures what was asked for, reports it, and ends with a status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.perf.errors import PerfError, Status
+from penstock.perf.gate import Limit, read_gate, violations
+from penstock.perf.measure import Progress
+from penstock.perf.options import Options
+from penstock.perf.reading import read_options
+from penstock.perf.report.console import Ticker
+from penstock.perf.report.csv import write_loads, write_requests
+from penstock.perf.report.html import html_report
+from penstock.perf.session import Outcome, Session
+from penstock.perf.summary import is_short
+
+STDOUT = Path("-")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit status; see `Status`."""
+    options = read_options(arguments)
+    try:
+        return int(_run(options))
+    except PerfError as error:
+        print(f"penstock perf: {error}", file=sys.stderr, flush=True)
+        return int(error.status)
+    except KeyboardInterrupt:
+        return int(Status.INTERRUPTED)
+
+
+def _run(options: Options) -> Status:
+    gate = read_gate(options.outputs.gate) if options.outputs.gate else []
+    ticker = Ticker(sys.stderr, options.outputs.quiet)
+    # Figures go to the standard error where the standard output is for JSON.
+    stream = sys.stderr if options.outputs.json == STDOUT else sys.stdout
+
+    def say(text: Iterable[str]) -> None:
+        ticker.clear()
+        print("\n".join(text), file=stream, flush=True)
+
+    def report(progress: Progress) -> None:
+        ticker(progress)
+
+    outcome = Session(options, say, report).run()
+    document = _document(options, outcome, gate)
+    if reasons := document["verdict"]["reasons"]:
+        say(["", *reasons])
+    _write(options, outcome, document)
+    return Status(document["verdict"]["status"])
+
+
+def _document(options: Options, outcome: Outcome, gate: list[Limit]) -> dict[str, Any]:
+    """All figures, and what the command ends with."""
+    document: dict[str, Any] = {
+        "tool": f"penstock perf {__version__}",
+        "arguments": list(options.words),
+        "model": options.what.model,
+        "targets": [each.endpoint.authority for each in options.targets],
+        "points": outcome.points,
+    }
+    if outcome.comparison is not None:
+        document |= {"comparison": outcome.comparison, "rounds": outcome.rounds}
+    status, reasons = _verdict(outcome, list(violations(gate, document)))
+    return {**document, "verdict": {"status": int(status), "reasons": reasons}}
+
+
+def _verdict(outcome: Outcome, broken: list[str]) -> tuple[Status, list[str]]:
+    """What the command ends with, and why if that is not well."""
+    if outcome.interrupted:
+        return Status.INTERRUPTED, ["interrupted: these are the results until then", *broken]
+    figures = list(outcome.all)
+    failed = sum(each["failed"] for each in figures)
+    problems = [problem for each in figures for problem in each["problems"]]
+    short = [
+        f"{each['load']['label']}: not reached: {each['throughput']:.1f} of"
+        f" {each['offered']:.1f} requests a second were answered"
+        for each in figures
+        if is_short(each)
+    ]
+    failures = [f"{failed} requests failed"] if failed else []
+    reasons = [*problems, *failures, *broken, *short]
+    if problems or failed:
+        return Status.FAILURES, reasons
+    if broken:
+        return Status.GATE, reasons
+    return (Status.SHORT if short else Status.FINE), reasons
+
+
+def _write(options: Options, outcome: Outcome, document: Mapping[str, Any]) -> None:
+    """Write the results where they are wanted; raises `PerfError`."""
+    outputs = options.outputs
+    try:
+        if outputs.json is not None:
+            text = json.dumps(document, indent=1) + "\n"
+            if outputs.json == STDOUT:
+                sys.stdout.write(text)
+            else:
+                outputs.json.write_text(text)
+        if outputs.csv is not None:
+            write_loads(outputs.csv, list(outcome.all), options.what.model)
+        if outputs.html is not None:
+            outputs.html.write_text(html_report(document))
+        if outputs.requests is not None:
+            write_requests(outputs.requests, outcome.requests)
+    except OSError as error:
+        raise PerfError(f"results cannot be written: {error}") from error

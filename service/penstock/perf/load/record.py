@@ -1,0 +1,69 @@
+"""What a process keeps of requests that have ended, until it tells of them."""
+
+from __future__ import annotations
+
+import time
+from array import array
+
+from penstock.perf.load.job import FIRST_ERROR, Chunk
+from penstock.perf.wire.call import Call
+
+_MOST_ERRORS = 64
+_OTHERS = "further errors of other texts"
+_LONGEST = 300
+
+
+class Record:
+    """Requests that have ended since the last chunk."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, int] = {}
+        self._new: list[str] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._times = array("d")
+        self._counts = array("I")
+        self._gaps = array("d")
+        self._gap_times = array("d")
+
+    def gap(self, seconds: float, now: float) -> None:
+        """A response has come so long after the one before it."""
+        self._gaps.append(seconds)
+        self._gap_times.append(now)
+
+    def end(self, call: Call, now: float, outcome: int) -> None:
+        """A request has ended."""
+        self._times.extend((call.due, call.start, call.first, call.last, now))
+        self._counts.extend((call.payload, outcome, call.responses, call.tokens))
+
+    def outcome(self, error: str) -> int:
+        """The number of an error, which is the same for the same text."""
+        text = error[:_LONGEST]
+        found = self._outcomes.get(text)
+        if found is not None:
+            return found
+        if len(self._outcomes) >= _MOST_ERRORS:
+            text = _OTHERS
+            if text in self._outcomes:
+                return self._outcomes[text]
+        self._outcomes[text] = number = FIRST_ERROR + len(self._outcomes)
+        self._new.append(text)
+        return number
+
+    def chunk(self, in_flight: int, waiting: int) -> Chunk:
+        """What was kept, which is then kept no more."""
+        new, self._new = self._new, []
+        made = Chunk(
+            self._times.tobytes(),
+            self._counts.tobytes(),
+            self._gaps.tobytes(),
+            self._gap_times.tobytes(),
+            tuple(new),
+            time.perf_counter(),
+            time.process_time(),
+            in_flight,
+            waiting,
+        )
+        self._clear()
+        return made

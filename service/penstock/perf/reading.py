@@ -1,0 +1,182 @@
+"""The command line of `penstock perf`, read into `Options`."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.perf.arguments import target
+from penstock.perf.errors import PerfError
+from penstock.perf.load.plan import Limits, Point
+from penstock.perf.options import (
+    GENERATE,
+    GRPC,
+    HTTP,
+    INFER,
+    OPENAI,
+    Options,
+    Outputs,
+    Prompts,
+    SequenceOptions,
+    Target,
+    What,
+)
+from penstock.perf.parser import command_parser
+from penstock.perf.requests.language import CHAT, OPENAI_PATHS
+from penstock.perf.requests.tensors import TensorOptions
+from penstock.perf.trace_file import Trace, read_intervals, read_trace
+
+_PORTS = {GRPC: 8001, HTTP: 8000, OPENAI: 8000}
+
+
+def read_options(words: Sequence[str]) -> Options:
+    """The options; ends the program with a message where they are wrong."""
+    parser = command_parser()
+    chosen = parser.parse_args(words)
+    try:
+        return _options(chosen, words)
+    except ArgumentTypeError as error:
+        parser.error(str(error))
+    except PerfError as error:
+        parser.error(str(error))
+
+
+def _options(chosen: Namespace, words: Sequence[str]) -> Options:
+    trace = read_trace(chosen.trace) if chosen.trace else None
+    points = _points(chosen, trace)
+    return Options(
+        targets=_targets(chosen),
+        what=_what(chosen, trace),
+        points=points,
+        limits=_limits(chosen, trace),
+        goals=chosen.goodput,
+        outputs=Outputs(
+            chosen.json, chosen.csv, chosen.html, chosen.requests_csv, chosen.gate, chosen.quiet
+        ),
+        rounds=chosen.rounds,
+        words=tuple(words),
+    )
+
+
+def _targets(chosen: Namespace) -> list[Target]:
+    addresses = chosen.compare or [chosen.url or f"localhost:{_PORTS[chosen.wire]}"]
+    tls = {
+        "root_certificates": chosen.tls_ca,
+        "certificate": chosen.tls_cert,
+        "private_key": chosen.tls_key,
+        "unverified": chosen.tls_unverified,
+    }
+    pids = [*chosen.server_pid, 0, 0]
+    return [
+        target(text, _PORTS[chosen.wire], tls, chosen.metrics_url, pids[number])
+        for number, text in enumerate(addresses)
+    ]
+
+
+def _points(chosen: Namespace, trace: Trace | None) -> list[Point]:
+    given = [
+        name
+        for name in ("concurrency", "rate", "intervals", "trace")
+        if getattr(chosen, name) is not None
+    ]
+    if len(given) > 1:
+        raise PerfError(f"--{given[0]} and --{given[1]} exclude each other")
+    if trace is not None:
+        return [Point(times=trace.times)]
+    if chosen.intervals is not None:
+        return [Point(gaps=read_intervals(chosen.intervals))]
+    if chosen.rate is not None:
+        poisson = chosen.distribution == "poisson"
+        return [Point(rate=rate, poisson=poisson) for rate in chosen.rate]
+    if chosen.sequences:
+        return [Point(concurrency=chosen.sequences)]
+    return [Point(concurrency=int(each)) for each in chosen.concurrency or (1,)]
+
+
+def _limits(chosen: Namespace, trace: Trace | None) -> Limits:
+    counted = chosen.requests or (len(trace.times) if trace else 0)
+    return Limits(
+        duration=chosen.duration,
+        warmup=0.0 if counted else chosen.warmup,
+        requests=counted,
+        stability=chosen.stable or 0.0,
+        window=chosen.window,
+        most_windows=chosen.max_windows,
+        drain=chosen.drain,
+        timeout=chosen.timeout,
+        processes=chosen.processes,
+        connections=chosen.connections,
+        most_in_flight=chosen.max_in_flight,
+        seed=chosen.seed,
+    )
+
+
+def _what(chosen: Namespace, trace: Trace | None) -> What:
+    endpoints = {GRPC: [INFER], HTTP: [INFER, GENERATE], OPENAI: list(OPENAI_PATHS)}[chosen.wire]
+    endpoint = chosen.endpoint or (CHAT if chosen.wire == OPENAI else INFER)
+    if endpoint not in endpoints:
+        raise PerfError(f"-i {chosen.wire} has no --endpoint {endpoint}: {', '.join(endpoints)}")
+    if chosen.shared_memory == "system" and (chosen.wire == OPENAI or endpoint == GENERATE):
+        raise PerfError("--shared-memory is for inference requests of tensors")
+    streamed = chosen.streaming or (trace is not None and chosen.wire == OPENAI)
+    if streamed and chosen.wire == HTTP and endpoint == INFER:
+        raise PerfError("-i http streams with --endpoint generate only")
+    made, zero = chosen.input_data in ("random", "zero"), chosen.input_data == "zero"
+    return What(
+        model=chosen.model,
+        version=chosen.version,
+        wire=chosen.wire,
+        endpoint=endpoint,
+        streamed=streamed,
+        batch=chosen.batch,
+        input_file=None if made else Path(chosen.input_data),
+        tensors=TensorOptions(
+            zero, dict(chosen.shape), chosen.string_length, chosen.string_data, chosen.seed
+        ),
+        prompts=_prompts(chosen, trace),
+        sequences=SequenceOptions(
+            chosen.sequences,
+            chosen.sequence_length,
+            chosen.sequence_length_variation,
+            *chosen.sequence_id_range,
+        ),
+        parameters=dict(chosen.request_parameter),
+        headers=dict(chosen.header),
+        extra=_extra(chosen.extra_body),
+        json_inputs=chosen.input_tensor_format == "json",
+        json_outputs=chosen.output_tensor_format == "json",
+        shared_memory=chosen.shared_memory == "system",
+        output_size=chosen.output_shared_memory_size,
+        seed=chosen.seed,
+    )
+
+
+def _prompts(chosen: Namespace, trace: Trace | None) -> Prompts:
+    texts = list(chosen.prompt)
+    if chosen.prompt_file is not None:
+        try:
+            lines = chosen.prompt_file.read_text("utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise PerfError(f"{chosen.prompt_file}: {error}") from error
+        texts += [line for line in lines if line.strip()]
+    return Prompts(
+        tuple(texts),
+        chosen.prompt_words,
+        chosen.output_tokens,
+        chosen.shared_prefix,
+        chosen.prompt_count,
+        trace.lengths if trace else (),
+    )
+
+
+def _extra(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise PerfError(f"--extra-body is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise PerfError("--extra-body is not an object of JSON")
+    return found

@@ -1,0 +1,109 @@
+"""All measurements of one run of `penstock perf`: of one server, or of two in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.perf.compare import compare, comparison
+from penstock.perf.errors import PerfError
+from penstock.perf.load.plan import Point, Traffic
+from penstock.perf.load.results import Results
+from penstock.perf.measure import Measured, Report, measure
+from penstock.perf.options import Options, Target
+from penstock.perf.report.console import comparison_table, lines, table
+from penstock.perf.server_side import Observer
+from penstock.perf.summary import summarize
+from penstock.perf.traffic import server_of, traffic_for
+
+Say = Callable[[Iterable[str]], None]
+"""Prints lines for the user."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was measured: figures of each load, or of each round; requests where they are wanted."""
+
+    points: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    comparison: dict[str, Any] | None = None
+    requests: list[Results] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def all(self) -> Iterator[dict[str, Any]]:
+        """The figures of everything that was measured."""
+        yield from self.points
+        yield from self.rounds
+
+
+class Session:
+    """Measures what the options ask for; `say` prints, `report` shows progress."""
+
+    def __init__(self, options: Options, say: Say, report: Report) -> None:
+        self._options = options
+        self._say = say
+        self._report = report
+        self.outcome = Outcome()
+
+    def run(self) -> Outcome:
+        """Measure everything; raises `PerfError` if nothing can be."""
+        with ExitStack() as stack:
+            what = self._options.what
+            targets = self._options.targets
+            traffic = [stack.enter_context(traffic_for(each, what)) for each in targets]
+            if len(targets) == 2:
+                self._compare(traffic)
+            else:
+                self._points(traffic[0])
+        return self.outcome
+
+    def _points(self, traffic: Traffic) -> None:
+        found = self.outcome
+        for point in self._options.points:
+            figures = self._measure(point, self._options.targets[0], traffic)
+            found.points.append(figures)
+            self._say(lines(figures))
+            if found.interrupted or figures["problems"]:
+                break
+        if len(found.points) > 1:
+            self._say(table(found.points))
+
+    def _compare(self, traffic: list[Traffic]) -> None:
+        if len(self._options.points) > 1:
+            raise PerfError("--compare is for one load: give one number for it")
+        (point,) = self._options.points
+        targets, found = self._options.targets, self.outcome
+
+        def measured(side: int) -> dict[str, Any] | None:
+            figures = self._measure(point, targets[side], traffic[side])
+            figures["load"]["label"] = f"{'AB'[side]} {point.label}"
+            found.rounds.append(figures)
+            self._say([f"{figures['load']['label']}: {figures['throughput']:.1f} requests/s"])
+            return None if found.interrupted or figures["problems"] else figures
+
+        pairs = compare(measured, self._options.rounds)
+        names = [each.endpoint.authority for each in targets]
+        found.comparison = comparison(pairs, names)
+        self._say(comparison_table(found.comparison))
+
+    def _measure(self, point: Point, target: Target, traffic: Traffic) -> dict[str, Any]:
+        options = self._options
+        observer = Observer(server_of(target, options.what), target.metrics, target.pid)
+        measured = measure(traffic, point, options.limits, observer, self._report)
+        self.outcome.interrupted = measured.interrupted
+        if options.outputs.requests is not None:
+            self.outcome.requests.append(measured.results)
+        return self._figures(measured, target, traffic)
+
+    def _figures(self, measured: Measured, target: Target, traffic: Traffic) -> dict[str, Any]:
+        host = target.endpoint.host
+        return summarize(
+            measured,
+            rows=self._options.what.batch,
+            streamed=traffic.streamed,
+            local=host in ("localhost", "::1") or host.startswith("127."),
+            goals=self._options.goals,
+        )

@@ -1,0 +1,120 @@
+"""Single questions to a server, outside of the load: over gRPC, and as JSON over HTTP."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+
+from penstock.perf.wire.call import Call, Wire
+from penstock.perf.wire.grpc import GrpcWire, request_head
+from penstock.perf.wire.transport import Endpoint
+
+_SECONDS = 30.0
+
+
+class NoAnswerError(Exception):
+    """A question got no answer: there is no server, or not of this protocol."""
+
+
+class RefusedError(Exception):
+    """A server answered with an error; the message is its text."""
+
+
+def ask_grpc(endpoint: Endpoint, method: str, message: bytes, metadata: Mapping[str, str]) -> bytes:
+    """The answer to one unary call; raises `NoAnswerError` or `RefusedError`."""
+    asked = _Asked()
+    try:
+        wire = GrpcWire(endpoint, asked)
+    except OSError as error:
+        raise NoAnswerError(_reason(error)) from error
+    try:
+        call = Call(0, 0, 0.0, 0.0, streamed=False)
+        call.whole = []
+        wire.start(call, request_head(endpoint, method, metadata), message)
+        _read_to_end(wire, asked)
+    finally:
+        wire.close()
+    if asked.lost:
+        raise NoAnswerError(asked.lost)
+    if asked.error or not call.whole:
+        raise RefusedError(asked.error or "the answer is empty")
+    return call.whole[0]
+
+
+def ask_json(
+    endpoint: Endpoint, method: str, path: str, headers: Mapping[str, str], body: Any = None
+) -> Any:
+    """The answer to a request with JSON; raises `NoAnswerError` or `RefusedError`."""
+    connection: HTTPConnection
+    if endpoint.secure:
+        context = endpoint.context("http/1.1")
+        connection = HTTPSConnection(
+            endpoint.host, endpoint.port, timeout=_SECONDS, context=context
+        )
+    else:
+        connection = HTTPConnection(endpoint.host, endpoint.port, timeout=_SECONDS)
+    sent = None if body is None else json.dumps(body).encode()
+    try:
+        connection.request(method, path, sent, dict(headers))
+        answer = connection.getresponse()
+        content = answer.read()
+    except OSError as error:
+        raise NoAnswerError(_reason(error)) from error
+    except HTTPException as error:
+        raise NoAnswerError(f"not an answer of HTTP: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+    return _content(answer.status, content)
+
+
+def _content(status: int, content: bytes) -> Any:
+    try:
+        value = json.loads(content) if content.strip() else {}
+    except ValueError:
+        value = content.decode("utf-8", "replace")[:300]
+    if status >= 400:
+        error = value.get("error", value) if isinstance(value, dict) else value
+        text = error.get("message", error) if isinstance(error, dict) else error
+        raise RefusedError(f"HTTP status {status}: {text}")
+    return value
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
+def _read_to_end(wire: GrpcWire, asked: _Asked) -> None:
+    end = time.monotonic() + _SECONDS
+    while not (asked.ended or asked.lost):
+        left = end - time.monotonic()
+        if left <= 0:
+            raise NoAnswerError(f"no answer within {_SECONDS:g} s")
+        waits = [wire.transport] if wire.transport.blocked else []
+        readable, writable, _ = select.select([wire.transport], waits, [], left)
+        if writable:
+            wire.transport.flush()
+        if readable:
+            wire.read()
+
+
+class _Asked:
+    """The listener of one call."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.error = ""
+        self.lost = ""
+
+    def on_response(self, call: Call, now: float) -> None:
+        """The call itself keeps what came."""
+
+    def on_end(self, call: Call, now: float, error: str) -> None:
+        self.ended = True
+        self.error = error
+
+    def on_lost(self, wire: Wire, reason: str) -> None:
+        self.lost = reason

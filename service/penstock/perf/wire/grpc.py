@@ -1,0 +1,299 @@
+"""gRPC calls on the streams of one HTTP/2 connection."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from penstock.http2.errors import ErrorCode, ProtocolError
+from penstock.http2.hpack import Decoder, Field, HeaderCache, encode
+from penstock.perf.wire.call import Call, Listener
+from penstock.perf.wire.outgoing import Outgoing, frame
+from penstock.perf.wire.transport import Endpoint, Transport
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+_END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 1, 1, 4, 8, 0x20
+_FRAME = struct.Struct(">HBBBI")  # length in two parts, type, flags, stream
+_PREFIX = struct.Struct(">BI")  # compressed, length
+_TABLE_SIZE, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 3, 4, 5
+_LARGEST = (1 << 31) - 1
+_RENEWED = 1 << 29  # bytes after which the connection's window is opened again
+_BUFFER = 1 << 20
+_UNLIMITED = 1 << 30  # streams, where the server sets no limit
+_ERROR = 0x0A  # first byte of a ModelStreamInferResponse with an error
+_KEPT = 1 << 16  # bytes of a message that may be kept until it is whole
+_REFUSED = 7
+_MOST_REFUSALS = 100
+_CANCEL = (8).to_bytes(4, "big")
+_CODES = (
+    "OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS"
+    " PERMISSION_DENIED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED"
+    " INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED"
+).split()
+
+
+def request_head(endpoint: Endpoint, method: str, metadata: Mapping[str, str]) -> bytes:
+    """The header block of calls of a method, which is the same for each of them."""
+    fields = [
+        (b":method", b"POST"),
+        (b":scheme", b"https" if endpoint.secure else b"http"),
+        (b":path", method.encode()),
+        (b":authority", endpoint.authority.encode()),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"penstock-perf"),
+    ]
+    return encode([*fields, *((k.lower().encode(), v.encode()) for k, v in metadata.items())])
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a header block says: the fault in it, and whether it has a status of gRPC's."""
+
+    fault: str
+    final: bool
+
+
+class GrpcWire:
+    """A connection with one call on each of its streams."""
+
+    def __init__(self, endpoint: Endpoint, listener: Listener) -> None:
+        self.transport = Transport(endpoint, "h2")
+        self._listener = listener
+        self._calls: dict[int, Call] = {}
+        self._most = 0  # until the server has said how many
+        self._next = 1
+        self._outgoing = Outgoing(self.transport)
+        self._buffer = bytearray(_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._end = 0
+        self._received = 0
+        self._block = b""
+        self._leaving = False
+        # Without a dynamic table, equal blocks mean the same, so that all but the first are known.
+        self._headers = HeaderCache(Decoder(0, 1 << 16), _answer)
+        settings = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, _LARGEST)
+        opened = struct.pack(">I", _LARGEST - 65535)
+        self.transport.send(
+            _PREFACE + frame(_SETTINGS, 0, 0, settings) + frame(_WINDOW, 0, 0, opened)
+        )
+
+    @property
+    def room(self) -> int:
+        """How many more calls may be started now; none once the server wants to go."""
+        return 0 if self._leaving else self._most - len(self._calls)
+
+    def start(self, call: Call, head: bytes, body: bytes) -> None:
+        """Send a request of one message, behind the header block `head`."""
+        call.sent = head, body
+        number = call.number = self._next
+        self._next += 2
+        self._calls[number] = call
+        self._outgoing.send(number, head, _PREFIX.pack(0, len(body)) + body)
+
+    def cancel(self, call: Call) -> None:
+        """Give up a call, of whose end nobody is told."""
+        if self._calls.pop(call.number, None) is not None:
+            self._outgoing.forget(call.number)
+            self.transport.send(frame(_RESET, 0, call.number, _CANCEL))
+
+    def close(self) -> None:
+        """Close the connection, and tell nobody."""
+        self.transport.close()
+
+    def read(self) -> None:
+        """Take what has come, with the time of its coming."""
+        more = True
+        while more:
+            received = self.transport.receive_into(self._view[self._end :])
+            if received < 0:
+                return
+            if not received:
+                self._lost("the server closed the connection")
+                return
+            try:
+                self._take(self._end + received, time.perf_counter())
+            except (ProtocolError, IndexError, struct.error) as error:
+                self._lost(f"not an answer of gRPC: {error}")
+                return
+            self._renew(received)
+            more = self.transport.more
+
+    def _take(self, end: int, now: float) -> None:
+        buffer, calls, on_response = self._buffer, self._calls, self._listener.on_response
+        at = 0
+        while end - at >= 9:
+            high, low, kind, flags, number = _FRAME.unpack_from(buffer, at)
+            start = at + 9
+            length = high << 8 | low
+            after = start + length
+            if after > end:
+                if length > _BUFFER - 9:
+                    raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+                break
+            at = after
+            if kind != _DATA:
+                self._control(kind, flags, number, bytes(buffer[start:after]), now)
+            elif (call := calls.get(number)) is not None:
+                if (
+                    length > 5
+                    and not flags
+                    and not call.missing
+                    and not call.partial
+                    and call.whole is None
+                    and _PREFIX.unpack_from(buffer, start)[1] == length - 5
+                    and (buffer[start + 5] != _ERROR or not call.streamed)
+                ):
+                    on_response(call, now)  # a frame that is one message, as nearly all are
+                else:
+                    self._data(call, flags, bytes(buffer[start:after]), now)
+        self._end = end - at
+        if at:
+            buffer[: self._end] = buffer[at:end]
+
+    def _data(self, call: Call, flags: int, data: bytes, now: float) -> None:
+        """Messages that do not fill a frame each, and errors."""
+        if flags & _PADDED:
+            data = data[1 : len(data) - data[0]]
+        if call.missing:
+            taken = min(call.missing, len(data))
+            call.missing -= taken
+            data = data[taken:]
+            if call.missing:
+                return
+            self._listener.on_response(call, now)
+        call.partial += data
+        self._messages(call, now)
+
+    def _messages(self, call: Call, now: float) -> None:
+        partial = call.partial
+        while len(partial) >= 5:
+            size = _PREFIX.unpack_from(partial)[1]
+            if len(partial) < 5 + size:
+                if size > _KEPT and len(partial) > 5 and not self._is_read(call):
+                    call.missing = 5 + size - len(partial)
+                    partial.clear()
+                break
+            if size and self._is_error(call):
+                call.error = call.error or _error_text(bytes(partial[5 : 5 + size]))
+            else:
+                if call.whole is not None:
+                    call.whole.append(bytes(partial[5 : 5 + size]))
+                self._listener.on_response(call, now)
+            del partial[: 5 + size]
+
+    def _is_read(self, call: Call) -> bool:
+        return call.whole is not None or self._is_error(call)
+
+    @staticmethod
+    def _is_error(call: Call) -> bool:
+        return call.streamed and call.partial[5] == _ERROR
+
+    def _control(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
+        if kind in (_HEADERS, _CONTINUATION):
+            self._header_block(kind, flags, number, payload, now)
+        elif kind in (_SETTINGS, _PING):
+            if not flags & _ACK:
+                if kind == _SETTINGS:
+                    self._settings(payload)
+                self.transport.send(frame(kind, _ACK, 0, payload if kind == _PING else b""))
+        elif kind == _WINDOW:
+            self._outgoing.opened(number, int.from_bytes(payload, "big"))
+        elif kind == _RESET:
+            self._reset(number, now, int.from_bytes(payload[:4], "big"))
+        elif kind == _GOAWAY:
+            self._leave(int.from_bytes(payload[:4], "big"), payload[8:], now)
+
+    def _header_block(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
+        if kind == _HEADERS and flags & (_PADDED | _PRIORITY):
+            padding = payload[0] if flags & _PADDED else 0
+            begin = bool(flags & _PADDED) + (5 if flags & _PRIORITY else 0)
+            payload = payload[begin : len(payload) - padding]
+        block = self._block + payload
+        if not flags & _END_HEADERS:
+            self._block = block
+            return
+        self._block = b""
+        answer = self._headers.decode(block)
+        if answer.final or flags & _END_STREAM:
+            fault = answer.fault if answer.final else "the call ended without a status"
+            self._ended(number, now, fault)
+        elif answer.fault and (call := self._calls.get(number)) is not None:
+            call.error = answer.fault
+
+    def _ended(self, number: int, now: float, fault: str) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None:
+            self._outgoing.forget(number)
+            self._listener.on_end(call, now, call.error or fault)
+
+    def _reset(self, number: int, now: float, code: int) -> None:
+        call = self._calls.get(number)
+        if call is not None and code == _REFUSED and call.refusals < _MOST_REFUSALS:
+            # The server has not looked at it: it was still about to forget a stream that has ended.
+            call.refusals += 1
+            del self._calls[number]
+            self._outgoing.forget(number)
+            self.start(call, *call.sent)
+            return
+        self._ended(number, now, f"the server reset the stream, code {code}")
+
+    def _settings(self, payload: bytes) -> None:
+        self._most = self._most or _UNLIMITED
+        for name, value in struct.iter_unpack(">HI", payload):
+            if name == _MAX_STREAMS:
+                self._most = value
+            elif name == _INITIAL_WINDOW:
+                self._outgoing.set_initial_window(value)
+            elif name == _MAX_FRAME:
+                self._outgoing.max_frame = value
+
+    def _leave(self, last: int, reason: bytes, now: float) -> None:
+        """The server wants to go: it does not answer calls behind the `last`."""
+        self._leaving = True
+        text = reason.decode("utf-8", "replace")
+        for number in [number for number in self._calls if number > last]:
+            self._ended(number, now, f"the server closes the connection: {text}".rstrip(": "))
+
+    def _lost(self, reason: str) -> None:
+        now = time.perf_counter()
+        self._leaving = True
+        for number in list(self._calls):
+            self._ended(number, now, reason)
+        self._listener.on_lost(self, reason)
+
+    def _renew(self, received: int) -> None:
+        self._received += received
+        if self._received > _RENEWED:
+            opened = struct.pack(">I", self._received)
+            self.transport.send(frame(_WINDOW, 0, 0, opened))
+            self._received = 0
+
+
+def _answer(fields: tuple[Field, ...] | None) -> _Answer:
+    found = dict(fields or ())
+    status = found.get(b"grpc-status")
+    if status is not None:
+        if status == b"0":
+            return _Answer("", True)
+        number = int(status) if status.isdigit() else 2
+        code = _CODES[number] if number < len(_CODES) else str(number)
+        text = unquote(found.get(b"grpc-message", b"").decode("latin-1"))
+        return _Answer(f"{code}: {text}", True)
+    http = found.get(b":status", b"200")
+    return _Answer("" if http == b"200" else f"HTTP status {http.decode('latin-1')}", False)
+
+
+def _error_text(message: bytes) -> str:
+    """The text of a `ModelStreamInferResponse` that begins with its `error_message`."""
+    size, at, shift = 0, 1, 0
+    while True:
+        byte = message[at]
+        size |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return message[at : at + size].decode("utf-8", "replace") or "an error without a text"

@@ -1,0 +1,28 @@
+"""TLS contexts of servers."""
+
+from __future__ import annotations
+
+import ssl
+
+
+def server_context(
+    protocol: str, certificate: str, key: str, root_certificate: str = "", *, mutual: bool = False
+) -> ssl.SSLContext:
+    """A context that speaks `protocol` (its name in ALPN), given paths of PEM files.
+
+    With `mutual` clients need a certificate that the root certificate vouches for. Raises `OSError`
+    that names a file which cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols([protocol])
+    for path in (certificate, key, root_certificate):
+        if path:
+            with open(path, "rb"):
+                pass
+    context.load_cert_chain(certificate, key)
+    if root_certificate:
+        context.load_verify_locations(root_certificate)
+    if mutual:
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

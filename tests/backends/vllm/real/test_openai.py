@@ -1,0 +1,142 @@
+"""vLLM's own OpenAI application over the engine of a model, without a server in front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from penstock.core.application import BackendApplication
+from penstock.core.errors import InvalidRequestError
+from penstock.core.http_exchange import HttpExchange
+from penstock.core.request import ExchangePart, InferenceRequest, metered
+from penstock.core.stream import ResponseStream
+from penstock.testing import RunningInstance
+from penstock_backends.vllm import VllmBackend
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def application(instance: RunningInstance) -> AsyncIterator[BackendApplication]:
+    application = BackendApplication(instance.backend, "m")
+    await application.start()
+    yield application
+    await application.close()
+
+
+def begin(
+    application: BackendApplication,
+    path: str,
+    body: Any,
+    told: list[Any] | None = None,
+    **more: str,
+) -> ResponseStream:
+    headers = (("content-type", "application/json"),)
+    exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
+    request = InferenceRequest("m", exchange=exchange, parameters=more)
+    if told is not None:
+        request = metered(request, lambda *tokens: told.append(tokens))
+    return application.answer(request)
+
+
+async def whole(stream: ResponseStream) -> tuple[int, Any]:
+    parts = [one async for one in stream if isinstance(one, ExchangePart)]
+    head = parts[0].head
+    assert head is not None
+    return head.status, json.loads(b"".join(part.body for part in parts))
+
+
+async def test_chat_is_answered_with_its_usage(application: BackendApplication) -> None:
+    status, answer = await whole(begin(application, "/v1/chat/completions", CHAT))
+    assert (status, answer["object"], answer["model"]) == (200, "chat.completion", "m")
+    assert answer["usage"]["completion_tokens"] == 4
+
+
+async def test_stream_ends_with_done(application: BackendApplication) -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    stream = begin(application, "/v1/chat/completions", body)
+    text = b"".join([one.body async for one in stream if isinstance(one, ExchangePart)])
+    events = text.decode().split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    last = json.loads(events[-3].removeprefix("data: "))
+    assert last["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_are_reported_with_the_first_one(
+    application: BackendApplication, stream: bool
+) -> None:
+    told: list[Any] = []
+    body = {**CHAT, "stream": stream, "max_tokens": 20, "ignore_eos": True}
+    async for _ in begin(application, "/v1/chat/completions", body, told):
+        pass
+    assert told[0][2] < 20
+    assert told[-1][2] == 20
+    assert told[-1][0] > 0
+
+
+async def test_unknown_field_is_refused_with_the_nearest(application: BackendApplication) -> None:
+    body = {**CHAT, "temprature": 1}
+    status, answer = await whole(begin(application, "/v1/chat/completions", body))
+    assert status == 400
+    assert answer["error"]["param"] == "temprature"
+    assert "did you mean 'temperature'" in answer["error"]["message"]
+    ignoring = begin(application, "/v1/chat/completions", body, unknown_fields="ignore")
+    assert (await whole(ignoring))[0] == 200
+
+
+async def test_adapter_changes_the_answer(application: BackendApplication) -> None:
+    body = {"model": "m", "prompt": "The with statement", "max_tokens": 8, "temperature": 0}
+    _, plain = await whole(begin(application, "/v1/completions", body))
+    other = {**body, "model": "m:loud"}
+    _, adapted = await whole(
+        begin(application, "/v1/completions", other, adapter="loud", model="m:loud")
+    )
+    assert plain["choices"][0]["text"] != adapted["choices"][0]["text"]
+
+
+async def test_unknown_adapter_is_refused(application: BackendApplication) -> None:
+    with pytest.raises(InvalidRequestError, match="LoRA lost is not supported"):
+        await whole(begin(application, "/v1/completions", {}, adapter="lost"))
+
+
+@pytest.mark.parametrize("path", ["/sleep", "/v1/load_lora_adapter", "/metrics", "/v1/embeddings"])
+async def test_other_routes_are_not_shown(application: BackendApplication, path: str) -> None:
+    """Those of administrators, and those that the model does not have."""
+    status, answer = await whole(begin(application, path, {}))
+    assert (status, answer["error"]["type"]) == (404, "not_found_error")
+
+
+async def test_client_that_leaves_ends_the_generation(
+    application: BackendApplication, instance: RunningInstance
+) -> None:
+    assert isinstance(instance.backend, VllmBackend)
+    statistics = instance.backend._engine.statistics
+    before = statistics.cancelled
+    body = {**CHAT, "stream": True, "max_tokens": 900, "ignore_eos": True}
+    stream = begin(application, "/v1/chat/completions", body)
+    async for part in stream:
+        if isinstance(part, ExchangePart) and b"content" in part.body:
+            break
+    stream.close()
+    await application.close()
+    assert statistics.cancelled == before + 1
+
+
+async def test_answer_is_one_of_the_choices(application: BackendApplication) -> None:
+    body = {**CHAT, "max_tokens": 16, "structured_outputs": {"choice": ["iterator", "class"]}}
+    _, answer = await whole(begin(application, "/v1/chat/completions", body))
+    assert answer["choices"][0]["message"]["content"] in ("iterator", "class")
+
+
+async def test_tokens_of_a_text_and_back(application: BackendApplication) -> None:
+    _, answer = await whole(begin(application, "/tokenize", {"model": "m", "prompt": "def f"}))
+    back = {"model": "m", "tokens": answer["tokens"]}
+    _, text = await whole(begin(application, "/detokenize", back))
+    assert text["prompt"] == "def f"

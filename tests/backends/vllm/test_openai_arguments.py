@@ -1,0 +1,85 @@
+"""The object `openai` of `model.json`, and the routes that are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import ModelLoadError
+from penstock_backends.vllm.openai.request_fields import unknown_field
+from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN, shown_route
+from penstock_backends.vllm.openai_arguments import take_openai
+
+PATH = Path("/models/m/1/model.json")
+
+
+def test_front_end_arguments_leave_those_of_the_engine() -> None:
+    engine: dict[str, Any] = {"model": "x", "openai": {"tool_call_parser": "hermes"}}
+    assert take_openai(engine, PATH).options == [
+        "--enable-prompt-tokens-details",
+        "--tool-call-parser=hermes",
+    ]
+    assert engine == {"model": "x"}
+
+
+def test_engine_gets_what_is_its_own() -> None:
+    openai = {"reasoning_parser": "qwen3", "default_max_tokens": 16}
+    engine: dict[str, Any] = {"openai": openai}
+    take_openai(engine, PATH)
+    assert engine["reasoning_parser"] == "qwen3"
+    assert engine["override_generation_config"] == {"max_new_tokens": 16}
+
+
+def test_template_may_be_a_file_of_the_version(tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("{{ messages }}")
+    engine: dict[str, Any] = {"openai": {"chat_template": "own.jinja"}}
+    taken = take_openai(engine, tmp_path / "model.json")
+    assert taken.values == {"chat_template": str(tmp_path / "own.jinja")}
+
+
+@pytest.mark.parametrize("given", [{}, {"openai": True}, {"openai": None}])
+def test_application_is_there_by_default(given: dict[str, Any]) -> None:
+    assert take_openai(given, PATH).enabled
+
+
+def test_application_may_be_off() -> None:
+    assert not take_openai({"openai": False}, PATH).enabled
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"tool_parser": "hermes"}, "unknown argument 'tool_parser'.*did you mean"),
+        ({"api_key": "x"}, "unknown argument 'api_key'"),
+        ({"default_max_tokens": True}, "'default_max_tokens' .* must be a number above 0"),
+        ({"unknown_fields": "allow"}, "must be 'refuse' or 'ignore'"),
+        ([], "must be an object, or false"),
+    ],
+)
+def test_wrong_arguments_are_refused(given: Any, why: str) -> None:
+    with pytest.raises(ModelLoadError, match=why):
+        take_openai({"openai": given}, PATH)
+
+
+def test_shown_routes_are_found_by_their_paths() -> None:
+    assert shown_route("/v1/chat/completions") == ("/v1/chat/completions", "POST")
+    found = shown_route("/v1/responses/resp_1/cancel")
+    assert found == ("/v1/responses/{response_id}/cancel", "POST")
+    assert [path for path in HIDDEN if shown_route(path) is not None] == []
+    assert not SHOWN.keys() & HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("body", "unknown"),
+    [
+        (b'{"model": "m", "n": 2}', None),
+        (b'{"model": "m", "modle": 2}', ("modle", "; did you mean 'model'?")),
+        (b"[1]", None),
+        (b"{", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_unknown_fields_are_named(body: bytes, unknown: tuple[str, str] | None) -> None:
+    assert unknown_field(body, frozenset({"model", "n"})) == unknown

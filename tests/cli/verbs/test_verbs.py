@@ -1,0 +1,276 @@
+"""The commands that ask a running server: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.serving import Served, wait_until
+from penstock import cli
+from penstock.cli import completion
+from penstock.cli.verbs import VERBS
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(server: Served, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command: its exit status, output and errors."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = cli.main(words)
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Sets what the command reads from standard input."""
+    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def test_infer_prints_outputs(run: Run) -> None:
+    status, text, _ = run("infer", "copy", "NUMBERS=1,2,3,4", "TEXT=hello", "--output=TEXT")
+    assert (status, text) == (0, "TEXT  BYTES [1, 1]\nhello\n")
+    status, text, _ = run("infer", "copy", "NUMBERS=[[1, 2], [3, 4]]", "--output=NUMBERS")
+    assert text == "NUMBERS  FP32 [1, 2, 2]\n[[[1., 2.],\n  [3., 4.]]]\n"
+
+
+def test_infer_prints_json(run: Run) -> None:
+    words = ["infer", "copy", 'TEXT=["a", "b"]', "HALF=1.5", "--json", "--id=x"]
+    status, text, _ = run(*words, "--output=TEXT", "--output=HALF", "--parameter=n=1")
+    told = json.loads(text)
+    assert (status, told["model"], told["id"]) == (0, "copy", "x")
+    assert told["outputs"]["TEXT"] == {"datatype": "BYTES", "shape": [1, 2], "data": ["a", "b"]}
+    assert told["outputs"]["HALF"]["data"] == [1.5]
+
+
+def test_infer_reads_files_and_standard_input(
+    run: Run, tmp_path: Path, stdin: Callable[[bytes], None]
+) -> None:
+    np.save(tmp_path / "n.npy", np.ones((1, 2, 2), np.float32))
+    (tmp_path / "image").write_bytes(b"\xff\0")
+    words = ["infer", "copy", f"NUMBERS=@{tmp_path}/n.npy", f"TEXT=@{tmp_path}/image", "--json"]
+    _, text, _ = run(*words, "--output=NUMBERS", "--output=TEXT")
+    outputs = json.loads(text)["outputs"]
+    assert outputs["NUMBERS"]["data"] == [1, 1, 1, 1]
+    assert outputs["TEXT"]["data"] == [{"b64": "/wA="}]
+    stdin(b"7\n")
+    assert "[[7]]" in run("infer", "copy", "SMALL=@-", "--output=SMALL")[1]
+    stdin(b"[text]\n")
+    assert "[text]" in run("infer", "copy", "TEXT=@-", "--output=TEXT")[1]
+
+
+def test_infer_without_inputs_shows_what_the_model_takes(run: Run) -> None:
+    status, text, _ = run("infer", "copy")
+    assert status == 0
+    assert "NUMBERS" in text
+    assert "[-1, 2, -1]" in text
+
+
+def test_infer_streams(run: Run) -> None:
+    words = ["infer", "repeat", "IN=5,6", "DELAY=0,0", "WAIT=0", "--stream", "--output=OUT"]
+    assert run(*words)[1].splitlines() == ["OUT  INT32 [1]", "[5]", "OUT  INT32 [1]", "[6]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "problem"),
+    [
+        (["infer", "cpy", "A=1"], 1, "did you mean 'copy'?"),
+        (["infer", "copy", "NUMBER=1"], 2, "did you mean 'NUMBERS'?"),
+        (["infer", "copy", "SMALL=x"], 2, "give JSON, numbers between commas, or @FILE"),
+        (["infer", "copy", "SMALL=300"], 2, "is not INT8"),
+        (["infer", "copy", "SMALL=1", "SMALL=1"], 2, "is given twice"),
+        (["infer", "copy", "NUMBERS=1,2,3"], 1, "unexpected shape"),
+        (["infer", "copy", "SMALL=@/no/such/file"], 2, "No such file"),
+        (["infer", "repeat", "IN=1", "DELAY=0", "WAIT=0"], 1, "decoupled"),
+        (["generate", "repeat", "a"], 2, "takes no prompt"),
+        (["generate", "length", "a"], 2, "has no output 'text_output'"),
+        (["embed", "story", "a"], 2, "does not embed"),
+        (["load", "nope"], 1, "failed to load 'nope'"),
+        (["stats", "nope"], 1, "The server has: copy"),
+        (["wait", "nope", "--timeout=0.3"], 4, "model 'nope' was not ready within 0.3 s"),
+        (["models", "--url=localhost:1"], 3, "no server answers at localhost:1"),
+        (["wait", "--url=localhost:1", "--timeout=0.3"], 4, "the server was not ready"),
+    ],
+)
+def test_what_is_wrong_is_said_and_is_an_exit_status(
+    run: Run, words: list[str], status: int, problem: str
+) -> None:
+    got, _, errors = run(*words)
+    assert problem in errors
+    assert errors.startswith(f"penstock {words[0]}: ")
+    assert got == status
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["infer"],
+        ["infer", "copy", "A"],
+        ["models", "--url=ftp://x"],
+        ["models", "--timeout=0"],
+        ["models", "--header=x"],
+        ["load", "copy", "--config={"],
+        ["load", "copy", "--config=@/no/such/file"],
+        ["completion", "fish"],
+    ],
+)
+def test_a_wrong_command_line_ends_with_status_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+
+
+def test_generate_prints_text_as_it_comes(run: Run) -> None:
+    status, text, errors = run("generate", "story", "w", "--max-tokens=3", "--times")
+    assert (status, text) == (0, "w0 w1 w2 \n")
+    assert errors.startswith("3 pieces in ")
+
+
+def test_generate_reads_prompts(run: Run, stdin: Callable[[bytes], None]) -> None:
+    stdin("één\n".encode())
+    options = ["--max-tokens=1", "--temperature=0", "--option=x=[1]"]
+    assert run("generate", "story", *options)[1] == "één0 \n"
+    stdin(b"a\n\nb\n")
+    text = run("generate", "story", "--lines", "--json", *options)[1]
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [(each["prompt"], each["text"], each["pieces"]) for each in told] == [
+        ("a", "a0 ", 1),
+        ("b", "b0 ", 1),
+    ]
+
+
+def test_embed_prints_vectors(run: Run, stdin: Callable[[bytes], None]) -> None:
+    assert "+3.000 +1.000" in run("embed", "length", "abc")[1]
+    stdin(b"a\nbc\n")
+    told = [json.loads(line) for line in run("embed", "length", "--json")[1].splitlines()]
+    assert told == [{"text": "a", "vector": [1, 1]}, {"text": "bc", "vector": [2, 1]}]
+
+
+def test_models_are_listed(run: Run) -> None:
+    assert run("models", "--names")[1].splitlines() == [
+        "copy",
+        "length",
+        "repeat",
+        "story",
+        "waits",
+    ]
+    assert "READY" in run("models", "--ready")[1]
+    told = json.loads(run("models", "--json")[1])
+    assert told[0] == {"name": "copy", "version": "1", "state": "READY", "reason": ""}
+
+
+def test_models_are_loaded_and_unloaded(run: Run, tmp_path: Path) -> None:
+    assert run("unload", "repeat")[:2] == (0, "repeat is unloaded\n")
+    assert run("load", "repeat")[:2] == (0, "repeat is loaded\n")
+    assert json.loads(run("load", "repeat", "--json")[1]) == {"model": "repeat", "loaded": True}
+
+
+def test_stats_count_requests(run: Run) -> None:
+    run("infer", "copy", "SMALL=1")
+    told: list[dict[str, Any]] = json.loads(run("stats", "copy", "--json")[1])
+    assert told[0]["succeeded"] > 0
+    assert "QUEUE ms" in run("stats")[1]
+
+
+def test_wait_ends_when_all_are_ready(run: Run) -> None:
+    assert run("wait", "copy", "story") == (0, "", "")
+    assert json.loads(run("wait", "copy", "--json")[1]) == {"ready": True, "models": ["copy"]}
+
+
+def test_http_addresses_work_too(run: Run, server: Served) -> None:
+    status, text, _ = run("generate", "story", "a", "--max-tokens=2", f"--url=http://{server.http}")
+    assert (status, text) == (0, "a0 a1 \n")
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_at_the_server(server: Served, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    words = ["generate", "story", "a", "--max-tokens=1", f"--option=note={note}"]
+    process = _started(words)
+    assert process.stdout is not None
+    assert process.stdout.read(3) == b"a0 "
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    wait_until(note.exists)
+    process.stdout.close()
+
+
+@pytest.mark.slow
+def test_a_reader_that_has_enough_ends_it_quietly(server: Served) -> None:
+    process = _started(["generate", "story", "a", "--max-tokens=1000000"])
+    assert process.stdout is not None
+    assert process.stdout.read(3) == b"a0 "
+    process.stdout.close()
+    assert process.wait(20) == 141
+
+
+def _started(words: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def test_every_command_has_a_line_of_help(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"  {name}" in text and what in text for name, what in VERBS.items())
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["inf"], "infer"),
+        (["generate", "--max"], "--max-tokens"),
+        (["serve", "--model-rep"], "--model-repository="),
+        (["top", "--int"], "--interval"),
+        (["demo", "--l"], "--llm"),
+        (["perf", "--rou"], "--rounds"),
+        (["generate", "sto"], "story"),
+        (["infer", "copy", "pyproj"], "pyproject.toml"),
+    ],
+)
+def test_bash_completes(
+    server: Served,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    completed: str,
+) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    # A busy machine takes longer than people wait for.
+    script = capsys.readouterr().out.replace("timeout 2", "timeout 20").replace("=1", "=10")
+    (tmp_path / "completion.sh").write_text(script)
+    (tmp_path / "pyproject.toml").touch()
+    asked = f"""
+        source ./completion.sh; COMP_WORDS=(penstock {" ".join(words)}); COMP_CWORD={len(words)}
+        _penstock; echo "${{COMPREPLY[@]}}"
+    """
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = subprocess.run(
+        ["bash", "-c", asked],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (shell.stdout.strip(), shell.stderr) == (completed, "")
+
+
+def test_the_script_for_zsh_names_every_command_and_option() -> None:
+    script = completion.zsh_script()
+    for command, options in completion.options_of_commands().items():
+        assert f"'{command}:" in script
+        assert all(option in script for option in options)

@@ -1,0 +1,107 @@
+"""Load tools of others, run for seconds over the demo by the files in `loadtest/`.
+
+What each says of itself in its report has to be without errors, and so has what the server counts:
+a tool that looks at statuses alone takes a stream with an error inside for a good one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+from loadtest.tools import genai_perf, ghz, k6, locust
+from loadtest.tools.outcome import Outcome, server_counts
+from loadtest.tools.report import Addresses, Run
+
+from harness.serving import Served
+from penstock.protocol import grpc_service_pb2 as pb
+from programs.places import find
+
+_LOCUST = importlib.util.find_spec("locust") is not None
+_SECONDS = 2.0
+
+
+def _missing(program: str, how: str) -> pytest.MarkDecorator:
+    return pytest.mark.needs(program, "" if find(program) else f"{program} is not installed: {how}")
+
+
+@pytest.mark.parametrize(
+    ("run", "kinds"),
+    [
+        pytest.param(ghz.run, 2, id="ghz", marks=_missing("ghz", "make tools")),
+        pytest.param(
+            k6.run, 6, id="k6", marks=_missing("k6", "python tests/programs/install.py k6")
+        ),
+        pytest.param(
+            locust.run,
+            2,  # of five, which users choose at random
+            id="locust",
+            marks=pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed"),
+        ),
+    ],
+)
+def test_load_tool_sees_no_error_and_the_server_counts_none(
+    server: Served, tmp_path: Path, run: Run, kinds: int
+) -> None:
+    before = server_counts(server.http)
+    outcomes = run(Addresses(server.grpc, server.http), _SECONDS, tmp_path)
+    after = server_counts(server.http)
+    print(outcomes)
+    assert len(outcomes) >= kinds
+    assert [(each.name, each.messages) for each in outcomes if each.errors] == []
+    assert [each.name for each in outcomes if not each.calls] == []
+    assert after.failed == before.failed
+    assert after.success - before.success >= _requests(outcomes)
+
+
+def _requests(outcomes: list[Outcome]) -> int:
+    """How many requests there were: some rows are further times of those of another."""
+    times = ("ttft", "gap", "first response", "between responses")
+    return sum(each.calls for each in outcomes if not each.name.endswith(times))
+
+
+@pytest.mark.contract("GP2-01", "GP2-04", "GP2-05", "GP2-07")
+@_missing("perf_analyzer", "make tools")
+@_missing("genai-perf", "python tests/programs/install.py genai-perf")
+@pytest.mark.time_limit(120)
+@pytest.mark.parametrize("name", genai_perf.PROFILES)
+def test_genai_perf_has_figures_of_tokens(server: Served, tmp_path: Path, name: str) -> None:
+    addresses = Addresses(server.grpc, server.http)
+    profile = genai_perf.run_profile(name, addresses, 10, tmp_path)
+    assert profile.means["Request Count (count)"] == 10
+    assert profile.means["Output Sequence Length (tokens)"] > 0
+    if "decoupled" in name:
+        assert profile.means["Inter Token Latency (ms)"] > 0
+        assert profile.p99s["Time To First Token (ms)"] > 0
+
+
+@_missing("ghz", "make tools")
+def test_ghz_with_a_model_that_is_missing_is_seen_by_its_report(
+    server: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with status 0 all the same."""
+    config = json.loads((ghz.CONFIGS / "unary.json").read_text())
+    config["data"]["model_name"] = "missing"
+    (tmp_path / "unary.json").write_text(json.dumps(config))
+    for name in ("stream.toml", "stream-data.json"):
+        (tmp_path / name).write_bytes((ghz.CONFIGS / name).read_bytes())
+    monkeypatch.setattr(ghz, "CONFIGS", tmp_path)
+    unary, _ = ghz.run(Addresses(server.grpc, server.http), 0.5, tmp_path)
+    assert unary.errors == unary.calls > 0
+    assert "unknown model: 'missing'" in unary.messages[0]
+
+
+def test_requests_of_ghz_are_requests() -> None:
+    """Its files may not rot where it is not installed."""
+    data = json.loads((ghz.CONFIGS / "unary.json").read_text())["data"]
+    assert json_format.ParseDict(data, pb.ModelInferRequest()).model_name == "simple"
+    text = (ghz.CONFIGS / "stream-data.json").read_text()
+    message = json.loads(text.replace(text[text.index("{{ index") : text.index("mod .Req")], "{{("))
+    assert [each["name"] for each in message["inputs"]] == [
+        "text_input",
+        "stream",
+        "sampling_parameters",
+    ]

@@ -1,0 +1,166 @@
+"""OpenAI's own client against a server with the demo's models."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from harness.serving import Served, serving, wait_until
+
+pytestmark = pytest.mark.slow
+
+ASKED: Any = [{"role": "user", "content": "How do I open a file?"}]
+ENDLESS: Any = {"ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def served(demo_repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    log = tmp_path_factory.mktemp("openai") / "log"
+    explicit = ("--model-control-mode=explicit", "--load-model=tiny_llm", "--load-model=minilm")
+    with serving(demo_repository, log, *explicit, "--openai-port=0") as server:
+        yield server
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    base = f"http://{served.http}/v1"
+    with openai.OpenAI(base_url=base, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def stream(client: openai.OpenAI, tokens: int) -> openai.Stream[Any]:
+    return client.chat.completions.create(
+        model="tiny_llm", messages=ASKED, max_tokens=tokens, stream=True, extra_body=ENDLESS
+    )
+
+
+def metric(served: Served, name: str) -> float:
+    lines = httpx.get(served.metrics).text.splitlines()
+    start = f'{name}{{model="tiny_llm",version="1"}} '
+    return next(float(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+def pid(served: Served) -> int:
+    """The process of the language model; 0 while there is none."""
+    page = httpx.get(served.metrics).text
+    found = re.search(r'penstock_model_process_pid{.*model="tiny_llm".*} (\d+)', page)
+    return int(found[1]) if found is not None else 0
+
+
+def reload(served: Served) -> None:
+    """Load the language model anew, with another configuration, while it serves."""
+    config = httpx.get(f"http://{served.http}/v2/models/tiny_llm/config").json()
+    config["parameters"]["reloaded"] = {"string_value": "1"}
+    body = {"parameters": {"config": json.dumps(config)}}
+    path = f"http://{served.http}/v2/repository/models/tiny_llm/load"
+    assert httpx.post(path, json=body, timeout=60).status_code == 200
+
+
+def test_chat_whole_and_streamed_say_the_same(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(
+        model="tiny_llm", messages=ASKED, max_tokens=16, temperature=0
+    )
+    parts = client.chat.completions.create(
+        model="tiny_llm",
+        messages=ASKED,
+        max_tokens=16,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(parts)
+    text = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
+    assert text == whole.choices[0].message.content
+    assert chunks[-1].usage == whole.usage
+
+
+def test_models_embeddings_and_answers_with_their_head(client: openai.OpenAI) -> None:
+    assert [one.id for one in client.models.list()] == ["minilm", "tiny_llm"]
+    vectors = client.embeddings.create(model="minilm", input=["a", "b"]).data
+    assert [len(one.embedding) for one in vectors] == [384, 384]
+    raw = client.with_options(default_headers={"x-request-id": "mine"}).responses
+    answer = raw.with_raw_response.create(model="tiny_llm", input="hello", max_output_tokens=4)
+    assert answer.headers["x-request-id"] == "mine"
+    assert answer.parse().output_text
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({"model": "lost"}, openai.NotFoundError),
+        ({"model": "tiny_llm", "messages": []}, openai.BadRequestError),
+        ({"model": "minilm"}, openai.NotFoundError),
+    ],
+)
+def test_errors_are_those_of_the_client(
+    client: openai.OpenAI, body: dict[str, Any], error: type[openai.APIStatusError]
+) -> None:
+    with pytest.raises(error) as refused:
+        client.chat.completions.create(**{"messages": ASKED, **body})
+    assert refused.value.request_id
+    assert refused.value.type
+
+
+def test_client_that_leaves_cancels_the_generation(client: openai.OpenAI, served: Served) -> None:
+    name = "penstock_llm_cancelled_requests_total"
+    before = metric(served, name)
+    chunks = stream(client, 400)
+    next(iter(chunks))
+    chunks.close()
+    wait_until(lambda: metric(served, name) == before + 1)
+
+
+def test_reload_breaks_no_stream(client: openai.OpenAI, served: Served) -> None:
+    old = pid(served)
+    stop = threading.Event()
+
+    def streams() -> list[int]:
+        found = []
+        while not stop.is_set():
+            found.append(sum(1 for chunk in stream(client, 32) if chunk.choices[0].delta.content))
+        return found
+
+    with ThreadPoolExecutor(3) as threads:
+        running = [threads.submit(streams) for _ in range(3)]
+        try:
+            reload(served)
+            assert pid(served) not in (0, old)
+        finally:
+            stop.set()
+    counts = [count for one in running for count in one.result()]
+    assert counts
+    assert min(counts) > 0
+
+
+def test_killed_model_ends_its_stream_and_leaves_others(
+    client: openai.OpenAI, served: Served
+) -> None:
+    chunks = iter(stream(client, 450))
+    next(chunks)
+    os.kill(pid(served), signal.SIGKILL)
+    with pytest.raises(openai.APIError, match="model process was killed"):
+        list(chunks)
+    assert client.embeddings.create(model="minilm", input="a").data
+
+    refused: list[tuple[int, str]] = []
+
+    def answers() -> bool:
+        try:
+            return bool(list(stream(client, 2)))
+        except openai.InternalServerError as error:
+            refused.append((error.status_code, error.response.headers["retry-after"]))
+            return False
+
+    wait_until(answers)
+    assert set(refused) <= {(503, "1")}

@@ -1,0 +1,217 @@
+"""The SageMaker endpoint on a port."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from gateway.serving import LOCAL, AnsweringServer, FakeServer, serving
+from penstock.core.errors import InternalError
+from penstock.core.exit_deadline import ExitDeadline
+from penstock.gateway.clouds.errors import EndpointStartError
+from penstock.gateway.clouds.sagemaker import open_sagemaker
+from penstock.server.server import InferenceServer
+
+_MODEL = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "numbers"}
+_BINARY = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+_INFER = {"inputs": [{"name": "IN", "datatype": "FP32", "shape": [1], "data": [2]}]}
+_CONFIG = """
+backend: "identity"
+input [{ name: "IN" data_type: TYPE_FP32 dims: [-1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [-1] }]
+"""
+
+
+@asynccontextmanager
+async def _opened(
+    server: InferenceServer, environment: Mapping[str, str] = _MODEL
+) -> AsyncIterator[httpx.AsyncClient]:
+    opening = open_sagemaker(server, LOCAL, 0, environment, ExitDeadline(1))
+    async with opening as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        yield client
+
+
+# -- one model ------------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("CLD-01")
+@pytest.mark.parametrize(
+    ("mode", "ready", "status"),
+    [("", True, 200), ("", False, 400), ("ready", False, 400), ("live", True, 200)],
+)
+async def test_ping_is_health(mode: str, ready: bool, status: int) -> None:
+    server = FakeServer()
+    server.healthy = ready
+    async with _opened(server, {**_MODEL, "SAGEMAKER_TRITON_PING_MODE": mode}) as client:
+        assert (await client.get("/ping")).status_code == status
+        assert (await client.post("/ping")).status_code == 405
+
+
+@pytest.mark.contract("CLD-01")
+@pytest.mark.parametrize(
+    ("kind", "body", "part"),
+    [
+        ("infer", _INFER, '"data":[2.0]'),
+        ("generate", {"IN": 2.0}, '"OUT":2.0'),
+        ("generate_stream", {"IN": 2.0}, 'data: {"OUT":2.0'),
+    ],
+)
+async def test_invocations_are_calls_of_the_default_model(
+    kind: str, body: object, part: str
+) -> None:
+    environment = {**_MODEL, "SAGEMAKER_TRITON_INFERENCE_TYPE": kind}
+    async with _opened(FakeServer(), environment) as client:
+        answer = await client.post("/invocations", json=body)
+        assert answer.status_code == 200
+        assert part in answer.text
+        assert (await client.get("/invocations")).status_code == 405
+        assert (await client.get("/v2")).status_code == 400
+
+
+@pytest.mark.contract("CLD-03")
+async def test_length_of_the_json_stands_in_the_content_type() -> None:
+    text = (
+        b'{"inputs":[{"name":"IN","datatype":"FP32","shape":[2],"parameters":{"binary_data_size":8'
+        b'}}],"outputs":[{"name":"OUT","parameters":{"binary_data":true}}]}'
+    )
+    values = np.array([1, 2], np.float32).tobytes()
+    headers = {"content-type": f"{_BINARY}{len(text)}"}
+    async with _opened(FakeServer()) as client:
+        answer = await client.post("/invocations", content=text + values, headers=headers)
+    kind = answer.headers["content-type"]
+    assert kind.startswith(_BINARY)
+    assert answer.content[int(kind.removeprefix(_BINARY)) :] == values
+
+
+@pytest.mark.contract("CLD-01")
+@pytest.mark.parametrize("name", ["INFERENCE_TYPE", "PING_MODE"])
+async def test_unknown_values_of_the_environment_are_refused(name: str) -> None:
+    with pytest.raises(EndpointStartError, match="'x'"):
+        async with _opened(FakeServer(), {f"SAGEMAKER_TRITON_{name}": "x"}):
+            pass
+
+
+# -- many models ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Models where SageMaker puts them: below folders of names that it makes up."""
+    for number, place in ((1, "model"), (2, "model/inner")):
+        model = tmp_path / f"hash{number}" / place
+        (model / "1").mkdir(parents=True)
+        (model / "config.pbtxt").write_text(_CONFIG)
+    return tmp_path
+
+
+@pytest.fixture
+async def client(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[object]:
+    """A client of a server without models."""
+    empty = tmp_path_factory.mktemp("empty")
+    async with serving(empty, [], explicit_control=True) as server, _opened(server) as client:
+        yield client
+
+
+async def _load(
+    client: httpx.AsyncClient, folders: Path, number: int, target: str = ""
+) -> httpx.Response:
+    body = {"model_name": f"hash{number}", "url": str(folders / f"hash{number}" / "model")}
+    headers = {"X-Amzn-SageMaker-Target-Model": target} if target else {}
+    return await client.post("/models", json=body, headers=headers)
+
+
+@pytest.mark.contract("CLD-02", "M-17")
+@pytest.mark.parametrize("number", [1, 2], ids=["model", "folder of models"])
+async def test_models_come_answer_and_go(
+    client: httpx.AsyncClient, folders: Path, number: int
+) -> None:
+    name = f"hash{number}"
+    assert (await _load(client, folders, number)).status_code == 200
+    answer = await client.post(f"/models/{name}/invoke", json=_INFER)
+    assert answer.json()["outputs"][0]["data"] == [2.0]
+    described = (await client.get(f"/models/{name}")).json()
+    assert described["modelName"] == name
+    assert (await client.get("/models")).json() == {"models": [described]}
+    assert (await client.delete(f"/models/{name}")).status_code == 200
+    assert (await client.get("/models")).json() == {"models": []}
+    assert (await client.post(f"/models/{name}/invoke", json=_INFER)).status_code == 404
+    assert (await _load(client, folders, number)).status_code == 200
+
+
+@pytest.mark.contract("CLD-02")
+async def test_model_may_have_another_name_on_the_server(
+    client: httpx.AsyncClient, folders: Path
+) -> None:
+    target = {"X-Amzn-SageMaker-Target-Model": "a.tar.gz"}
+    assert (await _load(client, folders, 1, "a.tar.gz")).status_code == 200
+    answer = await client.post("/models/hash1/invoke", json=_INFER, headers=target)
+    assert answer.json()["model_name"] == "a.tar.gz"
+
+
+@pytest.mark.contract("CLD-02")
+async def test_model_that_is_there_is_a_conflict(client: httpx.AsyncClient, folders: Path) -> None:
+    await _load(client, folders, 1)
+    answer = await _load(client, folders, 1)
+    assert answer.status_code == 409
+    assert "has already been registered" in answer.json()["error"]
+
+
+@pytest.mark.contract("CLD-02")
+async def test_model_that_is_not_there_is_not_found(client: httpx.AsyncClient) -> None:
+    calls = [("GET", "/models/x"), ("DELETE", "/models/x"), ("POST", "/models/x/invoke")]
+    assert [(await client.request(*call)).status_code for call in calls] == [404] * 3
+
+
+@pytest.mark.contract("CLD-02")
+@pytest.mark.parametrize("url", ["/dev/shm", "/proc/self", "/tmp/../sys/kernel"])
+async def test_folders_of_the_system_are_refused(client: httpx.AsyncClient, url: str) -> None:
+    answer = await client.post("/models", json={"model_name": "m", "url": url})
+    assert answer.status_code == 400
+    assert "cannot start with /dev/, /proc/, or /sys/" in answer.json()["error"]
+
+
+@pytest.mark.contract("CLD-02")
+async def test_model_that_cannot_be_loaded_leaves_nothing_behind(
+    client: httpx.AsyncClient, folders: Path
+) -> None:
+    shutil.rmtree(folders / "hash1" / "model" / "1")
+    answer = await _load(client, folders, 1)
+    assert answer.status_code == 400
+    (folders / "hash1" / "model" / "1").mkdir()
+    assert (await _load(client, folders, 1)).status_code == 200
+
+
+@pytest.mark.contract("CLD-02")
+async def test_want_of_memory_is_507(
+    folders: Path, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SageMaker unloads other models then, and asks again."""
+
+    async def fail(*_: object) -> None:
+        raise InternalError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(InferenceServer, "load", fail)
+    assert (await _load(client, folders, 1)).status_code == 507
+
+
+class _FullServer(AnsweringServer):
+    """Takes any model, and then has no memory for calls."""
+
+    def __init__(self) -> None:
+        super().__init__(error=InternalError("CUDA out of memory"))
+
+    async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        assert names == {"model": "numbers"}
+
+
+@pytest.mark.contract("CLD-02")
+async def test_want_of_memory_in_a_call_is_507_too(folders: Path) -> None:
+    async with _opened(_FullServer()) as client:
+        assert (await _load(client, folders, 1, "numbers")).status_code == 200
+        assert (await client.post("/models/hash1/invoke", json=_INFER)).status_code == 507

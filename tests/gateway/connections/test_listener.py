@@ -1,0 +1,120 @@
+"""The HTTP listener: port errors and graceful shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+import pytest
+
+from gateway.serving import SilentServer
+from penstock.core.exit_deadline import ExitDeadline
+from penstock.core.request import InferenceResponse
+from penstock.core.stream import ResponseStream
+from penstock.gateway.app import open_gateway
+from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.connections.listener import listening
+from penstock.gateway.replies import reply
+from penstock.settings import HttpSettings
+
+_LOCAL = HttpSettings(address="127.0.0.1", port=0)
+_STREAM = "/v2/models/numbers/generate_stream"
+
+
+def _hello(call: HttpCall) -> None:
+    call.send(reply(b"hello"))
+
+
+async def test_port_in_use_is_reported_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="already in use") as refused:
+            async with listening(_hello, "HTTP", "127.0.0.1", port, ExitDeadline(1)):
+                pass
+    text = f"failed to start HTTP service: Unavailable - Socket '127.0.0.1:{port}' already in use"
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
+async def test_foreign_address_is_reported_in_one_line(address: str) -> None:
+    with pytest.raises(OSError, match=f"^failed to start HTTP service: .*'{address}:0': .+"):
+        async with listening(_hello, "HTTP", address, 0, ExitDeadline(1)):
+            pass
+
+
+@pytest.mark.contract("H-31")
+async def test_addresses_may_be_ipv6() -> None:
+    async with (
+        listening(_hello, "HTTP", "ipv6:[::1]", 0, ExitDeadline(1)) as port,
+        httpx.AsyncClient() as client,
+    ):
+        assert (await client.get(f"http://[::1]:{port}/")).text == "hello"
+
+
+@pytest.mark.contract("H-31")
+async def test_port_can_be_shared() -> None:
+    async with (
+        listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(1), reuse_port=True) as port,
+        listening(_hello, "HTTP", "127.0.0.1", port, ExitDeadline(1), reuse_port=True) as other,
+    ):
+        assert other == port
+
+
+@pytest.mark.contract("H-34")
+async def test_idle_connections_do_not_delay_the_end() -> None:
+    async with (
+        httpx.AsyncClient() as client,
+        asyncio.timeout(60),
+        listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(600)) as port,
+    ):
+        await client.get(f"http://127.0.0.1:{port}/")
+
+
+@asynccontextmanager
+async def _asking(
+    port: int, server: SilentServer
+) -> AsyncIterator[tuple[asyncio.StreamReader, ResponseStream]]:
+    """The connection of a client whose request has reached the server, and its responses."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"IN": 1.0}'
+    head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    _, stream = await server.asked.get()
+    try:
+        yield reader, stream
+    finally:
+        writer.close()
+
+
+async def test_running_stream_may_finish_while_new_clients_are_refused() -> None:
+    server = SilentServer()
+    gateway = open_gateway(server, _LOCAL, ExitDeadline(10))
+    port = await gateway.__aenter__()
+    async with _asking(port, server) as (reader, stream):
+        closing = asyncio.create_task(gateway.__aexit__(None, None, None))
+        await asyncio.sleep(0.1)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        stream.send(InferenceResponse())
+        await asyncio.sleep(0.1)
+        assert not closing.done()
+        stream.end()
+        await asyncio.wait_for(closing, 20)
+        text = await reader.read()
+    assert b"connection: close" in text
+    assert text.endswith(b"0\r\n\r\n")
+
+
+async def test_stream_that_does_not_finish_is_cancelled_after_the_grace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = SilentServer()
+    async with AsyncExitStack() as stack:
+        async with open_gateway(server, _LOCAL, ExitDeadline(0.2)) as port:
+            reader, stream = await stack.enter_async_context(_asking(port, server))
+        assert stream.ended
+        assert await reader.read() == b""
+    assert caplog.messages == []

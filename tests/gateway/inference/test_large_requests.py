@@ -1,0 +1,127 @@
+"""Large JSON requests are parsed without blocking others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from gateway.serving import received_call
+from penstock.core.errors import InternalError, NotFoundError
+from penstock.core.request import InferenceRequest
+from penstock.core.request_limits import MOST_PARAMETERS
+from penstock.gateway import json_bodies
+from penstock.gateway.body import RequestBody
+from penstock.gateway.inference import codec
+from penstock.gateway.inference.codec import OutputEncoding, read_request
+from penstock.gateway.json import text
+from penstock.gateway.json.text import LARGE
+from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json_bodies import JsonBodies
+from penstock.shared_memory.registry import Regions
+
+_COUNT = LARGE // 4
+_LIMIT = 1 << 30
+
+
+def _body(data: Any = 1.5, **more: Any) -> bytes:
+    item = {"name": "IN", "datatype": "FP32", "shape": [_COUNT], "data": [data] * _COUNT}
+    return json.dumps({"inputs": [item], **more}).encode()
+
+
+async def _read(
+    body: bytes, regions: Regions | None = None
+) -> tuple[InferenceRequest, OutputEncoding]:
+    received, thread = RequestBody(received_call(body)), JsonThread()
+    bodies = JsonBodies(_LIMIT, thread)
+    try:
+        return await read_request("m", "1", received, len(body), bodies, regions or Regions())
+    finally:
+        thread.close()
+
+
+async def test_others_have_turns_while_a_large_request_is_read() -> None:
+    reading, turns = asyncio.create_task(_read(_body())), 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10
+
+
+async def test_a_large_request_decodes_as_a_small_one() -> None:
+    outputs = [{"name": "OUT", "parameters": {"binary_data": True}}]
+    request, form = await _read(_body(id="7", outputs=outputs, parameters={"priority": 3}))
+    expected = np.full(_COUNT, 1.5, np.float32)
+    np.testing.assert_array_equal(request.inputs["IN"].numpy(), expected)
+    assert (request.id, request.priority, request.requested_outputs) == ("7", 3, ("OUT",))
+    assert form.is_binary("OUT")
+
+
+async def test_errors_in_a_large_request_are_reported() -> None:
+    with pytest.raises(InternalError, match="attempt to access JSON non-number as double"):
+        await _read(_body("x"))
+
+
+@pytest.mark.parametrize("key", ["shared_memory_region", "shared_memory_regio\\u006e"])
+async def test_memory_that_a_large_request_names_is_looked_up(key: str) -> None:
+    place = f'{{"name": "OUT", "parameters": {{"{key}": "r", "shared_memory_byte_size": 8}}}}'
+    body = _body()[:-1] + f', "outputs": [{place}]}}'.encode()
+    with pytest.raises(NotFoundError, match="Unable to find shared memory region: 'r'"):
+        await _read(body)
+
+
+@pytest.mark.parametrize("path", ["infer", "generate"])
+async def test_parameters_have_a_bound(client: httpx.AsyncClient, path: str) -> None:
+    """They travel to the model in one piece."""
+    parameters = {f"key{n}": n for n in range(MOST_PARAMETERS + 1)}
+    item = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [1.0]}
+    body = {"inputs": [item], "parameters": parameters} if path == "infer" else {"IN": 1.0}
+    answer = await client.post(f"/v2/models/numbers/{path}", json=body | {"parameters": parameters})
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": f"request has {MOST_PARAMETERS + 1} parameters, which exceeds the maximum allowed"
+        f" value of {MOST_PARAMETERS}"
+    }
+
+
+@pytest.mark.interpreted("it takes a function away, which compiled callers still have")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/models/numbers/infer", _body()),
+        ("/v2/models/numbers/generate", b'{"IN":[' + b"1.5," * _COUNT + b"1]}"),
+        ("/v2/repository/index", b'{"ready":true,"x":[' + b"1.5," * _COUNT + b"1]}"),
+        ("/v2/logging", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
+        ("/v2/systemsharedmemory/region/r/register", b'{"x":[' + b"1.5," * _COUNT + b"1]}"),
+    ],
+)
+async def test_large_body_is_not_parsed_by_the_loop(
+    client: httpx.AsyncClient, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = list[str]()
+
+    def spy(data: bytes) -> Any:
+        where.append(threading.current_thread().name)
+        return text.parse(data)
+
+    for module in (json_bodies, codec):
+        monkeypatch.setattr(module, "parse", spy)
+    await client.post(path, content=body)
+    assert [name.partition("_")[0] for name in where] == ["json"]
+
+
+async def test_large_answer_of_generate_is_that_of_a_small_one(client: httpx.AsyncClient) -> None:
+    values = [n / 4 for n in range(40_000)]
+    answer = await client.post("/v2/models/numbers/generate", json={"IN": values, "id": "7"})
+    assert answer.json() == {
+        "OUT": values,
+        "id": "7",
+        "model_name": "numbers",
+        "model_version": "1",
+    }
+    assert list(answer.json()) == ["OUT", "id", "model_name", "model_version"]

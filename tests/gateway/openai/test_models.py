@@ -1,0 +1,68 @@
+"""Models as OpenAI's API lists, loads and unloads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes import InstallBackend
+from gateway.openai.speaking import OPENAI, speaking
+from gateway.serving import LOCAL
+
+
+@pytest.mark.contract("OA-05", "OA-19")
+async def test_models_are_listed_with_their_adapters(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with speaking(tmp_path, install_backend) as (_, client):
+        listed = (await client.get("/v1/models")).json()
+    assert listed["object"] == "list"
+    assert [one["id"] for one in listed["data"]] == ["m", "m:loud"]
+    assert {one["owned_by"] for one in listed["data"]} == {"Triton Inference Server"}
+
+
+@pytest.mark.contract("OA-06")
+async def test_one_model_is_told(tmp_path: Path, install_backend: InstallBackend) -> None:
+    async with speaking(tmp_path, install_backend) as (_, client):
+        known = [(await client.get(f"/v1/models/{name}")).json()["id"] for name in ("m", "m:loud")]
+        unknown = [await client.get(f"/v1/models/{name}") for name in ("lost", "m:lost")]
+    assert known == ["m", "m:loud"]
+    assert [one.status_code for one in unknown] == [404, 404]
+    assert unknown[0].json()["error"]["message"] == "Unknown model: lost"
+
+
+@pytest.mark.contract("OA-07")
+async def test_models_are_loaded_and_unloaded(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with speaking(tmp_path, install_backend, OPENAI, LOCAL, explicit_control=True) as (
+        _,
+        client,
+    ):
+        loaded = await client.post("/v1/models/m/load")
+        unloaded = await client.post("/v1/models/m/unload")
+        again = await client.post("/v1/models/m/unload")
+        back = await client.post("/v1/models/m/load")
+    assert loaded.json()["error"]["message"] == "Model 'm' is already loaded"
+    assert unloaded.json() == {"status": "success", "model": "m"}
+    assert (again.status_code, back.status_code) == (404, 200)
+
+
+@pytest.mark.contract("OA-07")
+async def test_loading_needs_explicit_control(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    async with speaking(tmp_path, install_backend) as (_, client):
+        answer = await client.post("/v1/models/m/load")
+    assert answer.status_code == 400
+    expected = "Model load/unload requires --model-control-mode=explicit"
+    assert answer.json()["error"]["message"] == expected
+
+
+@pytest.mark.contract("OA-09")
+async def test_readiness_is_told(tmp_path: Path, install_backend: InstallBackend) -> None:
+    async with speaking(tmp_path, install_backend) as (server, client):
+        assert (await client.get("/health/ready")).status_code == 200
+        server._started = False
+        assert (await client.get("/health/ready")).status_code == 400

@@ -1,0 +1,63 @@
+"""Bodies whose end the parser alone would not find."""
+
+from __future__ import annotations
+
+import pytest
+
+from http1.fuzzing.attack import Attack, understood
+from http1.fuzzing.valid_requests import Understood
+from penstock.http1.limits import HttpLimits
+
+pytestmark = pytest.mark.interpreted("its exchanges derive from a class that would be compiled")
+
+_UPGRADE = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMA\r\n"
+_NEXT = b"GET /now/next HTTP/1.1\r\nhost: x\r\n\r\n"
+_NEXT_UNDERSTOOD = Understood.of(b"GET", b"/now/next", b"")
+_CHUNKS = b"transfer-encoding: chunked\r\n\r\n"
+
+
+def _answered(*pieces: bytes) -> list[Understood | None]:
+    """What the service understood of requests that arrive in pieces."""
+    attack = Attack(HttpLimits())
+    for piece in pieces:
+        attack.feed(piece)
+    attack.settle()
+    assert not attack.over
+    return [understood(response) for response in attack.responses()]
+
+
+def _post(path: bytes, fields: bytes, rest: bytes) -> bytes:
+    return b"POST %b HTTP/1.1\r\nhost: x\r\n%b%b" % (path, fields, rest)
+
+
+@pytest.mark.parametrize(
+    ("rest", "body"),
+    [
+        (b"content-length: %d\r\n\r\n%b" % (len(_NEXT), _NEXT), _NEXT),
+        (_CHUNKS + b"%x\r\n%b\r\n0\r\n\r\n" % (len(_NEXT), _NEXT), _NEXT),
+        (_CHUNKS + b"0\r\n\r\n", b""),
+        (b"content-length: 0\r\n\r\n", b""),
+        (b"\r\n", b""),
+    ],
+)
+@pytest.mark.parametrize("bytewise", [False, True])
+def test_request_that_asks_for_an_upgrade_has_its_body(
+    rest: bytes, body: bytes, bytewise: bool
+) -> None:
+    """Java's client asks with its first request; a body that is one is no request."""
+    sent = _post(b"/now/1", _UPGRADE, rest) + _NEXT
+    pieces = [sent[at : at + 1] for at in range(len(sent))] if bytewise else [sent]
+    assert _answered(*pieces) == [Understood.of(b"POST", b"/now/1", body), _NEXT_UNDERSTOOD]
+
+
+def test_large_body_whose_request_is_answered_before_its_end_is_passed_over() -> None:
+    """Also where some of it went into its memory past the parser, while an earlier one waited."""
+    first = _post(b"/later/1", b"", b"content-length: 0\r\n\r\n")
+    body = _NEXT * 5000
+    head = _post(b"/early/2", b"", b"content-length: %d\r\n\r\n" % len(body))
+    at = 60_000
+    assert _answered(first + head + body[:1], body[1:at], body[at:] + _NEXT) == [
+        Understood.of(b"POST", b"/later/1", b""),
+        Understood(b"POST", b"/early/2", -1, -1),
+        _NEXT_UNDERSTOOD,
+    ]

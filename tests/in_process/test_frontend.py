@@ -1,0 +1,155 @@
+"""Endpoints of an in-process server, and scripts for Triton's packages."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import penstock.in_process as tritonserver
+from penstock.client import Client, NoServerError
+from penstock.in_process.frontend import KServeGrpc, KServeHttp, Metrics
+
+_SCRIPT = """
+import pathlib
+import sys
+
+import numpy as np
+import tritonclient.http as httpclient
+import tritonserver
+from tritonfrontend import KServeHttp
+
+
+def main():
+    options = tritonserver.Options(server_id="script", model_repository=sys.argv[1])
+    server = tritonserver.Server(options).start(wait_until_ready=True)
+    with KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=0)) as service:
+        client = httpclient.InferenceServerClient(url=f"127.0.0.1:{service.port}")
+        data = np.array([["Roger"]], dtype=object)
+        wanted = httpclient.InferInput("TEXT", data.shape, "BYTES")
+        wanted.set_data_from_numpy(data)
+        outputs = [httpclient.InferRequestedOutput("TEXT")]
+        print(client.infer("copy", inputs=[wanted], outputs=outputs).as_numpy("TEXT"))
+        client.close()
+    server.stop()
+    assert isinstance(server, tritonserver.Server)
+    print(pathlib.Path(__file__).name, tritonserver.__name__)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.contract("API-10")
+async def test_endpoints_serve_until_they_are_stopped(server: tritonserver.Server) -> None:
+    http = KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=0))
+    with KServeGrpc(server, KServeGrpc.Options(address="127.0.0.1", port=0)) as grpc:
+        http.start()
+        async with Client(f"localhost:{grpc.port}", f"http://127.0.0.1:{http.port}") as client:
+            results = [await client.infer("copy", {"SMALL": n}) for n in range(4)]
+            assert [int(result["SMALL"][0, 0]) for result in results] == [0, 1, 2, 3]
+            with pytest.raises(tritonserver.InvalidArgumentError, match="started already"):
+                http.start()
+            http.stop()
+            http.stop()
+            assert await client.live()
+    async with Client(f"127.0.0.1:{grpc.port}") as client:
+        with pytest.raises(NoServerError):
+            await client.live()
+    assert server.ready()
+
+
+@pytest.mark.contract("API-10")
+def test_metrics_have_an_endpoint(server: tritonserver.Server) -> None:
+    with Metrics(server, Metrics.Options(address="127.0.0.1", port=0)) as metrics:
+        url = f"http://127.0.0.1:{metrics.port}/metrics"
+        with urllib.request.urlopen(url, timeout=20) as page:
+            assert b"nv_inference_count" in page.read()
+
+
+@pytest.mark.contract("API-10")
+def test_what_is_wrong_with_endpoints_is_said(server: tritonserver.Server) -> None:
+    with pytest.raises(tritonserver.InvalidArgumentError, match=r"KServeHttp\.Options"):
+        KServeHttp(server, Metrics.Options())
+    with pytest.raises(tritonserver.InvalidArgumentError, match="not started"):
+        KServeHttp(tritonserver.Server(), KServeHttp.Options())
+    for wrong in ({"port": -1}, {"port": 65536}, {"port": "x"}, {"infer_compression_level": 9}):
+        with pytest.raises(ValueError, match="must be a number"):
+            KServeGrpc.Options(**wrong)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(tritonserver.TritonError, match="failed to start HTTP service"):
+            KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=port)).start()
+
+
+def test_a_servers_stop_closes_its_endpoints(tmp_path: Path) -> None:
+    server = tritonserver.Server(model_repository=str(tmp_path)).start()
+    http = KServeHttp.Server(server, KServeHttp.Options(address="127.0.0.1", port=0))
+    http.start()
+    server.stop()
+    http.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", http.port)).close()
+
+
+@pytest.mark.slow
+@pytest.mark.contract("API-01", "API-10")
+def test_scripts_for_tritons_packages_run(repository: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    command = [sys.executable, "-m", "penstock.in_process", str(tmp_path / "script.py")]
+    ran = subprocess.run(
+        [*command, str(repository)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "[[b'Roger']]\nscript.py penstock.in_process\n"
+
+
+@pytest.mark.slow
+@pytest.mark.contract("API-01")
+def test_a_script_that_does_not_stop_its_server_ends(repository: Path, tmp_path: Path) -> None:
+    start = "import sys, tritonserver; server = tritonserver.Server(model_repository=sys.argv[1])"
+    kept = "server.start(); kept = [server]; kept.append(kept); print(server.ready())"
+    (tmp_path / "script.py").write_text(f"{start}\n{kept}\n")
+    command = [sys.executable, "-m", "penstock.in_process", str(tmp_path / "script.py")]
+    ran = subprocess.run(
+        [*command, str(repository)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "True\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["/no/such/file.py"]])
+def test_a_script_must_be_named(words: list[str]) -> None:
+    command = [sys.executable, "-m", "penstock.in_process", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert "penstock.in_process" in ran.stderr
+
+
+@pytest.fixture
+def unnamed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Neither name is imported, before and after."""
+    for name in ("tritonserver", "tritonfrontend"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield monkeypatch
+    for name in ("tritonserver", "tritonfrontend"):
+        sys.modules.pop(name, None)
+
+
+def test_names_can_be_installed(unnamed: Any) -> None:
+    tritonserver.install()
+    tritonserver.install()
+    assert sys.modules["tritonserver"] is tritonserver
+    assert sys.modules["tritonfrontend"].KServeHttp is KServeHttp
+    sys.modules["tritonserver"] = ModuleType("tritonserver")
+    with pytest.raises(ImportError, match="is imported already"):
+        tritonserver.install()

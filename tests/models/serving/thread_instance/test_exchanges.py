@@ -1,0 +1,61 @@
+"""Exchanges over HTTP with the application of a model on a thread of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fakes import model_config, until
+from hosting.hosted.talker import Talker
+from models.serving.thread_instance.executions import thread_instance
+from penstock.core.errors import UnavailableError
+from penstock.core.http_exchange import HttpExchange
+from penstock.core.request import ExchangePart, InferenceRequest
+from penstock.core.stream import ResponseStream
+from penstock.inflight.statistics import Statistics
+from penstock.models.serving.loaded_model import LoadedModel
+from penstock.scheduling.direct import DirectScheduler
+
+
+@pytest_asyncio.fixture
+async def model() -> AsyncIterator[LoadedModel]:
+    instance = thread_instance(Talker)
+    await instance.start()
+    scheduler = DirectScheduler([instance])
+    model = LoadedModel(model_config(), 1, [instance], scheduler, Statistics())
+    yield model
+    await model.abort()
+
+
+def begin(model: LoadedModel, path: str, query: str = "") -> ResponseStream:
+    return model.exchange(InferenceRequest("m", exchange=HttpExchange("POST", path, query)))
+
+
+async def body(stream: ResponseStream) -> bytes:
+    return b"".join([part.body async for part in stream if isinstance(part, ExchangePart)])
+
+
+async def test_application_gives_the_model_requests_through_its_scheduler(
+    model: LoadedModel,
+) -> None:
+    assert await body(begin(model, "/infer")) == b"[[4, 2]]"
+    assert model.statistics.success.count == 2  # the exchange, and the request with tensors
+
+
+async def test_application_waits_for_a_slow_reader(model: LoadedModel) -> None:
+    stream = begin(model, "/count", "500")
+    await until(lambda: stream.backlog == 16)
+    await asyncio.sleep(0)
+    assert stream.backlog == 16
+    assert len(await body(stream)) == 500_000
+
+
+async def test_stop_ends_an_exchange(model: LoadedModel) -> None:
+    stream = begin(model, "/stubborn")
+    await until(lambda: stream.backlog == 2)
+    await model.abort()
+    with pytest.raises(UnavailableError, match="stopped"):
+        await body(stream)

@@ -1,0 +1,143 @@
+"""The tool's own gRPC and HTTP clients: TLS, other servers, and bytes that none should send."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.perf.errors import Status
+from penstock.perf.wire.call import Call, Wire
+from penstock.perf.wire.grpc import GrpcWire, request_head
+from penstock.perf.wire.http import HttpWire
+from penstock.perf.wire.transport import Endpoint
+from perf.conftest import Perf
+from perf.failing_server import failing_server
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `cert.pem` and `key.pem` for localhost."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*command.split(), *names, *files], check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("trust", ["ca", "unverified", "none"])
+def test_tls_with_a_certificate_to_trust_or_any(perf: Perf, certificate: Path, trust: str) -> None:
+    key, chain = ((certificate / name).read_bytes() for name in ("key.pem", "cert.pem"))
+    options = {
+        "ca": ["--tls-ca", str(certificate / "cert.pem")],
+        "unverified": ["--tls-unverified"],
+        "none": [],
+    }
+    with failing_server(grpc.ssl_server_credentials([(key, chain)])) as server:
+        words = ["-u", f"https://{server.address}", "-n", "10", *options[trust]]
+        ran = perf("-m", "moody", *words)
+    if trust == "none":
+        assert ran.status == Status.UNREACHABLE
+        assert "certificate verify failed" in ran.printed
+    else:
+        assert (ran.point["requests"], ran.point["failed"]) == (5, 5)
+
+
+def test_no_more_streams_than_the_server_allows(perf: Perf) -> None:
+    options = [("grpc.max_concurrent_streams", 2)]
+    with failing_server(options=options) as server:
+        ran = perf(
+            "-m", "moody", "-u", server.address, "-n", "60", "-c", "16", "--connections", "1"
+        )
+    assert (ran.point["requests"], ran.point["failed"]) == (30, 30)
+
+
+class _Heard:
+    """A listener that counts."""
+
+    def __init__(self) -> None:
+        self.ends: list[str] = []
+        self.lost: list[str] = []
+
+    def on_response(self, call: Call, now: float) -> None:
+        call.responses += 1
+
+    def on_end(self, call: Call, now: float, error: str) -> None:
+        self.ends.append(error)
+
+    def on_lost(self, wire: Wire, reason: str) -> None:
+        self.lost.append(reason)
+
+
+class _Peer:
+    """A listening socket that answers each connection with the same bytes, and closes it."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.answer = b""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self.listener.getsockname()[1])
+
+    def serve_one(self) -> None:
+        connection, _ = self.listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(self.answer)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[_Peer]:
+    peer = _Peer()
+    yield peer
+    peer.listener.close()
+
+
+@pytest.mark.parametrize("kind", ["grpc", "http"])
+@given(
+    answer=st.one_of(
+        st.binary(max_size=200),
+        st.binary(max_size=60).map(lambda data: b"HTTP/1.1 200 OK\r\n" + data),
+        st.binary(max_size=60).map(
+            lambda data: b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + data
+        ),
+        st.lists(
+            st.tuples(st.integers(0, 12), st.integers(0, 255), st.binary(max_size=30)), max_size=6
+        ).map(
+            lambda frames: b"".join(
+                len(data).to_bytes(3, "big") + bytes((kind, flags, 0, 0, 0, 1)) + data
+                for kind, flags, data in frames
+            )
+        ),
+    )
+)
+def test_any_bytes_end_the_call_once(peer: _Peer, kind: str, answer: bytes) -> None:
+    peer.answer = answer
+    thread = threading.Thread(target=peer.serve_one)
+    thread.start()
+    heard = _Heard()
+    wire: Wire = (
+        GrpcWire(peer.endpoint, heard) if kind == "grpc" else HttpWire(peer.endpoint, heard)
+    )
+    try:
+        head = request_head(peer.endpoint, "/x/Y", {}) if kind == "grpc" else b"POST / HTTP/1.1\r\n"
+        wire.start(Call(0, 0, 0.0, 0.0, streamed=True), head, b"body")
+        wire.transport._socket.setblocking(True)
+        while not heard.lost:
+            wire.read()
+    finally:
+        wire.close()
+        thread.join()
+    assert len(heard.ends) == 1

@@ -1,0 +1,118 @@
+"""The loop of a process of the load, in this process: what it sends when, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from harness.serving import Served
+from penstock.perf.load.arrivals import arrivals
+from penstock.perf.load.job import ClosedLoop, Job, Message, OpenLoop, Sequences
+from penstock.perf.load.plan import Limits, Point, Traffic, jobs
+from penstock.perf.load.results import Collected, Results
+from penstock.perf.load.slots import Slots
+from penstock.perf.load.worker import Worker
+from penstock.perf.options import Target, What
+from penstock.perf.traffic import traffic_for
+from penstock.perf.wire.transport import Endpoint
+from penstock.protocol import grpc_service_pb2 as pb
+
+
+@pytest.fixture
+def traffic(served: Served) -> Iterator[Traffic]:
+    endpoint = Endpoint("127.0.0.1", served.ports["grpc"])
+    with traffic_for(Target(endpoint), What("identity")) as traffic:
+        yield traffic
+
+
+def _ran(job: Job, stop_after: float = 0.0) -> tuple[Results, str]:
+    """What a worker told that ran the job, and its problem; told to stop after some time."""
+    told: list[Message] = []
+    reading, writing = os.pipe()
+    worker = Worker(job, told.append, reading)
+    worker.connect()
+    stopper = threading.Timer(stop_after, os.close, [writing])
+    if stop_after:
+        stopper.start()
+    worker.run(time.perf_counter())
+    worker.close()
+    if stop_after:
+        stopper.join()
+    else:
+        os.close(writing)
+    os.close(reading)
+    collected = Collected()
+    for message in told:
+        collected.add(0, message)  # type: ignore[arg-type]
+    return collected.results(), worker.problem
+
+
+def test_as_many_requests_as_are_asked_for(traffic: Traffic) -> None:
+    (job,) = jobs(traffic, Point(concurrency=3), Limits(requests=50))
+    results, problem = _ran(job)
+    assert (len(results.times), int(results.answered.sum()), problem) == (50, 50, "")
+    assert np.all(results.start <= results.first)
+    assert np.all(results.last <= results.end)
+
+
+def test_parent_ends_the_load(traffic: Traffic) -> None:
+    (job,) = jobs(traffic, Point(concurrency=2), Limits(duration=60.0))
+    results, _ = _ran(job, stop_after=0.2)
+    assert int(results.answered.sum()) > 0
+    assert int(results.cut_off.sum()) <= 2
+    assert results.end.max() - results.start.min() < 10
+
+
+def test_open_loop_sends_when_requests_are_due(traffic: Traffic) -> None:
+    (job,) = jobs(traffic, Point(rate=100.0), Limits(duration=0.3, warmup=0.0))
+    results, _ = _ran(job)
+    assert np.diff(np.sort(results.due)) == pytest.approx(0.01)
+    assert len(results.times) in (30, 31)
+    assert np.all(results.start >= results.due)
+
+
+def test_more_requests_than_may_be_under_way_wait(traffic: Traffic) -> None:
+    limits = Limits(duration=0.2, warmup=0.0, most_in_flight=1)
+    (job,) = jobs(traffic, Point(times=(0.0,) * 20), limits)
+    results, _ = _ran(job)
+    assert int(results.answered.sum()) == 20
+    assert np.all(np.sort(results.start)[1:] >= np.sort(results.end)[:-1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_processes_together_send_what_one_would(traffic: Traffic, count: int) -> None:
+    point, limits = Point(gaps=(0.01, 0.03)), Limits(processes=count)
+    found: list[float] = []
+    for job in jobs(traffic, point, limits):
+        assert isinstance(job.shape, OpenLoop)
+        found += islice(arrivals(job.shape, 0.0), 12)
+    assert sorted(found)[:6] == pytest.approx([0.01, 0.04, 0.05, 0.08, 0.09, 0.12])
+
+
+def test_random_arrivals_keep_their_rate() -> None:
+    times = list(islice(arrivals(OpenLoop(rate=50.0, poisson=True, seed=3), 0.0), 4000))
+    gaps = np.diff(times)
+    assert gaps.mean() == pytest.approx(0.02, rel=0.1)
+    assert gaps.std() == pytest.approx(0.02, rel=0.1)
+
+
+def test_sequences_of_a_slot_follow_each_other(traffic: Traffic) -> None:
+    job = Job(
+        traffic.endpoint, False, False, traffic.payloads, ClosedLoop(1), 1, 1.0,
+        sequences=Sequences((2, 3), first_id=1 << 40),
+    )  # fmt: skip
+    slots = Slots(job)
+    bodies = [slots.next(0)[2] for _ in range(5)]
+    found = [pb.ModelInferRequest.FromString(body).parameters for body in bodies]
+    ids = [each["sequence_id"].int64_param - (1 << 40) for each in found]
+    assert ids == [0, 0, 1, 1, 1]
+    starts = ["sequence_start" in each for each in found]
+    ends = ["sequence_end" in each for each in found]
+    assert starts == [True, False, True, False, False]
+    assert ends == [False, True, False, False, True]
