@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,18 @@ def test_a_servers_stop_closes_its_endpoints(tmp_path: Path) -> None:
     http.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", http.port)).close()
+
+
+def test_an_endpoint_that_stops_takes_no_time_from_its_server(tmp_path: Path) -> None:
+    """The server has all of its `exit_timeout` when it stops later."""
+    for name in ("a", "b"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text('backend: "identity"')
+    server = tritonserver.Server(model_repository=str(tmp_path), exit_timeout=1).start()
+    with KServeHttp(server, KServeHttp.Options(address="127.0.0.1", port=0)):
+        pass
+    time.sleep(1.2)
+    server.stop()
 
 
 @pytest.mark.slow

@@ -150,7 +150,7 @@ async def _open_core(settings: Settings, leftovers: ExitStack) -> AsyncIterator[
         if failures and settings.repository.exit_on_error:
             raise failed_start(failures, settings.repository)
         scraper = metrics_scraper(server, settings, custom, cache, gpus.usage, None)
-        yield _Core(server, scraper, poller, _frontends(server, custom, deadline, cache, gpus))
+        yield _Core(server, scraper, poller, _frontends(server, custom, cache, gpus))
         deadline.start()
         server.refuse_new_work(deadline)
         await server.finish_sequences(deadline)
@@ -159,11 +159,15 @@ async def _open_core(settings: Settings, leftovers: ExitStack) -> AsyncIterator[
 def _frontends(
     server: InferenceServer,
     custom: MetricsOfAll,
-    deadline: ExitDeadline,
     cache: ResponseCache | None,
     gpus: ServerGpus,
 ) -> Callable[[Settings], Frontends]:
-    return lambda settings: Frontends(server, settings, custom, deadline, cache, gpus.usage)
+    def frontends(settings: Settings) -> Frontends:
+        # One that is stopped before the server has a deadline of its own, which runs from then.
+        deadline = ExitDeadline(settings.exit_timeout_seconds)
+        return Frontends(server, settings, custom, deadline, cache, gpus.usage)
+
+    return frontends
 
 
 @asynccontextmanager
