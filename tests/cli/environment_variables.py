@@ -51,7 +51,7 @@ READ = (
             "models/config/gpus.py",
             "system/nvml.py",
             "backends/tensorrt_llm/environment.py",
-            "backends/vllm/engine_args.py",
+            "backends/vllm/arguments/engine_args.py",
         ),
         "The GPUs that instances may have and that metrics are of.",
     ),
@@ -158,7 +158,7 @@ READ = (
     Variable(
         "PENSTOCK_SHARED_TMPDIR",
         "set by the server",
-        ("backends/vllm/engine_args.py",),
+        ("backends/vllm/arguments/engine_args.py",),
         "In model processes: the folder for files that outlast one, such as compiled kernels.",
     ),
     Variable(
@@ -265,7 +265,7 @@ BY_LIBRARIES = (
         "VLLM_NO_USAGE_STATS, VLLM_CPU_KVCACHE_SPACE, VLLM_WORKER_MULTIPROC_METHOD,"
         " HF_HUB_OFFLINE, TORCHINDUCTOR_CACHE_DIR",
         "see the module",
-        ("backends/vllm/engine_args.py",),
+        ("backends/vllm/arguments/engine_args.py",),
         "Of vLLM and its libraries, set in its processes unless they are given.",
     ),
     Variable(

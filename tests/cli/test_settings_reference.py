@@ -15,7 +15,7 @@ from penstock.cli.unsupported import UNSUPPORTED_OPTIONS
 from penstock.settings.without_effect import WITHOUT_EFFECT
 
 BY_OTHER_NAMES = {
-    "backends/vllm/engine_args.py": {"PENSTOCK_SHARED_TMPDIR"},
+    "backends/vllm/arguments/engine_args.py": {"PENSTOCK_SHARED_TMPDIR"},
     "backends/vllm/own_spans.py": {
         "PENSTOCK_OTLP_TRACES_ENDPOINT",
         "PENSTOCK_OTLP_TRACES_PROTOCOL",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import log_throttle
-from penstock.core.log_throttle import RepeatThrottle, log_fault, repeat_note
+from penstock.core.log import log_throttle
+from penstock.core.log.log_throttle import RepeatThrottle, log_fault, repeat_note
 
 logger = logging.getLogger("penstock.test")
 

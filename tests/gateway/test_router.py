@@ -11,7 +11,7 @@ import pytest
 from gateway.serving import FakeServer, connected
 from penstock.core.errors import AlreadyExistsError, InferenceError, ModelLoadError, error_from_code
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.core.verbosity import VERBOSITY
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.replies import PLAIN, Reply, http_status, reply

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.serving import FakeServer
 from gateway.serving import connected as over_http
-from penstock.core import log_throttle
-from penstock.core.log_fields import fields_of
-from penstock.core.log_throttle import RepeatThrottle
+from penstock.core.log import log_throttle
+from penstock.core.log.log_fields import fields_of
+from penstock.core.log.log_throttle import RepeatThrottle
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.settings import GrpcSettings

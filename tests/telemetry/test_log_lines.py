@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.log_fields import FIELDS, request_fields
+from penstock.core.log.log_fields import FIELDS, request_fields
 from penstock.core.request import InferenceRequest, traced
 from penstock.core.timeline import Trace
 from penstock.settings import LogSettings

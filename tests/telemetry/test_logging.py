@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import log_throttle
-from penstock.core.log_throttle import RepeatThrottle
+from penstock.core.log import log_throttle
+from penstock.core.log.log_throttle import RepeatThrottle
 from penstock.settings import LogSettings
 from penstock.telemetry.log_lines import LineFormatter
 from penstock.telemetry.logging import ServerLog, configure, log_table

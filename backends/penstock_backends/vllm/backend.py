@@ -30,9 +30,13 @@ from penstock_backends.language_model import (
 )
 from penstock_backends.language_model.declared_tensors import Tensors
 from penstock_backends.vllm.adapters import Adapter, Adapters
+from penstock_backends.vllm.arguments.engine_args import (
+    pin_device,
+    prepare_environment,
+    read_arguments,
+)
 from penstock_backends.vllm.control import EngineControl
 from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.engine_args import pin_device, prepare_environment, read_arguments
 from penstock_backends.vllm.generation import VllmGeneration
 from penstock_backends.vllm.health_check import unloads_unhealthy
 from penstock_backends.vllm.inputs.media import Medium, load_media, read_media

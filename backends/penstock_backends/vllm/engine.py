@@ -18,10 +18,10 @@ from penstock.backend import (
     UnavailableError,
 )
 from penstock_backends.vllm.adapters import Adapter, Adapters
+from penstock_backends.vllm.arguments.engine_args import EngineArguments, advice
+from penstock_backends.vllm.arguments.engine_keywords import engine_keywords
 from penstock_backends.vllm.children import descendants, kill_leftovers
-from penstock_backends.vllm.engine_args import EngineArguments, advice
 from penstock_backends.vllm.engine_calls import EngineCalls
-from penstock_backends.vllm.engine_keywords import engine_keywords
 from penstock_backends.vllm.failures import UNHEALTHY, refusal, translated
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.kv_events import KvEventsProof

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from penstock.backend import InternalError, InvalidRequestError, UnavailableError
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.failures import death, reason
 
 _WRAPPED = re.compile(

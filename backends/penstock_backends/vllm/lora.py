@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.backend import InstanceContext, InvalidRequestError, ModelLoadError
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 
 FILE: Final = "multi_lora.json"
 

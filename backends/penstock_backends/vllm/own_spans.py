@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 
 from penstock.backend import OTLP_ENDPOINT, OTLP_PROTOCOL, Timeline
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 
 ARGUMENT = "otlp_traces_endpoint"
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from penstock.core.errors import InternalError, RequestCancelledError, as_inference_error
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from penstock.core.errors import InferenceError, InternalError, shortened
-from penstock.core.log_fields import request_fields
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_fields import request_fields
+from penstock.core.log.log_throttle import log_fault
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply
 from penstock.settings import Feature, Restriction

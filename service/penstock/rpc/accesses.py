@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from penstock.core.access import Access, AccessSink
 from penstock.core.errors import InferenceError
-from penstock.core.verbosity import Verbosity
+from penstock.core.log.verbosity import Verbosity
 from penstock.rpc.context import Method, Reply, RpcContext, StatusError
 from penstock.rpc.infer_message import InferMessage
 from penstock.rpc.status import StatusCode, status_code

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError
-from penstock.core.verbosity import Verbosity
+from penstock.core.log.verbosity import Verbosity
 from penstock.rpc.context import (
     CompletionCallbacks,
     Handler,

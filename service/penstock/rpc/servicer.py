@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
-from penstock.core.log_fields import name_request
+from penstock.core.log.log_fields import name_request
 from penstock.core.request import sent_by
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message

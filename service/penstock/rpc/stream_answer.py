@@ -11,7 +11,7 @@ from penstock.core.errors import (
     RequestCancelledError,
     shortened,
 )
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.rpc.call_record import CallRecord

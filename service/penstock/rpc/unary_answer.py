@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.core.errors import RequestCancelledError
-from penstock.core.log_fields import name_request
+from penstock.core.log.log_fields import name_request
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, require_single
 from penstock.rpc.call_record import CallRecord

@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from penstock.core.errors import InferenceError, request_prefix, shortened
-from penstock.core.verbosity import VERBOSITY
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.context import Method, Reply, RpcContext
 from penstock.rpc.infer_message import InferMessage

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, InvalidRequestError
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_throttle import repeat_note
 from penstock.core.region import Region, RegionSlice
 from penstock.shared_memory.uses import RegionUses
 

@@ -10,7 +10,7 @@ from itertools import islice
 from math import inf
 from typing import Protocol
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log.log_throttle import LogThrottle
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import time
 from logging import ERROR, LogRecord
 from typing import Literal, TextIO
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log.log_throttle import LogThrottle
 
 
 def open_missing() -> None:

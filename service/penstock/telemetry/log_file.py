@@ -8,7 +8,7 @@ import sys
 import time
 from logging import ERROR, WARNING, LogRecord
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log.log_throttle import LogThrottle
 from penstock.telemetry.console import own_record, write_line
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from logging import ERROR, INFO, WARNING, LogRecord
 
-from penstock.core.log_fields import fields_of
+from penstock.core.log.log_fields import fields_of
 from penstock.settings import LogSettings
 
 

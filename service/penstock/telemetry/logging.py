@@ -14,8 +14,8 @@ from dataclasses import replace
 from logging import DEBUG, ERROR, INFO, WARNING, LogRecord
 from typing import Any
 
-from penstock.core.log_throttle import repeat_note
-from penstock.core.verbosity import VERBOSITY
+from penstock.core.log.log_throttle import repeat_note
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.settings import LogSettings
 from penstock.telemetry.console import ConsoleHandler
 from penstock.telemetry.log_file import LogFile

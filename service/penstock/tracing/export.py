@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from signal import Signals
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log.log_throttle import LogThrottle
 from penstock.core.timeline import Trace
 from penstock.tracing.frames import Frames, Report, frame
 from penstock.tracing.packed_trace import pack

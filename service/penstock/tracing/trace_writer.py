@@ -9,7 +9,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 
-from penstock.core.log_throttle import LogThrottle
+from penstock.core.log.log_throttle import LogThrottle
 from penstock.core.timeline import Trace
 from penstock.settings import TraceSettings
 from penstock.tracing.sampling import Sampling

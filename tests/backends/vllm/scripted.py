@@ -13,8 +13,8 @@ import pytest
 
 from penstock_backends.language_model import StreamInterval
 from penstock_backends.vllm import VllmBackend, backend
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.engine_args import EngineArguments
 from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.model_facts import ModelFacts
 from penstock_backends.vllm.statistics import VllmStatistics

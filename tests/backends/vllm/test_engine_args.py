@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import ModelLoadError
-from penstock_backends.vllm.engine_args import (
+from penstock_backends.vllm.arguments.engine_args import (
     EngineArguments,
     advice,
     pin_device,

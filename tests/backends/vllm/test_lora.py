@@ -10,7 +10,7 @@ import pytest
 from penstock.backend import InstanceContext
 from penstock.core.config import ModelConfig, Parameter
 from penstock.core.errors import InvalidRequestError, ModelLoadError
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.lora import (
     FOLDERS,
     allowed_folders,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import ModelLoadError
+from penstock_backends.vllm.arguments.openai_arguments import take_openai
 from penstock_backends.vllm.openai.request_fields import unknown_field
 from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN, shown_route
-from penstock_backends.vllm.openai_arguments import take_openai
 
 PATH = Path("/models/m/1/model.json")
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.backend import OTLP_ENDPOINT, OTLP_PROTOCOL
 from penstock.core.timeline import Trace, TraceContext
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 
 ENDPOINT = "http://collector:4318/v1/traces"

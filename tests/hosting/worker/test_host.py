@@ -20,7 +20,7 @@ from penstock.core.errors import (
     RequestCancelledError,
 )
 from penstock.core.flow_control import WINDOW
-from penstock.core.log_fields import fields_of
+from penstock.core.log.log_fields import fields_of
 from penstock.core.tensor import Tensor
 from penstock.hosting.parent.process import ProcessInstance
 

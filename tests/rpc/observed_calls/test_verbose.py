@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hosting.puppets import eventually
-from penstock.core.verbosity import VERBOSITY
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.settings import GrpcSettings
 from rpc.serving import (
     Client,

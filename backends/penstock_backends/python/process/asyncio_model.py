@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from penstock.core.config import ModelConfig, ModelOutput
 from penstock.core.errors import InferenceError, InternalError, ModelLoadError, as_inference_error
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.core.tensor import Tensor as CoreTensor

@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError
-from penstock.core.log_fields import request_fields
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_fields import request_fields
+from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import InferenceResponse as CoreResponse
 from penstock.hosting.link.frames import encode

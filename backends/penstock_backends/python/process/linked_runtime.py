@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 from penstock.core.errors import error_from_code
-from penstock.core.log_fields import trace_fields
+from penstock.core.log.log_fields import trace_fields
 from penstock.core.request import InferenceRequest as CoreRequest
 from penstock.core.request import traced
 from penstock.hosting.link.messages import (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_throttle import repeat_note
 from penstock.hosting.link.blocking import LinkClosedError
 from penstock.hosting.link.messages import Kind
 from penstock_backends.python.process.author_code import PythonModel

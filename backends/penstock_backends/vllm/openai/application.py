@@ -23,8 +23,8 @@ from penstock_backends.language_model.openai_refusal import (
     refuse_field,
     refuse_path,
 )
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 from penstock_backends.vllm.engine import VllmEngine
-from penstock_backends.vllm.engine_args import EngineArguments
 from penstock_backends.vllm.failures import UNHEALTHY
 from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints

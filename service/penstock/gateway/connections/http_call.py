@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from penstock.core.access import Access, AccessSink
 from penstock.core.buffer import Buffer
 from penstock.core.errors import request_prefix, shortened
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_throttle import log_fault
+from penstock.core.log.verbosity import VERBOSITY
 from penstock.core.request import InferenceRequest
-from penstock.core.verbosity import VERBOSITY
 from penstock.gateway.replies import Refusal, Reply, error_reply
 from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.log_fields import request_fields
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_fields import request_fields
+from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline

@@ -6,8 +6,8 @@ import logging
 
 from penstock.core.buffer import Buffer, octets
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
-from penstock.core.log_fields import name_request, request_fields
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_fields import name_request, request_fields
+from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.stream import ResponseStream, require_single
 from penstock.core.timeline import Timeline

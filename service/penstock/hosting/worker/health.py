@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.backend import Backend
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_throttle import log_fault
 from penstock.hosting.link.messages import Kind
 from penstock.hosting.link.response_sender import Send
 

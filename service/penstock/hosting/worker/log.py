@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from penstock.core.log_fields import fields_of
+from penstock.core.log.log_fields import fields_of
 from penstock.hosting.link.link import Link
 from penstock.hosting.link.messages import Kind
 

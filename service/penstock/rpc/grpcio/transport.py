@@ -23,8 +23,8 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from penstock.core.errors import InferenceError, InternalError
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.core.log_fields import error_fields
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_fields import error_fields
+from penstock.core.log.log_throttle import log_fault
 from penstock.rpc.channelz.source import ChannelzRegistry
 from penstock.rpc.context import Metadata, Method, Reply, Service, StatusError, serialized
 from penstock.rpc.grpcio.channelz_source import GrpcioChannelzSource

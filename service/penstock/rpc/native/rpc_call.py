@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from penstock.core.errors import InferenceError, InvalidRequestError
-from penstock.core.log_fields import error_fields
-from penstock.core.log_throttle import log_fault
+from penstock.core.log.log_fields import error_fields
+from penstock.core.log.log_throttle import log_fault
 from penstock.http2 import grpc_headers as responses
 from penstock.http2.connection import Connection
 from penstock.http2.errors import ErrorCode

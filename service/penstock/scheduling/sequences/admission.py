@@ -12,8 +12,8 @@ from penstock.core.errors import (
     request_prefix,
     shortened,
 )
-from penstock.core.log_fields import request_fields
-from penstock.core.log_throttle import repeat_note
+from penstock.core.log.log_fields import request_fields
+from penstock.core.log.log_throttle import repeat_note
 from penstock.core.request import InferenceRequest
 from penstock.inflight.inference import Inference
 from penstock.scheduling.sequences.controls import Controls, IdControl

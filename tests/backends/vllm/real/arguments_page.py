@@ -10,7 +10,7 @@ from typing import Any, Literal, get_origin
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.version import __version__
 
-from penstock_backends.vllm.engine_keywords import _alternatives
+from penstock_backends.vllm.arguments.engine_keywords import _alternatives
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "vllm-arguments.md"

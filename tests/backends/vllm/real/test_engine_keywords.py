@@ -12,8 +12,8 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 
 from backends.vllm.real.arguments_page import OBJECTS, PAGE, page
 from penstock.core.errors import ModelLoadError
-from penstock_backends.vllm.engine_args import EngineArguments
-from penstock_backends.vllm.engine_keywords import engine_keywords
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_keywords import engine_keywords
 
 FIELDS = {field.name: field for field in fields(AsyncEngineArgs)}
 FILE = Path("/models/m/1/model.json")

@@ -11,11 +11,11 @@ from vllm.tool_parsers import ToolParserManager
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 from penstock.core.errors import UnsupportedError
+from penstock_backends.vllm.arguments.openai_arguments import FRONTEND, OpenAiArguments
 from penstock_backends.vllm.openai import entry_points
 from penstock_backends.vllm.openai.entry_points import EntryPoints
 from penstock_backends.vllm.openai.request_fields import fields_by_path
 from penstock_backends.vllm.openai.routes import HIDDEN, SHOWN
-from penstock_backends.vllm.openai_arguments import FRONTEND, OpenAiArguments
 
 EVERY_TASK = ("generate", "embed", "classify", "score", "token_embed", "plugin", "transcription")
 OPTIONAL = {"/cohere/v2/chat", "/tokenizer_info"}

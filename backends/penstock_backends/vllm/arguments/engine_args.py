@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.backend import SHARED_TMPDIR, ModelLoadError
-from penstock_backends.vllm.openai_arguments import OpenAiArguments, take_openai
+from penstock_backends.vllm.arguments.openai_arguments import OpenAiArguments, take_openai
 
 FILE = "model.json"
 

@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from penstock.backend import ModelLoadError, suggestion
-from penstock_backends.vllm.engine_args import EngineArguments
+from penstock_backends.vllm.arguments.engine_args import EngineArguments
 
 _SIMILARITY = 0.6
 """Of a name that is suggested: words are often in another order (`max_seq_num`)."""

@@ -1,0 +1,1 @@
+"""Arguments of the engine and of its OpenAI application, from the files of a model."""
