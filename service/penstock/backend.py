@@ -60,8 +60,8 @@ from penstock.core.errors import (
     UnsupportedError,
     as_inference_error,
 )
-from penstock.core.exchange.http_exchange import ASGI_EXTENSION, AsgiApp
 from penstock.core.flow_control import Window
+from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import (

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend
-from penstock.core.exchange.application import BackendApplication
-from penstock.core.exchange.http_exchange import HttpExchange
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
 from penstock.core.stream import ResponseStream
 

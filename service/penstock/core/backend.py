@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError, ModelLoadError, no_commands
-from penstock.core.exchange.http_exchange import AsgiApp
 from penstock.core.flow_control import WINDOW, Window
+from penstock.core.http_exchange import AsgiApp
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, InferenceResponse
@@ -233,7 +233,7 @@ class Backend(ABC):
 
         Called after `initialize`. It is called with whole bodies, learns of clients that leave by
         `http.disconnect`, and finds what the server knows of the request in its scope, in the
-        extension `penstock`: see `penstock.core.exchange.http_exchange`. Raise an
+        extension `penstock`: see `penstock.core.http_exchange`. Raise an
         `InferenceError` where the model cannot have one: it is logged, told to clients, and the
         model serves tensors. Only a `ModelLoadError` that is not a `BackendNotInstalledError`
         refuses the model.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
-from penstock.core.exchange.http_exchange import HttpExchange, HttpHead
+from penstock.core.http_exchange import HttpExchange, HttpHead
 from penstock.core.region import RegionSlice
 from penstock.core.tensor import Tensor
 from penstock.core.timeline import Timeline

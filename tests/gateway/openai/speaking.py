@@ -15,8 +15,8 @@ from fakes import InstallBackend, write_model
 from gateway.serving import LOCAL, serving
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.errors import BackendNotInstalledError, ExhaustedError, InternalError
-from penstock.core.exchange.http_exchange import ASGI_EXTENSION, AsgiApp, Message
 from penstock.core.exit_deadline import ExitDeadline
+from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
 from penstock.core.request import InferenceRequest
 from penstock.gateway.app import open_gateway
 from penstock.server.server import InferenceServer

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.errors import UnavailableError
-from penstock.core.exchange.http_exchange import ASGI_EXTENSION, AsgiApp, Message
+from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp, Message
 from penstock.core.request import InferenceRequest, InferenceResponse
 from penstock.core.tensor import Tensor
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import InferenceError, RequestCancelledError
-from penstock.core.exchange.http_exchange import HttpHead
+from penstock.core.http_exchange import HttpHead
 from penstock.core.request import ExchangePart
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline

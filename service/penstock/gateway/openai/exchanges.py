@@ -8,7 +8,7 @@ from typing import Final
 from uuid import uuid4
 
 from penstock.core.errors import InferenceError, NotFoundError, RequestCancelledError
-from penstock.core.exchange.http_exchange import Headers, HttpExchange
+from penstock.core.http_exchange import Headers, HttpExchange
 from penstock.core.request import InferenceRequest, ParameterValue
 from penstock.core.stream import ResponseStream
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall

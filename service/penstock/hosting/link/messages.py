@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InternalError, error_from_code
-from penstock.core.exchange.http_exchange import Headers, HttpExchange, HttpHead
+from penstock.core.http_exchange import Headers, HttpExchange, HttpHead
 from penstock.core.request import (
     ExchangePart,
     InferenceRequest,

@@ -11,8 +11,8 @@ from penstock.core.backend import Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import deliver
 from penstock.core.errors import InferenceError, RequestCancelledError, as_inference_error
-from penstock.core.exchange.http_exchange import WINDOW as EXCHANGE_WINDOW
 from penstock.core.flow_control import WINDOW, Credit, Window
+from penstock.core.http_exchange import WINDOW as EXCHANGE_WINDOW
 from penstock.core.request import ExchangePart, InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline

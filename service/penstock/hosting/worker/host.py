@@ -14,11 +14,11 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
 from penstock.core.errors import InferenceError, as_inference_error
-from penstock.core.exchange.application import BackendApplication
 from penstock.core.flow_control import Window
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceRequest, metered

@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from penstock.core.application import BackendApplication
 from penstock.core.backend import Backend, InstanceContext, Outcome
 from penstock.core.call_chain import CallingInstance
 from penstock.core.delivery import deliver, execute_batch
-from penstock.core.exchange.application import BackendApplication
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.placement import Placement
 from penstock.core.request import InferenceResponse

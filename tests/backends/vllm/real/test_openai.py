@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from penstock.core.application import BackendApplication
 from penstock.core.errors import InvalidRequestError
-from penstock.core.exchange.application import BackendApplication
-from penstock.core.exchange.http_exchange import HttpExchange
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest, metered
 from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance

@@ -20,7 +20,7 @@ from penstock.core.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from penstock.core.exchange.http_exchange import HttpExchange
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
 from penstock.hosting.parent.process import ProcessInstance
 from penstock.inflight.inference import Inference

@@ -12,7 +12,7 @@ from fakes import model_config, until
 from hosting.hosted.talker import Talker
 from models.serving.thread_instance.executions import thread_instance
 from penstock.core.errors import UnavailableError
-from penstock.core.exchange.http_exchange import HttpExchange
+from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest
 from penstock.core.stream import ResponseStream
 from penstock.inflight.statistics import Statistics

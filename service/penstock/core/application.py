@@ -20,7 +20,8 @@ from penstock.core.errors import (
     UnsupportedError,
     as_inference_error,
 )
-from penstock.core.exchange.http_exchange import (
+from penstock.core.flow_control import Window
+from penstock.core.http_exchange import (
     ASGI_EXTENSION,
     LARGEST_PIECE,
     AsgiApp,
@@ -29,7 +30,6 @@ from penstock.core.exchange.http_exchange import (
     HttpHead,
     Message,
 )
-from penstock.core.flow_control import Window
 from penstock.core.log.log_throttle import log_fault
 from penstock.core.request import ExchangePart, InferenceRequest
 from penstock.core.stream import ResponseStream
