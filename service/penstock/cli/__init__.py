@@ -1,5 +1,5 @@
-"""The command line: `penstock serve`, `demo`, `top`, `perf` and the commands of clients, and
-`tritonserver`, which only serves.
+"""The command line: `penstock serve`, `demo`, `top`, `perf`, `tune` and the commands of
+clients, and `tritonserver`, which only serves.
 
 Heavy modules are imported by the command that needs them.
 """
@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "demo": _demo,
         "top": _top,
         "perf": _perf,
+        "tune": _tune,
         "completion": _completion,
         **{name: _verb(name) for name in VERBS},
     }
@@ -103,6 +104,12 @@ def _top(arguments: Sequence[str]) -> int:
 
 def _perf(arguments: Sequence[str]) -> int:
     from penstock.perf.command import run
+
+    return run(arguments)
+
+
+def _tune(arguments: Sequence[str]) -> int:
+    from penstock.tune.command import run
 
     return run(arguments)
 

@@ -12,12 +12,14 @@ from penstock.cli.flags import FLAGS
 from penstock.cli.verbs import VERBS
 from penstock.perf.parser import command_parser as perf_parser
 from penstock.top.options import parser as top_parser
+from penstock.tune.parser import command_parser as tune_parser
 
 _OTHERS = {
     "serve": "Serve the models of a repository.",
     "demo": "Write a repository of small models.",
     "top": "Show models, queues and latencies of a running server.",
     "perf": "Put a load on a server and measure it.",
+    "tune": "Search settings of a model.",
     "completion": "Print a script that completes commands in a shell.",
 }
 
@@ -92,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
 def options_of_commands() -> Mapping[str, Sequence[str]]:
     """Every command with its long options."""
     parsers = {"demo": demo.parser(), "top": top_parser(), "perf": perf_parser()}
-    parsers["completion"] = parser()
+    parsers |= {"tune": tune_parser(), "completion": parser()}
     parsers |= {verb: import_module(f"penstock.cli.verbs.{verb}").parser() for verb in VERBS}
     found = {name: _options(each) for name, each in parsers.items()}
     return {"serve": ["--help", *(f"--{name}=" for name in FLAGS)], **found}

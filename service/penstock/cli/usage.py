@@ -19,6 +19,7 @@ Commands:
   demo DIR   Write a repository of small models to try the server with.
   top        Show models, queues, batches and latencies of a running server.
   perf       Put a load on a server and measure it: rates, latencies, tokens, comparisons.
+  tune MODEL Search settings of a model: instances, batch sizes, queue delays, the engine's.
 
 Commands that ask a running server:
   infer      Send one request to a model, and print its outputs.

@@ -55,10 +55,10 @@ def violations(limits: list[Limit], results: Mapping[str, Any]) -> Iterator[str]
         if limit.figure.startswith(_COMPARISON):
             name = limit.figure.removeprefix(_COMPARISON)
             figures = results.get("comparison", {}).get("figures", {})
-            yield from _violation(limit, "comparison", _found(figures, name))
+            yield from _violation(limit, "comparison", figure_at(figures, name))
             continue
         for point in results["points"]:
-            yield from _violation(limit, point["load"]["label"], _found(point, limit.figure))
+            yield from _violation(limit, point["load"]["label"], figure_at(point, limit.figure))
 
 
 def _violation(limit: Limit, where: str, value: Any) -> Iterator[str]:
@@ -72,12 +72,12 @@ def _violation(limit: Limit, where: str, value: Any) -> Iterator[str]:
         )
 
 
-def _found(figures: Any, path: str) -> Any:
+def figure_at(figures: Any, path: str) -> Any:
     """The value at a path of names with dots between them, of which a name may have some."""
     if not isinstance(figures, Mapping):
         return None
     if path in figures:
         return figures[path]
     heads = [path[:at] for at, letter in enumerate(path) if letter == "."]
-    tails = (_found(figures[head], path[len(head) + 1 :]) for head in heads if head in figures)
+    tails = (figure_at(figures[head], path[len(head) + 1 :]) for head in heads if head in figures)
     return next((tail for tail in tails if tail is not None), None)

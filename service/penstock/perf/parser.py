@@ -33,7 +33,7 @@ or model; 3 requests failed; 4 the gate was not held; 5 the rate was not reached
 """
 
 
-def _checked(read: Callable[[str], T]) -> Callable[[str], T]:
+def checked(read: Callable[[str], T]) -> Callable[[str], T]:
     """What reads an option's value, with its errors as argparse wants them."""
 
     def checked(text: str) -> T:
@@ -86,7 +86,7 @@ def _add_target(parser: ArgumentParser) -> None:
     add("--tls-key", default="", metavar="FILE", help="the client's key")
     add("--tls-unverified", action="store_true", help="trust any certificate")
     add(
-        "-H", "--header", action="append", default=[], type=_checked(header), metavar="NAME:VALUE",
+        "-H", "--header", action="append", default=[], type=checked(header), metavar="NAME:VALUE",
         help="send a header, or metadata of gRPC",
     )  # fmt: skip
     add("--metrics-url", metavar="HOST:PORT", help="read the server's metrics page, too")
@@ -98,7 +98,7 @@ def _add_target(parser: ArgumentParser) -> None:
 
 def _add_load(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("load").add_argument
-    sweep = _checked(numbers)
+    sweep = checked(numbers)
     add(
         "-c", "--concurrency", "--concurrency-range", type=sweep, metavar="N|A:B[:STEP]|N,N",
         help="requests at a time; several are measured one after the other (1)",
@@ -116,26 +116,26 @@ def _add_load(parser: ArgumentParser) -> None:
         help="microseconds between requests, one a line",
     )  # fmt: skip
     add("--trace", type=Path, metavar="FILE", help="times of requests, and lengths: lines of JSON")
-    add("-d", "--duration", type=_checked(seconds), default=10.0, metavar="S", help="measured (10)")
-    add("--warmup", type=_checked(seconds), default=1.0, metavar="S", help="before that (1)")
+    add("-d", "--duration", type=checked(seconds), default=10.0, metavar="S", help="measured (10)")
+    add("--warmup", type=checked(seconds), default=1.0, metavar="S", help="before that (1)")
     add(
         "-n", "--requests", "--request-count", type=whole(1), default=0, metavar="N",
         help="end after so many instead",
     )  # fmt: skip
     add(
-        "--stable", nargs="?", const=10.0, type=_checked(percentage), metavar="PERCENT",
+        "--stable", nargs="?", const=10.0, type=checked(percentage), metavar="PERCENT",
         help="measure windows until three agree so closely (10)",
     )  # fmt: skip
-    add("--window", type=_checked(positive), default=5.0, metavar="S", help="a window's length (5)")
+    add("--window", type=checked(positive), default=5.0, metavar="S", help="a window's length (5)")
     add(
         "--max-windows", "--max-trials", type=whole(3), default=10, metavar="N",
         help="windows at most (10)",
     )  # fmt: skip
     add(
-        "--drain", type=_checked(seconds), default=10.0, metavar="S",
+        "--drain", type=checked(seconds), default=10.0, metavar="S",
         help="for answers after an open load (10)",
     )  # fmt: skip
-    add("--timeout", type=_checked(seconds), default=0.0, metavar="S", help="of a request (none)")
+    add("--timeout", type=checked(seconds), default=0.0, metavar="S", help="of a request (none)")
     add("--max-in-flight", type=whole(1), default=1024, metavar="N", help="of an open load (1024)")
 
 
@@ -147,7 +147,7 @@ def _add_sequences(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add("--sequence-length", type=whole(1), default=20, metavar="N", help="requests of each (20)")
     add(
-        "--sequence-length-variation", type=_checked(percentage), default=20.0, metavar="PERCENT",
+        "--sequence-length-variation", type=checked(percentage), default=20.0, metavar="PERCENT",
         help="how much shorter and longer they may be (20)",
     )  # fmt: skip
     add(
@@ -168,7 +168,7 @@ def _add_inputs(parser: ArgumentParser) -> None:
     add(
         "--shape",
         action="append",
-        type=_checked(shape),
+        type=checked(shape),
         default=[],
         metavar="INPUT:D,D",
         help="where sizes vary",
@@ -178,7 +178,7 @@ def _add_inputs(parser: ArgumentParser) -> None:
     add(
         "--request-parameter",
         action="append",
-        type=_checked(parameter),
+        type=checked(parameter),
         default=[],
         metavar="NAME:VALUE:TYPE",
         help="TYPE: bool, int, uint, double, string",
@@ -197,7 +197,7 @@ def _add_inputs(parser: ArgumentParser) -> None:
 
 def _add_prompts(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("prompts of language models").add_argument
-    lengths = _checked(parse_lengths)
+    lengths = checked(parse_lengths)
     add("--prompt", action="append", default=[], metavar="TEXT", help="a prompt; may be repeated")
     add("--prompt-file", type=Path, metavar="FILE", help="prompts, one a line")
     add(
@@ -210,7 +210,7 @@ def _add_prompts(parser: ArgumentParser) -> None:
     add("--output-tokens", type=lengths, metavar="LENGTHS", help="asked for in answer")
     add(
         "--shared-prefix",
-        type=_checked(shared_prefix),
+        type=checked(shared_prefix),
         metavar="WORDS[:COUNT]",
         help="with which prompts begin: one of COUNT (1)",
     )
@@ -227,7 +227,7 @@ def _add_process(parser: ArgumentParser) -> None:
 def _add_results(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("results").add_argument
     add(
-        "--goodput", action="append", type=_checked(goal), default=[], metavar="METRIC:LIMIT",
+        "--goodput", action="append", type=checked(goal), default=[], metavar="METRIC:LIMIT",
         help="count what keeps to ttft, itl, latency (ms) or tokens_per_second; may be repeated",
     )  # fmt: skip
     add("--gate", type=Path, metavar="FILE", help="limits of the results, in TOML")

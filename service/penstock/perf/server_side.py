@@ -70,7 +70,7 @@ class Observer:
         if not self.pid:
             return None
         try:
-            return sum(map(_cpu_seconds, _family(self.pid)))
+            return sum(map(_cpu_seconds, processes_below(self.pid)))
         except OSError:
             return None
 
@@ -162,12 +162,12 @@ def _machine() -> tuple[float, float]:
     return (sum(fields) - idle) / _TICKS, sum(fields) / _TICKS
 
 
-def _family(root: int) -> Iterator[int]:
+def processes_below(root: int) -> Iterator[int]:
     """A process and all below it."""
     yield root
     for task in Path(f"/proc/{root}/task").iterdir():
         for child in (task / "children").read_text().split():
-            yield from _family(int(child))
+            yield from processes_below(int(child))
 
 
 def _cpu_seconds(pid: int) -> float:

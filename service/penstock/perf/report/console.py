@@ -18,8 +18,8 @@ class Ticker:
         self._stream = stream
         self._shown = not quiet and stream.isatty()
 
-    def __call__(self, progress: Progress) -> None:
-        """Show how far it is."""
+    def __call__(self, progress: Progress, title: str = "") -> None:
+        """Show how far it is; `title` stands before the load."""
         if not self._shown:
             return
         share = min(1.0, progress.seconds / progress.of) if progress.of < 1e5 else 0.0
@@ -27,7 +27,7 @@ class Ticker:
         failed = f", {progress.failed} failed" if progress.failed else ""
         waiting = f", {progress.waiting} waiting" if progress.waiting else ""
         self._stream.write(
-            f"\r\x1b[K{progress.point.label}  {bar} {progress.seconds:.0f} s"
+            f"\r\x1b[K{title}{progress.point.label}  {bar} {progress.seconds:.0f} s"
             f"  {progress.answered} answered{failed}, {progress.in_flight} under way{waiting},"
             f" {progress.rate:.0f}/s"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from math import ceil, floor, isfinite, log10
 
@@ -16,10 +16,11 @@ _STYLE = "font-family:system-ui,sans-serif;font-size:12px"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: its name, and points of x and y."""
+    """A line: its name, and points of x and y; `scattered` ones are not joined."""
 
     name: str
     points: Sequence[tuple[float, float]]
+    scattered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Axis:
 
 def line_chart(title: str, x: Axis, y: Axis, series: Sequence[Series]) -> str:
     """Lines with a dot at each point, whose numbers show under the mouse."""
-    shown = [Series(each.name, _drawable(each.points, x, y)) for each in series]
+    shown = [replace(each, points=_drawable(each.points, x, y)) for each in series]
     points = [point for each in shown for point in each.points]
     if not points:
         return _chart(title, [_text(_WIDTH / 2, _HEIGHT / 2, "nothing was measured", "middle")])
@@ -135,10 +136,11 @@ def _axes(across: _Scale, up: _Scale, x_label: str, y_label: str) -> Iterable[st
 
 def _line(series: Series, across: _Scale, up: _Scale, colour: str) -> Iterable[str]:
     places = [(across(x), up(y)) for x, y in series.points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
-    if len(places) > 64:
-        return
+    if not series.scattered:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        if len(places) > 64:
+            return
     for (x, y), (left, top) in zip(series.points, places, strict=True):
         words = escape(f"{series.name}: {_number(x)}, {_number(y)}")
         yield (

@@ -24,8 +24,17 @@ class RefusedError(Exception):
     """A server answered with an error; the message is its text."""
 
 
-def ask_grpc(endpoint: Endpoint, method: str, message: bytes, metadata: Mapping[str, str]) -> bytes:
-    """The answer to one unary call; raises `NoAnswerError` or `RefusedError`."""
+def ask_grpc(
+    endpoint: Endpoint,
+    method: str,
+    message: bytes,
+    metadata: Mapping[str, str],
+    seconds: float = _SECONDS,
+) -> bytes:
+    """The answer to one unary call within so many seconds.
+
+    Raises `NoAnswerError` or `RefusedError`.
+    """
     asked = _Asked()
     try:
         wire = GrpcWire(endpoint, asked)
@@ -35,7 +44,7 @@ def ask_grpc(endpoint: Endpoint, method: str, message: bytes, metadata: Mapping[
         call = Call(0, 0, 0.0, 0.0, streamed=False)
         call.whole = []
         wire.start(call, request_head(endpoint, method, metadata), message)
-        _read_to_end(wire, asked)
+        _read_to_end(wire, asked, seconds)
     finally:
         wire.close()
     if asked.lost:
@@ -87,12 +96,12 @@ def _reason(error: OSError) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
-def _read_to_end(wire: GrpcWire, asked: _Asked) -> None:
-    end = time.monotonic() + _SECONDS
+def _read_to_end(wire: GrpcWire, asked: _Asked, seconds: float) -> None:
+    end = time.monotonic() + seconds
     while not (asked.ended or asked.lost):
         left = end - time.monotonic()
         if left <= 0:
-            raise NoAnswerError(f"no answer within {_SECONDS:g} s")
+            raise NoAnswerError(f"no answer within {seconds:g} s")
         waits = [wire.transport] if wire.transport.blocked else []
         readable, writable, _ = select.select([wire.transport], waits, [], left)
         if writable:

@@ -1,0 +1,1 @@
+"""Configuration files of Triton's Model Analyzer, read as options of `penstock tune`."""

@@ -1,0 +1,266 @@
+"""A file of Model Analyzer as command lines of `penstock tune`, one for each model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.core.nearest_name import suggestion
+from penstock.perf.parser import command_parser as perf_parser
+from penstock.tune.analyzer.keys import (
+    CONSTRAINTS,
+    GLOBAL,
+    OBJECTIVES,
+    OF_A_MODEL,
+    OF_A_MODEL_WITHOUT_EFFECT,
+    OPTIONS,
+    SEARCH,
+    WITHOUT_EFFECT,
+)
+from penstock.tune.analyzer.sweeps import dimensions
+from penstock.tune.errors import TuneError
+
+_MISSING = "--config-file needs the package PyYAML: pip install 'penstock[tune]'"
+_SET_BY_US = (
+    "concurrency-range",
+    "batch-size",
+    "model-name",
+    "url",
+    "request-rate-range",
+    "m",
+    "u",
+)
+_RANGE = {"start", "stop", "step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The models of a file: words for us and for `penstock perf`; keys that mean nothing here."""
+
+    models: Mapping[str, tuple[list[str], list[str]]]
+    everywhere: tuple[list[str], list[str]]
+    without_effect: Sequence[str]
+
+
+def read_analysis(path: Path) -> Analysis:
+    """Read a file; raises `TuneError` that names the key which is wrong."""
+    section = _content(path)
+    _check(path, "", section, (*GLOBAL, *WITHOUT_EFFECT))
+    _refuse_unmeasurable(path, section)
+    reader = _Reader(path)
+    common = reader.common(section)
+    models = {
+        name: reader.model(name, own, section, common)
+        for name, own in _models(path, section.get("profile_models")).items()
+    }
+    ignored = [name for name in section if name in WITHOUT_EFFECT]
+    return Analysis(models, common, [*ignored, *reader.without_effect])
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        raise TuneError(_MISSING) from error
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        raise TuneError(f"{path}: {error}") from error
+    if not isinstance(found, dict):
+        raise TuneError(f"{path}: not a mapping of keys")
+    return found
+
+
+def _check(path: Path, below: str, section: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raises `TuneError` for a key that Model Analyzer does not know either."""
+    names = list(known)
+    for name in section:
+        if name not in names:
+            hint = suggestion(str(name), names)
+            raise TuneError(f"{path}: unknown key '{below}{name}'{hint}")
+
+
+def _refuse_unmeasurable(path: Path, section: Mapping[str, Any]) -> None:
+    """What would be measured in another way than its user wants is no warning."""
+    if section.get("run_config_profile_models_concurrently_enable"):
+        raise TuneError(
+            f"{path}: run_config_profile_models_concurrently_enable: models are tuned one after the"
+            " other only"
+        )
+    if (mode := section.get("triton_launch_mode", "local")) != "local":
+        raise TuneError(f"{path}: triton_launch_mode '{mode}': penstock tune starts its own server")
+
+
+def _models(path: Path, given: Any) -> dict[str, Mapping[str, Any]]:
+    """Names of models with what is said of each."""
+    if isinstance(given, str):
+        return {name.strip(): {} for name in given.split(",")}
+    if isinstance(given, Mapping):
+        return {str(name): own or {} for name, own in given.items()}
+    if not isinstance(given, list):
+        raise TuneError(f"{path}: profile_models names no model")
+    found: dict[str, Mapping[str, Any]] = {}
+    for each in given:
+        found |= _models(path, each)
+    return found
+
+
+class _Reader:
+    """Sections as words; collects what has no effect."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.without_effect: list[str] = []
+        self._perf = {
+            text.lstrip("-") for action in perf_parser()._actions for text in action.option_strings
+        }
+
+    def common(self, section: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """What holds for every model."""
+        words = [f"--model-repository={section['model_repository']}"] * (
+            "model_repository" in section
+        )
+        for name, option in OPTIONS.items():
+            if name in section:
+                words += [option, *_values(section[name])]
+        if "latency_budget" in section:
+            words.append(f"--max-p99={section['latency_budget']}ms")
+        if "min_throughput" in section:
+            words.append(f"--min-throughput={section['min_throughput']}")
+        own, perf = self._shared(section, "")
+        words += [*own, *_trials(section)]
+        if "client_protocol" in section:
+            perf = ["-i", str(section["client_protocol"]), *perf]
+        return words, perf
+
+    def model(
+        self,
+        name: str,
+        own: Mapping[str, Any],
+        section: Mapping[str, Any],
+        common: tuple[list[str], list[str]],
+    ) -> tuple[list[str], list[str]]:
+        """What holds for one model: its own words stand behind those for all."""
+        below = f"profile_models.{name}."
+        _check(self._path, below, own, (*OF_A_MODEL, *OF_A_MODEL_WITHOUT_EFFECT))
+        self.without_effect += [below + each for each in own if each in OF_A_MODEL_WITHOUT_EFFECT]
+        parameters = own.get("parameters") or {}
+        _check(self._path, f"{below}parameters.", parameters, list(OPTIONS)[2:])
+        words, perf = self._shared(own, below)
+        for key, value in parameters.items():
+            words += [OPTIONS[key], *_values(value)]
+        swept = own.get("model_config_parameters") or {}
+        where = f"{self._path}: {below}model_config_parameters"
+        for path, values in dimensions(swept, where):
+            words.append(f"--field={path}={','.join(map(json.dumps, values))}")
+        words += _automatic(section, parameters, swept)
+        if swept and "run_config_search_mode" not in section:
+            words.append("--mode=brute")
+        return [*common[0], *words], [*common[1], *perf]
+
+    def _shared(self, section: Mapping[str, Any], below: str) -> tuple[list[str], list[str]]:
+        """What may stand on top and below a model alike."""
+        words = [
+            *self._constraints(section.get("constraints") or {}, below),
+            *self._objectives(section.get("objectives") or {}, below),
+        ]
+        for name, value in (section.get("triton_server_flags") or {}).items():
+            words.append(f"--server-flag={name}={_flag_value(value)}")
+        for name, value in (section.get("triton_server_environment") or {}).items():
+            words.append(f"--env={name}={value}")
+        perf: list[str] = []
+        for key in ("perf_analyzer_flags", "genai_perf_flags"):
+            perf += self._perf_words(section.get(key) or {}, f"{below}{key}.")
+        return words, perf
+
+    def _constraints(self, section: Mapping[str, Any], below: str) -> Iterator[str]:
+        for metric, bounds in section.items():
+            for bound, value in bounds.items():
+                if (metric, bound) not in CONSTRAINTS:
+                    known = ", ".join(f"{one}.{other}" for one, other in CONSTRAINTS)
+                    raise TuneError(
+                        f"{self._path}: {below}constraints.{metric}.{bound} cannot be kept here;"
+                        f" these can: {known}"
+                    )
+                option, unit = CONSTRAINTS[metric, bound]
+                yield f"{option}={value}{unit}"
+
+    def _objectives(self, section: Any, below: str) -> Iterator[str]:
+        weights = section if isinstance(section, Mapping) else dict.fromkeys(_values(section), 1)
+        for metric, weight in weights.items():
+            if metric not in OBJECTIVES:
+                raise TuneError(
+                    f"{self._path}: {below}objectives: '{metric}' is not measured here; these are:"
+                    f" {', '.join(OBJECTIVES)}"
+                )
+            yield f"--objective={OBJECTIVES[metric]}:{weight}"
+
+    def _perf_words(self, section: Mapping[str, Any], below: str) -> Iterator[str]:
+        for name, value in section.items():
+            if name not in self._perf or name in _SET_BY_US:
+                self.without_effect.append(f"{below}{name}")
+            elif value is True:
+                yield f"--{name}"
+            elif value is not False:
+                dashes = "-" if len(name) == 1 else "--"
+                for each in value if isinstance(value, list) else [value]:
+                    yield from (f"{dashes}{name}", str(each))
+
+
+def _automatic(
+    section: Mapping[str, Any], parameters: Mapping[str, Any], swept: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is searched beside that which is named, unless all of it is named."""
+    manual = bool(section.get("run_config_search_disable"))
+    bounds = {name: int(section.get(name, default)) for name, default in SEARCH.items()}
+    asked = {name for name in SEARCH if name in section}
+    if not swept and not manual and any("instance" in n or "model_batch" in n for n in asked):
+        low, high = _bounds(bounds, "instance_count")
+        yield from ("--instances", f"{low}-{high}", "--batch-sizes")
+        yield from map(str, _powers(*_bounds(bounds, "model_batch_size")))
+    loads = {"concurrency", "request_rate"}
+    if loads & (parameters.keys() | section.keys()):
+        return
+    if section.get("request_rate_search_enable") or any("request_rate" in name for name in asked):
+        yield from ("--rate", *map(str, _powers(*_bounds(bounds, "request_rate"))))
+    elif manual:
+        yield from ("--concurrency", "1")
+    elif any("concurrency" in name for name in asked):
+        low, high = _bounds(bounds, "concurrency")
+        yield from ("--sweep", f"{low}-{high}")
+
+
+def _bounds(bounds: Mapping[str, int], name: str) -> tuple[int, int]:
+    return bounds[f"run_config_search_min_{name}"], bounds[f"run_config_search_max_{name}"]
+
+
+def _powers(low: int, high: int) -> list[int]:
+    """Powers of two from one number to another."""
+    return [1 << power for power in range(31) if low <= 1 << power <= high]
+
+
+def _trials(section: Mapping[str, Any]) -> Iterator[str]:
+    if "optuna_min_trials" in section or "optuna_max_trials" in section:
+        least, most = (
+            section.get(f"optuna_{name}_trials", SEARCH[f"optuna_{name}_trials"])
+            for name in ("min", "max")
+        )
+        yield f"--trials={least}-{most}"
+    if "optuna_early_exit_threshold" in section:
+        yield f"--patience={section['optuna_early_exit_threshold']}"
+
+
+def _values(value: Any) -> list[str]:
+    """Words of a number, a list, text with commas, or `{start, stop, step}`."""
+    if isinstance(value, Mapping) and value.keys() <= _RANGE and "start" in value:
+        return [f"{value['start']}:{value.get('stop', value['start'])}:{value.get('step', 1)}"]
+    if isinstance(value, list):
+        return [str(each) for each in value]
+    return [part.strip() for part in str(value).split(",")]
+
+
+def _flag_value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,58 @@
+"""The command `penstock tune`: searches, reports, and ends with a status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from penstock.perf.errors import PerfError, Status
+from penstock.perf.measure import Progress
+from penstock.perf.report.console import Ticker
+from penstock.tune.measured import Ranking
+from penstock.tune.options import Plan
+from penstock.tune.reading import read_plans
+from penstock.tune.report.files import write_results
+from penstock.tune.report.table import summary_lines
+from penstock.tune.session import Outcome, Tuning
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit status; see `Status` of `penstock perf`. The worst of several models counts."""
+    statuses = []
+    for plan in read_plans(arguments):
+        try:
+            statuses.append(_tune(plan))
+        except PerfError as error:
+            print(f"penstock tune: {error}", file=sys.stderr, flush=True)
+            statuses.append(error.status)
+        except KeyboardInterrupt:
+            statuses.append(Status.INTERRUPTED)
+        if statuses[-1] == Status.INTERRUPTED:
+            break
+    return int(max(statuses))
+
+
+def _tune(plan: Plan) -> Status:
+    ticker = Ticker(sys.stderr, plan.quiet)
+
+    def say(text: Iterable[str]) -> None:
+        ticker.clear()
+        print("\n".join(text), flush=True)
+
+    def report(title: str, progress: Progress) -> None:
+        ticker(progress, f"{title}: ")
+
+    outcome = Tuning(plan, say, report).run()
+    ranking = Ranking(outcome.variants, plan.aims)
+    say(summary_lines(outcome, ranking))
+    written = write_results(outcome, ranking)
+    say(["", *(f"wrote {path}" for path in written)])
+    return _status(outcome, ranking)
+
+
+def _status(outcome: Outcome, ranking: Ranking) -> Status:
+    if outcome.interrupted:
+        return Status.INTERRUPTED
+    if ranking.winner is not None:
+        return Status.FINE
+    return Status.GATE if ranking.closest is not None else Status.FAILURES

@@ -1,0 +1,13 @@
+"""The end of `penstock tune` before there are results; statuses are those of `penstock perf`."""
+
+from __future__ import annotations
+
+from penstock.perf.errors import PerfError
+
+
+class TuneError(PerfError):
+    """Something that its user has to change, with the status that the command ends with."""
+
+
+class VariantError(Exception):
+    """A variant that cannot be measured: it does not load, or its server ended."""

@@ -1,0 +1,140 @@
+"""The files of a model, and copies of them that hold a variant."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format, text_format
+
+from penstock.core.errors import ConfigError
+from penstock.core.nearest_name import suggestion
+from penstock.models.config.pbtxt import parse_pbtxt
+from penstock.perf.errors import Status
+from penstock.protocol.model_config_pb2 import ModelConfig
+from penstock.tune.errors import TuneError, VariantError
+from penstock.tune.pbtxt_text import merge
+from penstock.tune.settings import change, engine_changes, is_engine
+
+CONFIG, ENGINE_FILE = "config.pbtxt", "model.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A model in its repository, as its owner wrote it.
+
+    `engine_path` is that of `model.json`, below the model's folder; `None` where there is none.
+    """
+
+    name: str
+    path: Path
+    neighbours: tuple[Path, ...]
+    text: str
+    engine_path: Path | None
+    engine: Mapping[str, Any]
+
+    def config_text(self, changes: Mapping[str, Any]) -> str:
+        """`config.pbtxt` of a variant; raises `VariantError`."""
+        changed = {name: value for name, value in changes.items() if not is_engine(name)}
+        if not changed:
+            return self.text
+        config = json_format.MessageToDict(
+            text_format.Parse(self.text, ModelConfig()), preserving_proto_field_name=True
+        )
+        for name, value in changed.items():
+            change(config, name, value)
+        try:
+            wanted = json_format.ParseDict(config, ModelConfig())
+        except (json_format.ParseError, AttributeError, TypeError) as error:
+            raise VariantError(f"not a configuration: {error}") from error
+        return merge(self.text, wanted)
+
+    def engine_text(self, changes: Mapping[str, Any]) -> str:
+        """`model.json` of a variant, with the keys of the original in their order."""
+        return json.dumps({**self.engine, **engine_changes(changes)}, indent=2) + "\n"
+
+    def write_variant(self, changes: Mapping[str, Any], target: Path) -> None:
+        """Write a repository with this variant; raises `VariantError`.
+
+        All but the changed files are links to the originals.
+        """
+        config = self.config_text(changes)
+        shutil.rmtree(target, ignore_errors=True)
+        model = target / self.name
+        model.mkdir(parents=True)
+        for neighbour in self.neighbours:
+            (target / neighbour.name).symlink_to(neighbour)
+        for entry in self.path.iterdir():
+            if entry.name != CONFIG:
+                (model / entry.name).symlink_to(entry)
+        (model / CONFIG).write_text(config)
+        if self.engine_path is not None and engine_changes(changes):
+            self._write_engine(model, changes)
+
+    def _write_engine(self, model: Path, changes: Mapping[str, Any]) -> None:
+        assert self.engine_path is not None
+        version = self.engine_path.parent
+        (model / version).unlink()  # a link to all of it
+        (model / version).mkdir()
+        for entry in (self.path / version).iterdir():
+            (model / version / entry.name).symlink_to(entry)
+        (model / self.engine_path).unlink()
+        (model / self.engine_path).write_text(self.engine_text(changes))
+
+
+def read_model(repositories: Sequence[Path], name: str) -> ModelFiles:
+    """Find a model in repositories and read its settings; raises `TuneError`."""
+    folders = [entry.absolute() for path in repositories for entry in _models(path)]
+    found = next((folder for folder in folders if folder.name == name), None)
+    if found is None:
+        names = [folder.name for folder in folders]
+        hint = suggestion(name, names) or f"; there are {', '.join(sorted(names)) or 'none'}"
+        where = ", ".join(map(str, repositories))
+        raise TuneError(f"no model '{name}' in {where}{hint}", Status.UNREACHABLE)
+    text = _config_text(found / CONFIG)
+    engine_path = _engine_path(found)
+    engine = _engine(found / engine_path) if engine_path else {}
+    others = tuple(folder for folder in folders if folder != found)
+    return ModelFiles(name, found, others, text, engine_path, engine)
+
+
+def _models(repository: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in repository.iterdir() if entry.is_dir())
+    except OSError as error:
+        text = f"model repository {repository} cannot be read: {error.strerror}"
+        raise TuneError(text, Status.UNREACHABLE) from error
+
+
+def _config_text(path: Path) -> str:
+    if not path.exists():
+        return ""  # the server completes it
+    try:
+        text = path.read_text("utf-8")
+        parse_pbtxt(text, path)
+    except (OSError, UnicodeError, ConfigError) as error:
+        raise TuneError(str(error), Status.UNREACHABLE) from error
+    return text
+
+
+def _engine_path(model: Path) -> Path | None:
+    """The `model.json` of the largest version, below the model's folder."""
+    versions = [each for each in model.iterdir() if each.name.isdigit()]
+    found = [each for each in versions if (each / ENGINE_FILE).is_file()]
+    if not found:
+        return None
+    return Path(max(found, key=lambda each: int(each.name)).name, ENGINE_FILE)
+
+
+def _engine(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise TuneError(f"{path}: {error}", Status.UNREACHABLE) from error
+    if not isinstance(found, dict):
+        raise TuneError(f"{path}: not an object of JSON", Status.UNREACHABLE)
+    return found

@@ -1,0 +1,70 @@
+"""What is to be tuned, and how, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.tune.choice import Aims
+from penstock.tune.loads import Loads
+
+BRUTE, QUICK, OPTUNA = "brute", "quick", "optuna"
+MODES = (QUICK, BRUTE, OPTUNA)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a search may measure at most: variants, and seconds; 0 is without a bound."""
+
+    variants: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """How many variants Optuna tries: shares of the space, but so many at least; and how many
+    without gain end the search."""
+
+    least_share: float = 0.05
+    most_share: float = 0.10
+    least: int = 5
+    most: int = 20
+    patience: int = 10
+
+    def bounds(self, size: int) -> tuple[int, int]:
+        """The fewest and the most variants in a space of this size."""
+        least = max(self.least, round(self.least_share * size))
+        return min(size, least), min(size, max(self.most, least, round(self.most_share * size)))
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How servers are started: further flags, variables, and how long a model may load."""
+
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    load_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One model's search. `values` are those of its dimensions by name; without any they are found.
+
+    `perf` are further words for `penstock perf`, such as `--shape`.
+    """
+
+    model: str
+    repositories: tuple[Path, ...]
+    output: Path
+    mode: str
+    values: Mapping[str, tuple[Any, ...]]
+    loads: Loads
+    aims: Aims
+    perf: tuple[str, ...] = ()
+    serving: Serving = field(default_factory=Serving)
+    budget: Budget = field(default_factory=Budget)
+    trials: Trials = field(default_factory=Trials)
+    resume: bool = False
+    quiet: bool = False

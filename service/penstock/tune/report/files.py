@@ -1,0 +1,155 @@
+"""Results in files: the best settings, all figures as JSON and CSV, and a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.perf.report.html import html_report as perf_report
+from penstock.tune.choice import Figures, broken, standing
+from penstock.tune.errors import TuneError
+from penstock.tune.measured import Measured, Ranking, Row, mebibytes
+from penstock.tune.model_files import CONFIG
+from penstock.tune.report.html import html_report
+from penstock.tune.session import Outcome
+from penstock.tune.settings import engine_changes
+
+_LONG = ("curves", "windows")
+"""Figures that only charts need."""
+
+
+def write_results(outcome: Outcome, ranking: Ranking) -> list[Path]:
+    """Write everything; the paths. Raises `TuneError`."""
+    try:
+        return list(_write(outcome, ranking))
+    except OSError as error:
+        raise TuneError(f"results cannot be written: {error}") from error
+
+
+def _write(outcome: Outcome, ranking: Ranking) -> Iterator[Path]:
+    folder = outcome.plan.output
+    folder.mkdir(parents=True, exist_ok=True)
+    if ranking.winner is not None:
+        yield from _write_best(outcome, ranking.winner)
+    if ranking.rows:
+        page = folder / "report.html"
+        page.write_text(html_report(outcome, ranking))
+        yield page
+    results = folder / "results.json"
+    results.write_text(json.dumps(document(outcome, ranking), indent=1) + "\n")
+    yield results
+    if ranking.rows:
+        table = folder / "results.csv"
+        _write_csv(table, outcome, ranking)
+        yield table
+
+
+def _write_best(outcome: Outcome, winner: Row) -> Iterator[Path]:
+    """The files of the model that the best variant changes, and its loads as perf reports them."""
+    folder, changes = outcome.plan.output / "best", winner.variant.changes
+    folder.mkdir(exist_ok=True)
+    config = folder / CONFIG
+    config.write_text(outcome.files.config_text(changes))
+    yield config
+    if engine_changes(changes) and outcome.files.engine_path is not None:
+        engine = folder / outcome.files.engine_path
+        engine.parent.mkdir(exist_ok=True)
+        engine.write_text(outcome.files.engine_text(changes))
+        yield engine
+    page = folder / "perf.html"
+    page.write_text(perf_report(_perf_document(outcome, winner.variant)))
+    yield page
+
+
+def _perf_document(outcome: Outcome, variant: Measured) -> dict[str, Any]:
+    """The loads of one variant as `penstock perf` would have written them."""
+    return {
+        "model": outcome.plan.model,
+        "targets": ["the best variant"],
+        "arguments": ["-m", outcome.plan.model, *outcome.plan.perf],
+        "points": variant.points,
+    }
+
+
+def document(outcome: Outcome, ranking: Ranking) -> dict[str, Any]:
+    """All figures but those of charts."""
+    aims, winner = ranking.aims, ranking.winner
+    return {
+        "tool": f"penstock tune {__version__}",
+        "model": outcome.plan.model,
+        "mode": outcome.plan.mode,
+        "objectives": {each.name: abs(each.weight) for each in aims.objectives},
+        "limits": [
+            {"figure": each.figure, "min": each.least, "max": each.largest} for each in aims.limits
+        ],
+        "ended": outcome.ended,
+        "best": None if winner is None else _choice(winner),
+        "closest": None if ranking.closest is None else _choice(ranking.closest),
+        "front": [
+            {"changes": variant.changes, "load": figures["load"]["label"]}
+            for variant, figures in ranking.front()
+        ],
+        "variants": [_variant(each, ranking) for each in ranking.variants],
+    }
+
+
+def _choice(row: Row) -> dict[str, Any]:
+    return {"changes": row.variant.changes, "load": row.figures["load"]["label"]}
+
+
+def _variant(measured: Measured, ranking: Ranking) -> dict[str, Any]:
+    return {
+        "changes": measured.changes,
+        "settings": measured.settings,
+        "failure": measured.failure or None,
+        "keeps_limits": measured.standing(ranking.aims).kept,
+        "loads": [
+            {name: value for name, value in figures.items() if name not in _LONG}
+            for figures in measured.points
+        ],
+    }
+
+
+def _write_csv(path: Path, outcome: Outcome, ranking: Ranking) -> None:
+    """A row for each load of each variant; the first columns have Model Analyzer's names."""
+    rows = [
+        _csv_row(outcome, ranking, measured, figures)
+        for measured in ranking.variants
+        for figures in measured.points
+    ]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _csv_row(
+    outcome: Outcome, ranking: Ranking, measured: Measured, figures: Figures
+) -> Mapping[str, Any]:
+    latency = figures["latency_ms"] or {}
+    times = {f"{name} Latency (ms)": latency.get(name) for name in ("p50", "p90", "p95", "p99")}
+    kept = standing(figures, ranking.aims).kept and not measured.failure
+    return {
+        "Model": outcome.plan.model,
+        "Load": figures["load"]["label"],
+        **measured.settings,
+        "Satisfies Constraints": "Yes" if kept else "No",
+        "Throughput (infer/sec)": figures["inferences_per_second"],
+        "Avg Latency (ms)": latency.get("mean"),
+        **times,
+        "RAM Usage (MB)": _megabytes(figures.get("memory_bytes")),
+        "Max GPU Memory Usage (MB)": _megabytes(figures.get("gpu_memory_bytes")),
+        "Goodput (infer/sec)": figures.get("goodput"),
+        "Responses/Second": figures.get("responses_per_second"),
+        "Tokens/Second": figures.get("tokens_per_second"),
+        "Failed": figures["failed"],
+        "Limits Broken": "; ".join(broken(figures, ranking.limits)),
+    }
+
+
+def _megabytes(size: float | None) -> float | None:
+    return None if size is None else mebibytes(size)

@@ -1,0 +1,110 @@
+"""Results on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.tune.choice import broken
+from penstock.tune.measured import Ranking, Row, headline, mebibytes
+from penstock.tune.session import Outcome
+from penstock.tune.space import label, shown
+
+_MOST_ROWS = 20
+
+
+def summary_lines(outcome: Outcome, ranking: Ranking) -> Iterator[str]:
+    """A table of the variants, the best first, and what to take."""
+    if ranking.rows:
+        yield ""
+        yield from table(ranking)
+    for each in ranking.failed:
+        yield f"failed: {label(each.changes)}: {each.failure}"
+    yield ""
+    yield from verdict(outcome, ranking)
+
+
+def table(ranking: Ranking) -> Iterator[str]:
+    """One line for each variant at its best load."""
+    heads, rows = cells(ranking, ranking.rows[:_MOST_ROWS])
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+    if len(ranking.rows) > _MOST_ROWS:
+        yield f"  and {len(ranking.rows) - _MOST_ROWS} more, in the files"
+
+
+def cells(ranking: Ranking, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """The heads of the table and its rows."""
+    settings = list(dict.fromkeys(name for row in rows for name in row.variant.settings))
+    heads = [*settings, "load", "inferences/s", *_extra_heads(rows)]
+    heads += ["p50 ms", "p99 ms", "MiB", ""]
+    return heads, [_cells(ranking, row, settings, _extra_heads(rows)) for row in rows]
+
+
+def _extra_heads(rows: Sequence[Row]) -> list[str]:
+    """Figures that are not of every model."""
+    names = {"goodput": "goodput/s", "responses_per_second": "responses/s"}
+    return [head for name, head in names.items() if any(name in row.figures for row in rows)]
+
+
+def _cells(ranking: Ranking, row: Row, settings: Sequence[str], extra: Sequence[str]) -> list[str]:
+    figures = row.figures
+    latency = figures["latency_ms"] or {}
+    further = {
+        "goodput/s": figures.get("goodput"),
+        "responses/s": figures.get("responses_per_second"),
+    }
+    memory = figures.get("memory_bytes")
+    return [
+        *(shown(row.variant.settings.get(name)) for name in settings),
+        figures["load"]["label"],
+        f"{figures['inferences_per_second']:.1f}",
+        *("-" if further[head] is None else f"{further[head]:.1f}" for head in extra),
+        *(_number(latency.get(name)) for name in ("p50", "p99")),
+        f"{mebibytes(memory):.0f}" if memory else "-",
+        _mark(ranking, row),
+    ]
+
+
+def _mark(ranking: Ranking, row: Row) -> str:
+    """What is special about a row."""
+    marks = ["best"] if row is ranking.winner else []
+    marks += ["original"] if not row.variant.changes else []
+    marks += ["failed later"] if row.variant.failure else []
+    marks += ["over a limit"] if row.standing.rank == 1 else []
+    return ", ".join(marks)
+
+
+def verdict(outcome: Outcome, ranking: Ranking) -> Iterator[str]:
+    """What to take, and how much it gains; or which variant came closest to the limits."""
+    if outcome.ended:
+        yield outcome.ended
+    winner = ranking.winner
+    if winner is None:
+        yield from _none(ranking)
+        return
+    figures = ", ".join(headline(winner.figures, ranking.aims))
+    yield f"best: {label(winner.variant.changes)}: {figures}"
+    if winner is ranking.original:
+        yield "no variant is better than the original by more than 2 %"
+        return
+    for name, before, after in ranking.gains():
+        ratio = f"{after / before:.2f} times" if before else "was"
+        yield f"  {name}: {_number(after)}, {ratio} the original's {_number(before)}"
+
+
+def _none(ranking: Ranking) -> Iterator[str]:
+    closest = ranking.closest
+    if closest is None:
+        yield "no variant could be measured"
+        return
+    yield "no variant keeps the limits; closest comes"
+    yield f"  {label(closest.variant.changes)} at {closest.figures['load']['label']}:"
+    yield from (f"  {text}" for text in broken(closest.figures, ranking.limits))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

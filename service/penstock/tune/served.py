@@ -1,0 +1,155 @@
+"""The server that measures a variant: `penstock serve`, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from penstock.perf.server_side import processes_below
+from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
+from penstock.perf.wire.transport import Endpoint
+from penstock.protocol import grpc_service_pb2 as pb
+from penstock.system.parent import die_with_parent
+from penstock.tune.errors import VariantError
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_STARTED = re.compile(r"Started (GRPCInferenceService|HTTPService|Metrics Service) at \S+:(\d+)")
+_NAMES = {"GRPCInferenceService": "grpc", "HTTPService": "http", "Metrics Service": "metrics"}
+_HOST = "127.0.0.1"
+_FLAGS = (
+    "--model-control-mode=explicit",
+    *(f"--{name}-port=0" for name in ("grpc", "http", "metrics")),
+    *(f"--{name}-address={_HOST}" for name in ("grpc", "http", "metrics")),
+)
+_START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+_TAIL = 5
+
+
+class ModelServer:
+    """A running server without models at first; one model is loaded into it."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, load_seconds: float) -> None:
+        self._process = process
+        self._log = log
+        self._load_seconds = load_seconds
+        self.ports = self._wait_for_ports()
+        self.memory_without_model = self.memory() or 0
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._process.pid
+
+    def endpoint(self, name: str) -> Endpoint:
+        """Where `grpc`, `http` or `metrics` listens."""
+        return Endpoint(_HOST, self.ports[name])
+
+    def load(self, model: str) -> None:
+        """Load a model; raises `VariantError` with what the server says."""
+        request = pb.RepositoryModelLoadRequest(model_name=model)
+        self._ask("RepositoryModelLoad", request, self._load_seconds)
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The model's configuration, completed by the server."""
+        answer = self._ask("ModelConfig", pb.ModelConfigRequest(name=model))
+        found: dict[str, Any] = MessageToDict(
+            pb.ModelConfigResponse.FromString(answer).config, preserving_proto_field_name=True
+        )
+        return found
+
+    def check(self) -> None:
+        """Raises `VariantError` if the server has ended."""
+        if (status := self._process.poll()) is not None:
+            raise VariantError(f"the server ended with {_ending(status)}: {self._last_lines()}")
+
+    def memory(self) -> int | None:
+        """Bytes of memory of the server and its model processes, what they share counted once."""
+        try:
+            return sum(map(_own_memory, processes_below(self._process.pid)))
+        except OSError:
+            return None  # it has just ended, or one of its processes has
+
+    def _ask(self, method: str, request: Any, seconds: float = 30.0) -> bytes:
+        message = request.SerializeToString()
+        try:
+            return ask_grpc(self.endpoint("grpc"), _SERVICE + method, message, {}, seconds)
+        except RefusedError as error:
+            raise VariantError(str(error)) from error
+        except NoAnswerError as error:
+            self.check()
+            raise VariantError(f"{method}: {error}") from error
+
+    def _wait_for_ports(self) -> dict[str, int]:
+        end = time.monotonic() + _START_SECONDS
+        while time.monotonic() < end:
+            self.check()
+            text = self._log.read_text("utf-8", "replace")
+            found = {_NAMES[name]: int(port) for name, port in _STARTED.findall(text)}
+            if len(found) == len(_NAMES):
+                return found
+            time.sleep(0.02)
+        raise VariantError(f"the server did not start within {_START_SECONDS:g} s")
+
+    def _last_lines(self) -> str:
+        lines = self._log.read_text("utf-8", "replace").strip().splitlines()
+        return " | ".join(lines[-_TAIL:]) or "it wrote nothing"
+
+
+@contextmanager
+def serving(
+    repository: Path,
+    log: Path,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+    load_seconds: float,
+) -> Iterator[ModelServer]:
+    """A server over a repository; raises `VariantError` if it does not start."""
+    command = [sys.executable, "-m", "penstock", "serve", f"--model-repository={repository}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, *_FLAGS, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            start_new_session=True,  # Ctrl-C is for the search, which ends the server itself
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield ModelServer(process, log, load_seconds)
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _ending(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+
+def _own_memory(pid: int) -> int:
+    """Bytes of a process; pages that several share count for each in part."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,98 @@
+"""Models to tune: one that sleeps, so that instances help, and what goes wrong with others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.tune.command import run
+
+CONFIG = """\
+# Sleeps for each execution.
+name: "sleepy"
+backend: "python"
+max_batch_size: 4
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]  # few
+"""
+_MODEL = """\
+import json, os, signal, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.config = json.loads(args["model_config"])
+        self.mode = self.config.get("parameters", {}).get("mode", {}).get("string_value", "")
+        if self.mode == "refuse":
+            raise ValueError("this mode is refused")
+
+    def execute(self, requests):
+        if self.mode == "kill":
+            os.kill(os.getppid(), signal.SIGKILL)
+        if self.mode == "fail":
+            raise ValueError("no answer")
+        time.sleep(0.02)
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(each, "IN").as_numpy())]
+            )
+            for each in requests
+        ]
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A repository with the model `sleepy`."""
+    folder = tmp_path / "models" / "sleepy"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(CONFIG)
+    (folder / "1" / "model.py").write_text(_MODEL)
+    return tmp_path / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command ended with, wrote and printed."""
+
+    status: int
+    folder: Path
+    printed: str
+
+    @property
+    def results(self) -> Mapping[str, Any]:
+        """All that is in `results.json`."""
+        found: Mapping[str, Any] = json.loads((self.folder / "results.json").read_text())
+        return found
+
+    @property
+    def changes(self) -> list[Mapping[str, Any]]:
+        """What the measured variants change, in the order in which they were measured."""
+        return [each["changes"] for each in self.results["variants"]]
+
+
+Tune = Callable[..., Ran]
+
+
+@pytest.fixture
+def tune(models: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Tune:
+    """Runs `penstock tune sleepy` with short loads."""
+
+    def tune(*words: str, model: str = "sleepy") -> Ran:
+        output = tmp_path / "tuned"
+        own = [model, "--model-repository", str(models), "--output", str(output)]
+        short = ["--duration", "0.3", "--warmup", "0.1"]
+        try:
+            status = run([*own, *short, *words])
+        except SystemExit as ended:  # of argparse
+            status = 1 if ended.code else 0
+        printed = capfd.readouterr()
+        return Ran(status, output / model, printed.out + printed.err)
+
+    return tune

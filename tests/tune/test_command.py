@@ -1,0 +1,196 @@
+"""`penstock tune` on real servers: what it measures, writes, and ends with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+
+from harness.serving import wait_until
+from penstock import cli
+from penstock.perf.errors import Status
+from penstock.protocol.model_config_pb2 import ModelConfig
+from tune.conftest import CONFIG, Tune
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.contract("MA-01", "MA-05", "MA-13", "MA-16")
+def test_more_instances_of_a_model_that_sleeps_are_best(tune: Tune, models: Path) -> None:
+    ran = tune("--mode", "brute", "--instances", "1-2", "--concurrency", "4")
+    assert ran.status == 0, ran.printed
+    assert ran.changes == [{}, {"instances": 2}]
+    assert ran.results["best"]["changes"] == {"instances": 2}
+    text = (ran.folder / "best" / "config.pbtxt").read_text()
+    assert text.startswith(CONFIG.partition("instance_group")[0])
+    assert text.endswith("# few\n")
+    assert text_format.Parse(text, ModelConfig()).instance_group[0].count == 2
+    assert "best: instances 2" in ran.printed
+    assert "times the original's" in ran.printed
+    assert (models / "sleepy" / "config.pbtxt").read_text() == CONFIG
+
+
+@pytest.mark.contract("MA-13", "MA-11")
+def test_files_hold_each_load_of_each_variant(tune: Tune) -> None:
+    ran = tune("--mode", "brute", "--instances", "1-2", "--concurrency", "1", "4")
+    with (ran.folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["instances"], row["Load"]) for row in rows] == [
+        ("1", "concurrency 1"),
+        ("1", "concurrency 4"),
+        ("2", "concurrency 1"),
+        ("2", "concurrency 4"),
+    ]
+    assert all(float(row["RAM Usage (MB)"]) > 10 for row in rows)
+    page = (ran.folder / "report.html").read_text()
+    assert page.count("<svg") == 2
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert {each["load"] for each in ran.results["front"]} <= {row["Load"] for row in rows}
+
+
+def test_a_climb_stops_where_nothing_gets_better(tune: Tune) -> None:
+    ran = tune("--batch-sizes", "1,2,4,8", "--concurrency", "1")
+    assert ran.status == 0, ran.printed
+    assert {} in ran.changes
+    assert len(ran.changes) < 4, ran.printed
+
+
+@pytest.mark.contract("MA-04")
+def test_without_settings_those_of_the_model_are_searched(tune: Tune) -> None:
+    ran = tune("--variants", "1", "-c", "1")
+    assert ran.status == 0, ran.printed
+    names = set(ran.results["variants"][0]["settings"])
+    assert names == {"instances", "max_batch_size", "queue_delay"}
+    assert "the budget of 1 variants is spent" in ran.printed
+
+
+@pytest.mark.contract("MA-14")
+def test_a_resumed_search_measures_only_what_is_missing(tune: Tune) -> None:
+    words = ["--mode", "brute", "--instances", "1-3", "--concurrency", "1"]
+    first = tune(*words, "--variants", "2")
+    kept = (first.folder / "measurements.jsonl").read_text()
+    assert tune(*words).status == Status.USAGE
+    second = tune(*words, "--resume")
+    assert second.status == 0, second.printed
+    assert second.changes == [{}, {"instances": 2}, {"instances": 3}]
+    whole = (second.folder / "measurements.jsonl").read_text()
+    assert whole.startswith(kept)
+    assert whole.count("\n") == kept.count("\n") + 1
+    assert tune("--instances", "1-2", "--resume", "-c", "1", "-d", "0.4").status == Status.USAGE
+
+
+@pytest.mark.contract("MA-10")
+def test_limits_that_nothing_keeps_tell_what_came_closest(tune: Tune) -> None:
+    words = ["--mode", "brute", "--instances", "1-2", "--concurrency", "1", "--max-p99", "1ms"]
+    ran = tune(*words, "--max-memory", "100GiB")
+    assert ran.status == Status.GATE
+    assert "no variant keeps the limits; closest comes" in ran.printed
+    assert "latency_ms.p99" in ran.printed
+    assert ran.results["best"] is None
+    assert not (ran.folder / "best").exists()
+
+
+@pytest.mark.contract("MA-03", "MA-10")
+def test_a_limit_chooses_a_smaller_load(tune: Tune) -> None:
+    """Four at a time on one instance wait for each other; one at a time does not."""
+    ran = tune("--instances", "1", "--concurrency", "1", "4", "--max-p99", "60ms")
+    assert ran.status == 0, ran.printed
+    assert ran.results["best"]["load"] == "concurrency 1"
+
+
+def test_a_variant_that_does_not_load_is_recorded_and_the_search_goes_on(tune: Tune) -> None:
+    ran = tune("--mode", "brute", "--parameter", "mode=refuse,fail,well", "--concurrency", "1")
+    assert ran.status == 0, ran.printed
+    found = {each["changes"].get("parameter.mode"): each for each in ran.results["variants"]}
+    assert "this mode is refused" in found["refuse"]["failure"]
+    assert not found["fail"]["keeps_limits"]
+    assert found["well"]["keeps_limits"]
+
+
+def test_a_server_that_dies_under_a_load_ends_its_variant_only(tune: Tune) -> None:
+    ran = tune("--mode", "brute", "--parameter", "mode=kill,well", "--concurrency", "1")
+    assert ran.status == 0, ran.printed
+    found = {each["changes"].get("parameter.mode"): each for each in ran.results["variants"]}
+    assert "the server ended with signal SIGKILL" in found["kill"]["failure"]
+    assert found["well"]["keeps_limits"]
+
+
+def test_a_model_that_cannot_be_measured_as_it_is_ends_the_search(tune: Tune, models: Path) -> None:
+    config = models / "sleepy" / "config.pbtxt"
+    config.write_text(CONFIG + 'parameters { key: "mode" value { string_value: "refuse" } }\n')
+    ran = tune("--instances", "1-2")
+    assert ran.status == Status.UNREACHABLE
+    assert "model 'sleepy' cannot be measured as it is: " in ran.printed
+    assert "this mode is refused" in ran.printed
+
+
+def test_shape_of_inputs_is_perfs_matter(tune: Tune, models: Path) -> None:
+    config = models / "sleepy" / "config.pbtxt"
+    config.write_text(CONFIG.replace("dims: [ 2 ]", "dims: [ -1 ]"))
+    refused = tune("--instances", "1", "-c", "1")
+    assert refused.status == Status.UNREACHABLE
+    assert "such as --shape IN:4" in refused.printed
+    ran = tune("--instances", "1", "-c", "1", "--resume", "--", "--shape", "IN:3")
+    assert ran.status == Status.USAGE, ran.printed
+    assert "measured with another load" in ran.printed
+
+
+@pytest.mark.contract("MA-14")
+def test_control_c_reports_what_was_measured(models: Path, tmp_path: Path) -> None:
+    output = tmp_path / "tuned"
+    words = ["--model-repository", str(models), "--output", str(output), "--mode", "brute"]
+    loads = ["--instances", "1-9", "-c", "1", "-d", "0.3", "--warmup", "0"]
+    command = [sys.executable, "-m", "penstock", "tune", "sleepy", *words, *loads]
+    record = output / "sleepy" / "measurements.jsonl"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: record.exists() and record.read_text().count('"figures"') >= 2)
+        process.send_signal(signal.SIGINT)
+        printed = process.communicate(timeout=60)[0]
+    assert process.returncode == Status.INTERRUPTED
+    assert "interrupted: these are the results until then" in printed
+    results = json.loads((output / "sleepy" / "results.json").read_text())
+    assert len(results["variants"]) >= 2
+    assert (output / "sleepy" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["--model-repository", "nowhere", "m"], 2, "model repository nowhere cannot be read"),
+        (["m"], 2, "--model-repository is needed"),
+        (["--model-repository", "."], 2, "name a model"),
+        (["m", "--model-repository", ".", "--instances", "x"], 2, "'x' is not one or more"),
+        (["m", "--model-repository", ".", "-c", "1", "-r", "1"], 2, "exclude each other"),
+        (["m", "--model-repository", ".", "--objective", "goodput"], 2, "needs --goodput"),
+        (["m", "--model-repository", ".", "--", "-c", "4"], 2, "-c cannot stand behind --"),
+        (["m", "--model-repository", ".", "--server-flag", "grpc-port=1"], 2, "sets it itself"),
+    ],
+)
+def test_wrong_options_are_refused(
+    words: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        ended = cli.main(["tune", *words])
+    except SystemExit as end:
+        ended = int(end.code or 0)
+    assert ended == status
+    assert text in capsys.readouterr().err
+
+
+def test_an_unknown_model_gets_the_right_one(tune: Tune) -> None:
+    ran = tune(model="sleppy")
+    assert ran.status == Status.UNREACHABLE
+    assert "did you mean 'sleepy'?" in ran.printed
+
+
+def test_a_broken_configuration_is_named(tune: Tune, models: Path) -> None:
+    (models / "sleepy" / "config.pbtxt").write_text("max_batch: 4")
+    ran = tune()
+    assert ran.status == Status.UNREACHABLE
+    assert 'has no field named "max_batch"' in ran.printed
