@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -65,6 +66,16 @@ def test_working_directory_is_not_on_the_path(tmp_path: Path) -> None:
     command = [sys.executable, "-P", bootstrap.__file__, "os:getpid", "0", "0", "0"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "TypeError" in ended.stderr  # from os.getpid(0, 0, 0), which was found and called
+
+
+def test_process_has_its_own_group_in_the_session_of_its_parent() -> None:
+    """Signals of the terminal are not for it, and processors are shared thread by thread."""
+    command = [sys.executable, "-P", bootstrap.__file__, "os:getpid", "0", "0", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        process.stderr.read()  # until it has ended; its number is taken until `wait`
+        assert os.getsid(process.pid) == os.getsid(0)
+        assert os.getpgid(process.pid) == process.pid
 
 
 async def can_import(puppets: Puppets, instance: ProcessInstance, name: str) -> bool:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,6 +121,9 @@ class Child:
     def kill_nowait(self) -> None:
         """Kill its process group, without waiting; processes that left the group go with `kill`."""
         kill_group(self.pid)
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()  # it has no group yet if it was started just now
 
     def abandon(self) -> None:
         """Kill it without waiting; the reaper ends what is left with the server."""
@@ -169,7 +173,6 @@ async def _spawn(
             stderr=printed.stderr,
             env={**os.environ, **more},
             pass_fds=(*descriptors, pulse),
-            start_new_session=True,
         )
     finally:
         printed.close_ends()

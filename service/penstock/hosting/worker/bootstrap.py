@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -31,6 +32,11 @@ def offer(directory: Path) -> None:
 
 
 def main() -> None:
+    # Signals of the terminal are for the server alone. A session of its own would do that, too,
+    # but Linux shares processors between sessions before threads (autogroups): a server whose
+    # engine keeps all of them busy would then wait for tens of milliseconds before it runs.
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # on a pipe, of which the server copies whole lines
             stream.reconfigure(line_buffering=True)

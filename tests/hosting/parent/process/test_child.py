@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,16 @@ async def test_kill_takes_along_what_has_left_the_group(family: Family) -> None:
     await family.child.kill()
     with raises_nothing():
         await family.gone()
+
+
+async def test_kill_ends_what_has_no_group_of_its_own_yet() -> None:
+    """As a process in its first moment."""
+    process = await asyncio.create_subprocess_exec("sleep", "600")
+    reaper = Reaper()
+    child = Child(process, reaper, reaper.new_mark())
+    await child.kill()
+    assert process.returncode == -signal.SIGKILL
+    reaper.close()
 
 
 async def test_kill_that_is_cancelled_at_once_kills_all_the_same(family: Family) -> None:
