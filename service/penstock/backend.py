@@ -61,7 +61,7 @@ from penstock.core.errors import (
     as_inference_error,
 )
 from penstock.core.flow_control import Window
-from penstock.core.http_exchange import ASGI_EXTENSION, AsgiApp
+from penstock.core.http_exchange import ASGI_DESCRIPTION, ASGI_EXTENSION, AsgiApp
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import (
@@ -82,6 +82,7 @@ from penstock.metrics.series_name import series_name
 from penstock.system.cpu_share import share_of_cores, sharers
 
 __all__ = [
+    "ASGI_DESCRIPTION",
     "ASGI_EXTENSION",
     "LANGUAGE_MODEL_METRICS",
     "OTLP_ENDPOINT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock_backends.openai_kit.asgi import Handler, OpenAiApplication
+from penstock_backends.openai_kit.asgi import OpenAiApplication, Route
 from penstock_backends.openai_kit.chat import ChatEndpoint
 from penstock_backends.openai_kit.completions import CompletionEndpoint
 from penstock_backends.openai_kit.generator import Generator
@@ -22,11 +22,15 @@ def language_model_app(generator: Generator, settings: OpenAiSettings) -> OpenAi
     """The application of a language model. Bodies may be as long as its context is at most."""
     facts = generator.facts
     longest = _SMALL_BODY + facts.context_length * facts.longest_token * _LONGEST_ESCAPE
-    routes: dict[str, Handler] = {
-        "/v1/chat/completions": ChatEndpoint(generator, settings),
-        "/v1/completions": CompletionEndpoint(generator, settings),
-        "/v1/responses": ResponsesEndpoint(generator, settings),
-        "/tokenize": TokenizeEndpoint(generator, settings),
-        "/detokenize": DetokenizeEndpoint(generator, settings),
+    chats = ChatEndpoint(generator, settings)
+    completions = CompletionEndpoint(generator, settings)
+    responses = ResponsesEndpoint(generator, settings)
+    tokens, texts = TokenizeEndpoint(generator, settings), DetokenizeEndpoint(generator, settings)
+    routes = {
+        "/v1/chat/completions": Route(chats, (chats.reader,)),
+        "/v1/completions": Route(completions, (completions.reader,)),
+        "/v1/responses": Route(responses, (responses.reader,)),
+        "/tokenize": Route(tokens, tokens.readers),
+        "/detokenize": Route(texts, (texts.reader,)),
     }
-    return OpenAiApplication(routes, min(longest, _LONGEST_BODY))
+    return OpenAiApplication("LanguageModel", routes, min(longest, _LONGEST_BODY))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from penstock.backend import InferenceError
+from penstock.backend import ASGI_DESCRIPTION, InferenceError
+from penstock_backends.openai_kit.description import description
 from penstock_backends.openai_kit.errors import ApiError, api_error
+from penstock_backends.openai_kit.json_body import BodyReader
 
 logger = logging.getLogger(__name__)
 
@@ -71,20 +74,33 @@ Answer = bytes | EventStream
 Handler = Callable[[Exchange], Awaitable[Answer]]
 
 
+class Route(NamedTuple):
+    """The handler of a path, and the readers of bodies that it takes: one for each form."""
+
+    handler: Handler
+    readers: Sequence[BodyReader]
+
+
 class OpenAiApplication:
     """Routes POST requests by path. Bodies are at most `longest_body` bytes.
 
-    A handler is cancelled, and its stream closed, when the client leaves.
+    A handler is cancelled, and its stream closed, when the client leaves. The server, which asks
+    at `ASGI_DESCRIPTION`, gets the OpenAPI document of it all, under `title`.
     """
 
-    def __init__(self, routes: Mapping[str, Handler], longest_body: int) -> None:
-        self.routes = routes
+    def __init__(self, title: str, routes: Mapping[str, Route], longest_body: int) -> None:
+        self._title = title
+        self._routes = routes
         self._longest_body = longest_body
+        self._description = b""
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one exchange."""
         if scope["type"] != "http":
             raise ValueError(f"this application serves no '{scope['type']}'")
+        if (scope["method"], scope["path"]) == ("GET", ASGI_DESCRIPTION):
+            await _send_whole(send, 200, await self._described(), {})
+            return
         try:
             handler = self._handler(scope)
             known = scope.get("extensions", {}).get(_EXTENSION, {})
@@ -97,9 +113,17 @@ class OpenAiApplication:
             return
         await _until_gone(receive, _respond(handler, exchange, send))
 
+    async def _described(self) -> bytes:
+        """Its OpenAPI document, made once, off the event loop."""
+        if not self._description:
+            readers = {path: route.readers for path, route in self._routes.items()}
+            document = await asyncio.to_thread(description, self._title, readers)
+            self._description = json.dumps(document).encode()
+        return self._description
+
     def _handler(self, scope: Mapping[str, Any]) -> Handler:
-        handler = self.routes.get(scope["path"])
-        if handler is None:
+        route = self._routes.get(scope["path"])
+        if route is None:
             raise ApiError(
                 f"this model does not serve {scope['path'][:200]}",
                 status=404,
@@ -107,7 +131,7 @@ class OpenAiApplication:
             )
         if scope["method"] != "POST":
             raise ApiError("use POST", status=405, headers={"allow": "POST"})
-        return handler
+        return route.handler
 
     async def _body(self, receive: Receive) -> bytes:
         parts: list[bytes] = []

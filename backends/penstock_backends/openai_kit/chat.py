@@ -39,9 +39,9 @@ class ChatEndpoint:
     def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
         self._generator = generator
         self._conversations = Conversations(generator, settings)
-        self._reader = BodyReader(
+        self.reader = BodyReader(
             CompletionCreateParamsBase,
-            (*FURTHER_FIELDS, *TEMPLATE_FIELDS),
+            ("stream", *FURTHER_FIELDS, *TEMPLATE_FIELDS),
             ignore_unknown=settings.unknown_fields == "ignore",
         )
 
@@ -49,7 +49,7 @@ class ChatEndpoint:
         """Answer one chat."""
         given = read_object(exchange.body)
         check_counts(given.get("messages"), self._generator.facts.context_length)
-        fields = self._reader.check(given, exchange.parameters)
+        fields = self.reader.check(given, exchange.parameters)
         check_stream_options(fields)
         conversation = self._conversations.prepare(fields, exchange.request_id)
         head = {

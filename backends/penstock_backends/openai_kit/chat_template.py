@@ -19,15 +19,24 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 
 
 class ChatTemplate:
-    """A compiled template. Raises `ApiError` for one that cannot be compiled or rendered."""
+    """A compiled template. Raises `ApiError` for one that cannot be compiled or rendered.
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str] | None = None) -> None:
+    The error names `field`: that of the request which such a failure is to be looked for in.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        special_tokens: Mapping[str, str] | None = None,
+        field: str = "messages",
+    ) -> None:
         self._source = source
+        self._field = field
         self._special_tokens = special_tokens or {}
         try:
             self._template = _environment().from_string(source)
         except (TemplateError, RecursionError) as error:
-            raise _refusal(error) from error
+            raise _refusal(error, field) from error
 
     @property
     def knows_developers(self) -> bool:
@@ -45,7 +54,7 @@ class ChatTemplate:
         try:
             return self._template.render(messages=messages, tools=tools, **known)
         except Exception as error:  # a template is a program, which may raise anything
-            raise _refusal(error) from error
+            raise _refusal(error, self._field) from error
 
 
 def find_template(folders: Sequence[Path], otherwise: str | None = None) -> str | None:
@@ -91,8 +100,8 @@ def _object(path: Path) -> Mapping[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _refusal(error: Exception) -> ApiError:
-    return ApiError(f"the chat template failed: {error}", param="messages", code="chat_template")
+def _refusal(error: Exception, field: str) -> ApiError:
+    return ApiError(f"the chat template failed: {error}", param=field, code="chat_template")
 
 
 class _GenerationTag(Extension):

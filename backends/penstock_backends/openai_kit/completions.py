@@ -55,15 +55,15 @@ class CompletionEndpoint:
         self._generator = generator
         self._facts = generator.facts
         self._default = settings.default_max_tokens or _DEFAULT_LENGTH
-        self._reader = BodyReader(
+        self.reader = BodyReader(
             CompletionCreateParamsBase,
-            (*FURTHER_FIELDS, "add_special_tokens", "response_format"),
+            ("stream", *FURTHER_FIELDS, "add_special_tokens", "response_format"),
             ignore_unknown=settings.unknown_fields == "ignore",
         )
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request, whose prompts may be several."""
-        fields = self._reader.check(read_object(exchange.body), exchange.parameters)
+        fields = self.reader.check(read_object(exchange.body), exchange.parameters)
         check_stream_options(fields)
         refuse_ineffective(fields)
         _check_best_of(fields)
@@ -75,7 +75,8 @@ class CompletionEndpoint:
             "created": int(time.time()),
             "model": fields["model"],
         }
-        streams = await submit(self._generator, generations, exchange, {})
+        renamed = {"structured_outputs": "response_format"} if "response_format" in fields else {}
+        streams = await submit(self._generator, generations, exchange, renamed)
         if generations[0].whole:
             return await _whole(prompts, streams, head, fields)
         events = _CompletionEvents(prompts, head, fields)
@@ -89,9 +90,8 @@ class CompletionEndpoint:
             parameters |= response_form(_checked_format(fields))
         if "logprobs" in fields:
             parameters["logprobs"] = fields["logprobs"]
-        asked = fields.get("max_tokens")
         parameters["max_tokens"] = answer_length(
-            asked, len(prompt.tokens), self._facts, self._default
+            fields, len(prompt.tokens), self._facts, self._default, "prompt"
         )
         return Generation(
             prompt.tokens,

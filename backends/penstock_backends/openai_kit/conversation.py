@@ -57,7 +57,8 @@ class Conversations:
         self._facts = generator.facts
         self._settings = settings
         source = generator.facts.chat_template
-        self._template = self._compiled(source) if source is not None else None
+        tokens = generator.facts.special_tokens
+        self._template = ChatTemplate(source, tokens) if source is not None else None
 
     def prepare(self, fields: Mapping[str, Any], request_id: str) -> Conversation:
         """Check a chat and make its prompt; raises `ApiError`."""
@@ -65,10 +66,9 @@ class Conversations:
         plan = read_tools(fields, self._facts.name, self._settings.tool_call_parser)
         form, renamed = self._form(fields, plan)
         prompt = self.tokens(fields, plan)
-        asked = fields.get("max_completion_tokens", fields.get("max_tokens"))
         parameters = sampling_parameters(fields) | chat_logprobs(fields) | form
         parameters["max_tokens"] = answer_length(
-            asked, len(prompt), self._facts, self._settings.default_max_tokens
+            fields, len(prompt), self._facts, self._settings.default_max_tokens, "messages"
         )
         generation = Generation(
             prompt,
@@ -112,7 +112,14 @@ class Conversations:
         self, fields: Mapping[str, Any], plan: ToolPlan
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
         """The form of the answer, and which field asked for it."""
-        renamed = {"logprobs": "top_logprobs"}
+        renamed = {
+            sampling: field
+            for sampling, field in (
+                ("logprobs", "top_logprobs"),
+                ("max_tokens", "max_completion_tokens"),
+            )
+            if field in fields
+        }
         form = response_form(fields)
         if plan.schema is None:
             return form, renamed | ({"structured_outputs": "response_format"} if form else {})
@@ -127,7 +134,7 @@ class Conversations:
                 refuse_field("chat_template", "templates of requests are not trusted by this model")
             if not isinstance(given, str):
                 refuse_field("chat_template", "'chat_template' must be a string")
-            return self._compiled(given)
+            return ChatTemplate(given, self._facts.special_tokens, "chat_template")
         if self._template is None:
             refuse_field(
                 "messages",
@@ -135,9 +142,6 @@ class Conversations:
                 '(set "openai": {"chat_template": ...})',
             )
         return self._template
-
-    def _compiled(self, source: str) -> ChatTemplate:
-        return ChatTemplate(source, self._facts.special_tokens)
 
 
 def _variables(fields: Mapping[str, Any]) -> dict[str, Any]:

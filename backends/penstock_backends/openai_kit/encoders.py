@@ -13,7 +13,7 @@ from openai.types.embedding_create_params import EmbeddingCreateParams
 from typing_extensions import TypedDict
 
 from penstock.backend import Array
-from penstock_backends.openai_kit.asgi import Answer, Exchange, OpenAiApplication
+from penstock_backends.openai_kit.asgi import Answer, Exchange, OpenAiApplication, Route
 from penstock_backends.openai_kit.errors import refuse_field
 from penstock_backends.openai_kit.json_body import BodyReader, read_object
 
@@ -62,15 +62,17 @@ class _Score(TypedDict):
 def encoder_app(encoder: Encoder, *, ignore_unknown: bool = False) -> OpenAiApplication:
     """The application of a text encoder."""
     endpoints = _Endpoints(encoder, ignore_unknown=ignore_unknown)
+    rerank = Route(endpoints.rerank, (endpoints.reranks,))
+    score = Route(endpoints.score, (endpoints.scores,))
     routes = {
-        "/v1/embeddings": endpoints.embeddings,
-        "/v1/rerank": endpoints.rerank,
-        "/v1/score": endpoints.score,
-        "/rerank": endpoints.rerank,
-        "/v2/rerank": endpoints.rerank,
-        "/score": endpoints.score,
+        "/v1/embeddings": Route(endpoints.embeddings, (endpoints.texts,)),
+        "/v1/rerank": rerank,
+        "/v1/score": score,
+        "/rerank": rerank,
+        "/v2/rerank": rerank,
+        "/score": score,
     }
-    return OpenAiApplication(routes, _LONGEST_BODY)
+    return OpenAiApplication("TextEncoder", routes, _LONGEST_BODY)
 
 
 class _Endpoints:
@@ -78,13 +80,13 @@ class _Endpoints:
 
     def __init__(self, encoder: Encoder, *, ignore_unknown: bool) -> None:
         self._encoder = encoder
-        self._embeddings = BodyReader(EmbeddingCreateParams, ignore_unknown=ignore_unknown)
-        self._reranks = BodyReader(_Rerank, ignore_unknown=ignore_unknown)
-        self._scores = BodyReader(_Score, ignore_unknown=ignore_unknown)
+        self.texts = BodyReader(EmbeddingCreateParams, ignore_unknown=ignore_unknown)
+        self.reranks = BodyReader(_Rerank, ignore_unknown=ignore_unknown)
+        self.scores = BodyReader(_Score, ignore_unknown=ignore_unknown)
 
     async def embeddings(self, exchange: Exchange) -> Answer:
         """Vectors of texts."""
-        fields = self._embeddings.check(read_object(exchange.body), exchange.parameters)
+        fields = self.texts.check(read_object(exchange.body), exchange.parameters)
         given = fields["input"]
         texts = [given] if isinstance(given, str) else given
         _check_texts("input", texts)
@@ -102,14 +104,14 @@ class _Endpoints:
 
     async def rerank(self, exchange: Exchange) -> Answer:
         """Documents by their likeness to a query, the most alike first."""
-        fields = self._reranks.check(read_object(exchange.body), exchange.parameters)
+        fields = self.reranks.check(read_object(exchange.body), exchange.parameters)
         documents = fields["documents"]
-        _check_texts("documents", documents)
+        _check_texts("query", [fields["query"]])
+        _check_texts("documents", documents, beside=len(fields["query"]))
         most = fields.get("top_n", len(documents))
         if most < 1:
             refuse_field("top_n", f"'top_n' must be at least 1, not {most}")
         texts = [fields["query"], *documents]
-        _check_texts("query", texts)
         query, rows = np.split(await self._encoder.embed(texts, exchange.known), [1])
         scores = _likeness(query, rows)
         order = sorted(range(len(scores)), key=lambda index: -scores[index])[:most]
@@ -123,13 +125,13 @@ class _Endpoints:
 
     async def score(self, exchange: Exchange) -> Answer:
         """The likeness of pairs: one text to each of several, or text to text."""
-        fields = self._scores.check(read_object(exchange.body), exchange.parameters)
+        fields = self.scores.check(read_object(exchange.body), exchange.parameters)
         first, second = _listed(fields["text_1"]), _listed(fields["text_2"])
         if len(first) not in (1, len(second)):
             refuse_field("text_1", f"'text_1' must hold one text, or {len(second)} as 'text_2'")
         texts = [*first, *second]
         _check_texts("text_1", first)
-        _check_texts("text_2", texts if second else second)
+        _check_texts("text_2", second, beside=sum(map(len, first)))
         ones, others = np.split(await self._encoder.embed(texts, exchange.known), [len(first)])
         data = [
             {"object": "score", "index": index, "score": score}
@@ -150,14 +152,15 @@ class _Endpoints:
         return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _check_texts(field: str, texts: Sequence[Any]) -> None:
+def _check_texts(field: str, texts: Sequence[Any], *, beside: int = 0) -> None:
+    """Refuse texts that are none, too many, or with the characters `beside` them too long."""
     if not texts:
         refuse_field(field, f"'{field}' must not be empty")
     if not all(isinstance(text, str) for text in texts):
         refuse_field(field, f"'{field}' must hold texts: this model takes no token ids")
-    if len(texts) > _MOST_TEXTS + 1:
+    if len(texts) > _MOST_TEXTS:
         refuse_field(field, f"'{field}' holds {len(texts)} texts, more than {_MOST_TEXTS}")
-    if sum(map(len, texts)) > _MOST_CHARACTERS:
+    if sum(map(len, texts)) + beside > _MOST_CHARACTERS:
         refuse_field(field, f"'{field}' holds more than {_MOST_CHARACTERS} characters")
 
 

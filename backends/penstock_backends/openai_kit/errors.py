@@ -53,6 +53,20 @@ class ApiError(Exception):
         self.kind = kind
         self.headers = headers or {}
 
+    def renamed(self, names: Mapping[str, str]) -> ApiError:
+        """The same error for a client whose fields have other names: theirs by those here."""
+        param = names.get(self.param or "")
+        if param is None:
+            return self
+        return ApiError(
+            str(self).replace(f"'{self.param}'", f"'{param}'"),
+            param=param,
+            code=self.code,
+            status=self.status,
+            kind=self.kind,
+            headers=self.headers,
+        )
+
     def body(self) -> bytes:
         """The JSON object."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}

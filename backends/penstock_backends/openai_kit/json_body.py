@@ -13,6 +13,8 @@ from penstock.backend import suggestion
 from penstock_backends.openai_kit.errors import ApiError, refuse_field
 
 _DISCRIMINATORS: Final = ("role", "type")
+_FORMS: Final[Mapping[str, Mapping[str, Any]]] = {"stream": {"type": "boolean"}}
+"""JSON schemas of further fields, as far as they are checked here."""
 _TYPE_NAMES: Final = ("str", "int", "float", "bool", "constrained-str")
 
 
@@ -23,8 +25,10 @@ class BodyReader:
     """
 
     def __init__(self, type_: Any, further: Iterable[str] = (), *, ignore_unknown: bool) -> None:
+        self.type = type_
         self._validator = _validator(type_)
-        self._known = {*type_.__annotations__, *further, "stream"}
+        self._further = tuple(further)
+        self._known = {*type_.__annotations__, *self._further}
         self._ignore_unknown = ignore_unknown
 
     def check(
@@ -52,6 +56,13 @@ class BodyReader:
             raise _explained(error) from error
         plain = {n: value for n, value in checked.items() if not isinstance(value, dict | list)}
         return {**fields, **plain}
+
+    def closed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON schema of its type, with the further fields, and closed unless it ignores."""
+        more = {name: _FORMS.get(name, {}) for name in self._further}
+        properties = {**more, **schema["properties"]}
+        closed = {} if self._ignore_unknown else {"additionalProperties": False}
+        return {**schema, "properties": properties, **closed}
 
 
 def read_object(body: bytes) -> dict[str, Any]:

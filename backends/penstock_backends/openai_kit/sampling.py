@@ -34,6 +34,8 @@ _PASSED: Final = (
     "top_p",
     *(name for name in FURTHER_FIELDS if name != "return_token_ids"),
 )
+_LENGTHS: Final = ("max_completion_tokens", "max_tokens")
+"""Fields that limit an answer; the first that is given counts."""
 _MOST_STOPS: Final = 64
 _HIGHEST_TOP_LOGPROBS: Final = 20
 
@@ -89,25 +91,34 @@ def sampling_parameters(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fields[name] for name in _PASSED if name in fields}
 
 
-def answer_length(asked: int | None, prompt: int, facts: ModelFacts, default: int | None) -> int:
+def answer_length(
+    fields: Mapping[str, Any],
+    prompt: int,
+    facts: ModelFacts,
+    default: int | None,
+    prompt_field: str,
+) -> int:
     """The most tokens to generate: as asked, else the default, at most what the context leaves.
 
-    Raises `ApiError` where it leaves nothing, or more is asked for than it ever has.
+    `prompt` are the tokens of what came in `prompt_field`. Raises `ApiError` where the context
+    leaves nothing, or more is asked for than it ever has.
     """
+    field = next((name for name in _LENGTHS if name in fields), _LENGTHS[-1])
+    asked: int | None = fields.get(field)
     left = facts.context_length - prompt
     if not prompt:
-        refuse_field("prompt", "the prompt is empty")
+        refuse_field(prompt_field, "the prompt is empty")
     if left < 1:
         refuse_field(
-            "messages",
+            prompt_field,
             f"the prompt has {prompt} tokens, but the model's context length is "
             f"{facts.context_length} tokens, and at least one must be left to generate",
             "context_length_exceeded",
         )
     if asked is not None and not 1 <= asked <= facts.context_length:
         refuse_field(
-            "max_tokens",
-            f"'max_tokens' must be from 1 to {facts.context_length}, the model's context length, "
+            field,
+            f"'{field}' must be from 1 to {facts.context_length}, the model's context length, "
             f"not {asked}",
         )
     return min(left, asked or default or left)

@@ -40,8 +40,9 @@ class TokenizeEndpoint:
         self._conversations = Conversations(generator, settings)
         ignore = settings.unknown_fields == "ignore"
         self._texts = BodyReader(_Tokenize, ignore_unknown=ignore)
-        further = (*TEMPLATE_FIELDS, "return_token_strs")
+        further = ("stream", *TEMPLATE_FIELDS, "return_token_strs")
         self._chats = BodyReader(CompletionCreateParamsBase, further, ignore_unknown=ignore)
+        self.readers = (self._texts, self._chats)
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
@@ -75,11 +76,11 @@ class DetokenizeEndpoint:
 
     def __init__(self, generator: Generator, settings: OpenAiSettings) -> None:
         self._generator = generator
-        self._reader = BodyReader(_Detokenize, ignore_unknown=settings.unknown_fields == "ignore")
+        self.reader = BodyReader(_Detokenize, ignore_unknown=settings.unknown_fields == "ignore")
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
-        tokens = self._reader.check(read_object(exchange.body), exchange.parameters)["tokens"]
+        tokens = self.reader.check(read_object(exchange.body), exchange.parameters)["tokens"]
         if len(tokens) > self._generator.facts.context_length:
             refuse_field("tokens", f"'tokens' holds {len(tokens)}, more than the model's context")
         if tokens:

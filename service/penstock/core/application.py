@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,6 +23,7 @@ from penstock.core.errors import (
 )
 from penstock.core.flow_control import Window
 from penstock.core.http_exchange import (
+    ASGI_DESCRIPTION,
     ASGI_EXTENSION,
     LARGEST_PIECE,
     AsgiApp,
@@ -42,15 +44,32 @@ _GRACE = 1.0
 _ONE = Window(responses=1)
 """What the reader has no room for stays with the application, which waits."""
 
+_DESCRIPTION = HttpExchange("GET", ASGI_DESCRIPTION)
+
+DESCRIBE = "describe-openai"
+"""The server's command for the description of a model's application."""
+
 _DISCONNECT: Message = {"type": "http.disconnect"}
 _FAILED = 400
 
 
-class BackendApplication:
-    """The application of one backend, or the reason why there is none."""
+OpenApplication = Callable[[], Awaitable[AsgiApp | None]]
 
-    def __init__(self, backend: Backend, model: str) -> None:
+
+class BackendApplication:
+    """The application of one backend, or the reason why there is none.
+
+    Without a `backend`, `open_application` makes it, and exchanges bring their own `infer`.
+    """
+
+    def __init__(
+        self, backend: Backend | None, model: str, open_application: OpenApplication | None = None
+    ) -> None:
+        if open_application is None and backend is not None:
+            open_application = backend.openai_app
+        assert open_application is not None
         self._backend = backend
+        self._open = open_application
         self._model = model
         self._app: AsgiApp | None = None
         self._refusal: InferenceError = InvalidRequestError(f"model '{model}' has no OpenAI routes")
@@ -62,7 +81,7 @@ class BackendApplication:
         Raises `ModelLoadError` where what the model says of it is wrong.
         """
         try:
-            self._app = await self._backend.openai_app()
+            self._app = await self._open()
         except Exception as error:  # a backend may raise anything
             if isinstance(error, ModelLoadError) and not isinstance(
                 error, BackendNotInstalledError
@@ -72,16 +91,34 @@ class BackendApplication:
             self._refusal = UnsupportedError(text)
             logger.warning(text, exc_info=None if isinstance(error, InferenceError) else error)
 
+    @property
+    def opened(self) -> bool:
+        """Whether there is an application."""
+        return self._app is not None
+
     def answer(self, request: InferenceRequest) -> ResponseStream:
         """The parts of the answer to a request with an exchange."""
         stream = ResponseStream(window=_ONE)
         if self._app is None or request.exchange is None:
             stream.fail(self._refusal)
             return stream
-        infer = request.exchange.infer or partial(_infer, self._backend, self._own)
+        infer = request.exchange.infer
+        if infer is None and self._backend is not None:
+            infer = partial(_infer, self._backend, self._own)
         known = {"request": request, "infer": infer}
         self._own(_Answering(stream, request.exchange, known).start(self._app))
         return stream
+
+    async def description(self) -> dict[str, Any]:
+        """The application's own OpenAPI document; empty where it has none."""
+        stream = self.answer(InferenceRequest(self._model, exchange=_DESCRIPTION))
+        try:
+            parts = [part async for part in stream if isinstance(part, ExchangePart)]
+            told = json.loads(b"".join(part.body for part in parts))
+        except (InferenceError, ValueError):
+            return {}
+        head = parts[0].head
+        return told if head is not None and head.status < _FAILED else {}
 
     async def close(self) -> None:
         """End what is running, since the backend is about to be finalized."""

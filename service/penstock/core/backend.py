@@ -233,7 +233,8 @@ class Backend(ABC):
 
         Called after `initialize`. It is called with whole bodies, learns of clients that leave by
         `http.disconnect`, and finds what the server knows of the request in its scope, in the
-        extension `penstock`: see `penstock.core.http_exchange`. Raise an
+        extension `penstock`: see `penstock.core.http_exchange`. At `ASGI_DESCRIPTION` it may answer
+        the server with its OpenAPI document, for `/openapi.json`. Raise an
         `InferenceError` where the model cannot have one: it is logged, told to clients, and the
         model serves tensors. Only a `ModelLoadError` that is not a `BackendNotInstalledError`
         refuses the model.

@@ -26,6 +26,9 @@ ASGI_EXTENSION = "penstock"
 request and returns the `ResponseStream` of its responses: for applications over tensors.
 """
 
+ASGI_DESCRIPTION = "/openapi.json"
+"""The path at which the server asks an application, by GET, for its own OpenAPI document."""
+
 LARGEST_PIECE = 16 * 1024
 """Bytes of a body that travel in one part, so that few of them wait for a slow reader."""
 

@@ -51,6 +51,9 @@ _EMPTY = _Empty()
 _LONGEST_CORRELATION_ID = 128  # bytes
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
+CALL_ID = "x-request-id"
+"""Header, or metadata, with the client's id of a call."""
+
 ANY_VERSION = -1
 """The version number of a request that names none: the highest that is ready serves it (R-06)."""
 
@@ -72,6 +75,8 @@ class InferenceRequest:
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them. `exchange` is set where a client talks HTTP with the model's
     own application; then there are no tensors, and every response is an `ExchangePart`.
+    `call_id` is the `x-request-id` of the call that the request came with, by which it may be
+    stopped besides by its `id`.
     """
 
     model_name: str
@@ -95,6 +100,7 @@ class InferenceRequest:
     report_usage: ReportUsage | None = None
     sender: Sender | None = None
     exchange: HttpExchange | None = None
+    call_id: str = ""
 
     def mark(self, activity: str) -> None:
         """Note in the request's trace that something happens now; nothing where it is not traced.
@@ -167,6 +173,12 @@ def with_infer(
 def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
     """The same request, with its sender; for one that its maker has just made."""
     object.__setattr__(request, "sender", sender)
+    return request
+
+
+def called(request: InferenceRequest, call_id: str) -> InferenceRequest:
+    """The same request, with the id of its call; for one that its maker has just made."""
+    object.__setattr__(request, "call_id", call_id)
     return request
 
 

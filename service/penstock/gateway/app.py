@@ -116,7 +116,7 @@ def gateway_router(
         *_settings_routes(server, bodies),
         *_memory_routes(server, bodies),
         *openai_routes(server, settings, openai, bodies),
-        *(docs_routes() if settings.docs else ()),
+        *(docs_routes(server, openai=openai.enabled) if settings.docs else ()),
     ]
     return Router(routes, settings.restrictions)
 

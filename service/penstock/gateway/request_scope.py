@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.core.errors import InvalidRequestError
-from penstock.core.request import InferenceRequest, sent_by
+from penstock.core.request import CALL_ID, InferenceRequest, called, sent_by
 from penstock.core.stream import ResponseStream
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.header_forward import header_forward
@@ -39,6 +39,12 @@ def with_sender(
 ) -> InferenceRequest:
     """`inference` with its sender by the headers of `call`, where the server has tenants."""
     return inference if tenants is None else sent_by(inference, tenants.sender(call.headers))
+
+
+def with_call_id(inference: InferenceRequest, call: HttpCall) -> InferenceRequest:
+    """`inference`, just made, with the `x-request-id` of `call`, if it has one."""
+    call_id = call.headers.get(CALL_ID)
+    return called(inference, call_id) if call_id else inference
 
 
 class ForwardedHeaders:

@@ -21,6 +21,7 @@ from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Batch, Timeline
 from penstock.inflight.deadlines import Deadlines, Expiring, TimerSlot
 from penstock.inflight.latencies import FirstResponse, ResponseTimes, Transform
+from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import FailureReason, Phase, Statistics
 
 
@@ -58,7 +59,8 @@ class Inference:
     times are also added to `within`, of the ensemble. `former` forms the batch that the request
     waits for. `responses` counts each response, where the model's statistics do. `wait` is the
     edge of the wait-for graph, if a blocking call made the request. `on_usage` gets the request's
-    tokens, where its model process reports them.
+    tokens, where its model process reports them. `running` keeps the request by its ids until it
+    ends, if it has any.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class Inference:
         "rescheduled",
         "responses",
         "rows",
+        "running",
         "start",
         "statistics",
         "stream",
@@ -107,6 +110,7 @@ class Inference:
         self.on_end: Callable[[], None] | None = None
         self.on_left: Callable[[], None] | None = None
         self.on_usage: ReportUsage | None = None
+        self.running: RunningRequests | None = None
         self.start = time.monotonic_ns()
         self.compute_start = self.compute_input_end = 0
         self.compute_output_start = self.compute_end = 0
@@ -178,6 +182,11 @@ class Inference:
         """Register the request's deadline."""
         assert self.request.deadline is not None
         self._alarm = deadlines.watch(self, self.request.deadline)
+
+    def keep_in(self, running: RunningRequests) -> None:
+        """Be found by the request's ids until it ends."""
+        self.running = running
+        running.add(self.request, self.stream)
 
     def expire(self) -> None:
         """Cancel the request, wherever it is, since its deadline has passed.
@@ -256,11 +265,13 @@ class Inference:
         timeline.finish(error, now)
 
     def _release(self) -> None:
-        """Cancel the deadline, and remove the edge of the wait-for graph."""
+        """Cancel the deadline, and forget the request where others could find it."""
         if self._alarm is not None:
             self._alarm.pop(self, None)
         if self.wait is not None:
             self.wait.end()
+        if self.running is not None:
+            self.running.remove(self.request, self.stream)
 
     def _count_failure(self, error: InferenceError) -> None:
         reason = self._reason(error)

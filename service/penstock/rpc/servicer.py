@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from penstock.core.errors import UnsupportedError
 from penstock.core.log.log_fields import name_request
-from penstock.core.request import sent_by
+from penstock.core.request import CALL_ID, called, sent_by
 from penstock.header_forward import HeaderForward
 from penstock.models.config.pbtxt import config_to_message
 from penstock.models.serving.answers import TensorMetadata
@@ -140,6 +140,8 @@ class InferenceServicer:
             request = record.traced(request)
         if (tenants := self._server.tenants) is not None:
             request = sent_by(request, tenants.sender(context.metadata))
+        if (call_id := context.metadata.get(CALL_ID)) is not None:
+            request = called(request, call_id)
         try:
             stream = model.infer(request)
         except BaseException as error:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
-from penstock.core.request import sent_by
+from penstock.core.request import CALL_ID, called, sent_by
 from penstock.header_forward import HeaderForward
 from penstock.rpc.call_record import CallRecord, Explanations
 from penstock.rpc.codec import decode_request
@@ -57,6 +57,7 @@ class StreamWriter:
         self._explanations = Explanations(context)
         self._retry_told = False
         tenants = server.tenants
+        self._call_id = context.metadata.get(CALL_ID)
         self._sender = None if tenants is None else tenants.sender(context.metadata)
 
     def __bool__(self) -> bool:
@@ -118,6 +119,8 @@ class StreamWriter:
                 request = record.traced(request)
             if self._sender is not None:
                 request = sent_by(request, self._sender)
+            if self._call_id is not None:
+                request = called(request, self._call_id)
             stream = model.infer(request)
             empty_final = wants_empty_final(message.parameters)
             answer.ordered = not model.decoupled

@@ -39,6 +39,7 @@ from penstock.server.answers import (
     ServerMetadata,
     model_index,
 )
+from penstock.server.engine_facts import told_adapters, told_descriptions
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
 from penstock.server.shutdown_log import ShutdownLog
@@ -47,9 +48,6 @@ from penstock.tracing.settings import Texts, TraceControl, trace_texts
 from penstock.tracing.tracer import UNTRACED, Tracer
 
 logger = logging.getLogger(__name__)
-
-_ADAPTERS_SECONDS = 1.0
-"""Seconds in which an engine tells its adapters; one that is stuck tells none."""
 
 
 class InferenceServer:
@@ -114,6 +112,13 @@ class InferenceServer:
     def infer(self, request: InferenceRequest) -> ResponseStream:
         """Admit a request; returns the stream of its responses, which the caller closes."""
         return self.find(request.model_name, request.model_version).infer(request)
+
+    def cancel(self, request_id: str, tenant: str | None = None) -> int:
+        """Cancel the requests in flight with this `id` or `call_id`; how many there were.
+
+        With a `tenant`, only that tenant's. Their clients are told that they were cancelled.
+        """
+        return self._lifecycle.running.cancel(request_id, tenant)
 
     # -- health -------------------------------------------------------------------------------
 
@@ -267,20 +272,15 @@ class InferenceServer:
 
     async def adapters(self, name: str) -> list[str]:
         """The adapters that requests to a model may name; none where its engine has none."""
-        asked = asyncio.ensure_future(self._told_adapters(name))
-        await asyncio.wait([asked], timeout=_ADAPTERS_SECONDS)
-        if asked.done():
-            return asked.result()
-        asked.cancel()
-        return []
-
-    async def _told_adapters(self, name: str) -> list[str]:
         try:
-            told = await self._find(name, "").control("list-adapters", {})
+            model = self._find(name, "")
         except InferenceError:
             return []
-        found = (one.get("adapters", ()) for one in told.values() if isinstance(one, dict))
-        return sorted({str(adapter["name"]) for adapters in found for adapter in adapters})
+        return await told_adapters(model)
+
+    async def openai_descriptions(self) -> Mapping[str, Mapping[str, Any]]:
+        """The OpenAPI documents of the models' own applications, by model; of those with any."""
+        return await told_descriptions(self._catalog.models())
 
     async def follow(self, changed: Iterable[str], gone: Iterable[str]) -> None:
         """Load changed models and unload removed ones; errors go to the log (M-03)."""

@@ -51,7 +51,7 @@ def _messages(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], place: int) -> None:
-    kind = item.get("type", "message")
+    kind = item.get("type", "message" if "role" in item else "item_reference")
     if kind == "message":
         messages.append({"role": item["role"], "content": item["content"]})
     elif kind == "function_call":

@@ -28,7 +28,14 @@ from penstock_backends.openai_kit.settings import OpenAiSettings
 from penstock_backends.openai_kit.usage import Usage
 
 _ECHOED: Final = ("instructions", "max_output_tokens", "metadata", "temperature", "text", "top_p")
-_INSTEAD: Final = {"messages": "input", "response_format": "text"}
+_INSTEAD: Final = {
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning",
+    "response_format": "text",
+}
+"""Fields here by those of the chat that they become."""
 
 
 class ResponsesEndpoint:
@@ -38,18 +45,17 @@ class ResponsesEndpoint:
         self._generator = generator
         self._conversations = Conversations(generator, settings)
         ignore = settings.unknown_fields == "ignore"
-        self._reader = BodyReader(ResponseCreateParamsBase, ignore_unknown=ignore)
+        self.reader = BodyReader(ResponseCreateParamsBase, ("stream",), ignore_unknown=ignore)
 
     async def __call__(self, exchange: Exchange) -> Answer:
         """Answer one request."""
         try:
             fields, conversation = self._prepared(exchange)
+            streams = await submit(
+                self._generator, [conversation.generation], exchange, conversation.renamed
+            )
         except ApiError as error:  # in the words of a chat, which the client did not send
-            error.param = _INSTEAD.get(error.param or "", error.param)
-            raise
-        streams = await submit(
-            self._generator, [conversation.generation], exchange, conversation.renamed
-        )
+            raise error.renamed(_INSTEAD) from error
         answer = _ResponseAnswer(self._generator, conversation, fields, exchange.request_id)
         if conversation.generation.whole:
             return await answer.whole(streams[0])
@@ -58,7 +64,7 @@ class ResponsesEndpoint:
     def _prepared(self, exchange: Exchange) -> tuple[Mapping[str, Any], Conversation]:
         given = read_object(exchange.body)
         check_counts(given.get("input"), self._generator.facts.context_length)
-        fields = self._reader.check(given, exchange.parameters)
+        fields = self.reader.check(given, exchange.parameters)
         refuse_ineffective(fields)
         return fields, self._conversations.prepare(as_chat(fields), exchange.request_id)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.backend import (
+    ASGI_DESCRIPTION,
     ASGI_EXTENSION,
     AsgiApp,
     InferenceRequest,
@@ -16,6 +17,7 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
+from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
     Message,
     Receive,
@@ -28,9 +30,9 @@ from penstock_backends.vllm.engine import VllmEngine
 from penstock_backends.vllm.failures import UNHEALTHY
 from penstock_backends.vllm.lora import DISABLED
 from penstock_backends.vllm.openai.entry_points import EntryPoints
-from penstock_backends.vllm.openai.metered_engine import CURRENT, MeteredEngine
+from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import fields_by_path, unknown_field
-from penstock_backends.vllm.openai.routes import shown_route
+from penstock_backends.vllm.openai.routes import SHOWN, shown_route
 from penstock_backends.vllm.own_spans import trace_headers
 
 ADAPTER: Final = "adapter"
@@ -110,6 +112,10 @@ class VllmApplication:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one exchange."""
+        if scope["path"] == ASGI_DESCRIPTION:
+            whole = await asyncio.to_thread(self._app.openapi)
+            await send_description(send, shown_part(whole, "vLLM", SHOWN))
+            return
         request: InferenceRequest = scope["extensions"][ASGI_EXTENSION]["request"]
         shown = shown_route(scope["path"])
         if shown is None or shown[0] not in self._paths:
@@ -129,7 +135,8 @@ class VllmApplication:
             adapter = request.parameters.get(ADAPTER)
             if isinstance(adapter, str):
                 await self._load(adapter, stack, str(request.parameters.get("model", adapter)))
-            CURRENT.set(request)
+            report = request.report_usage
+            CURRENT.set(None if report is None else ExchangeUsage(report))
             await self._app(self._traced(scope, request), _again(first, receive), send)
 
     async def _load(self, name: str, stack: AsyncExitStack, model: str) -> None:

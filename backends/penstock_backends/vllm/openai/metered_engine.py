@@ -6,14 +6,33 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import ContextVar
 from copy import copy
+from functools import partial
 from typing import Any, Final
 
-from penstock.backend import InferenceRequest
-from penstock_backends.language_model import UsageReporter, usage_of
+from penstock.backend import ReportUsage
+from penstock_backends.language_model import UsageReporter
 from penstock_backends.vllm.engine import VllmEngine
 
-CURRENT: Final[ContextVar[InferenceRequest | None]] = ContextVar("exchange", default=None)
-"""The request of the exchange that is being answered."""
+
+class ExchangeUsage:
+    """The tokens of all prompts of an exchange, which are one request to the server."""
+
+    def __init__(self, report: ReportUsage) -> None:
+        self._report = report
+        self._counts: list[tuple[int, int, int]] = []
+
+    def reporter(self) -> UsageReporter:
+        """The reporter of one more prompt."""
+        self._counts.append((0, 0, 0))
+        return UsageReporter(partial(self._told, len(self._counts) - 1))
+
+    def _told(self, place: int, prompt: int, cached: int, generated: int) -> None:
+        self._counts[place] = (prompt, cached, generated)
+        self._report(*(sum(column) for column in zip(*self._counts, strict=True)))
+
+
+CURRENT: Final[ContextVar[ExchangeUsage | None]] = ContextVar("exchange", default=None)
+"""The usage of the exchange that is being answered, where the server wants to know it."""
 
 
 class MeteredEngine:
@@ -30,8 +49,8 @@ class MeteredEngine:
         self, prompt: Any, sampling_params: Any, request_id: str, **more: Any
     ) -> AsyncGenerator[Any, None]:
         """vLLM's outputs."""
-        request = CURRENT.get()
-        usage = None if request is None else usage_of(request)
+        exchange = CURRENT.get()
+        usage = None if exchange is None else exchange.reporter()
         if usage is not None:
             sampling_params = _told_early(sampling_params)
         outputs = self._llm.generate(prompt, sampling_params, request_id, **more)
@@ -39,10 +58,12 @@ class MeteredEngine:
 
     def encode(self, *arguments: Any, **more: Any) -> AsyncGenerator[Any, None]:
         """vLLM's outputs of a pooling model."""
-        return self._followed(self._llm.encode(*arguments, **more), None)
+        exchange = CURRENT.get()
+        count = None if exchange is None else _PromptCount(exchange.reporter())
+        return self._followed(self._llm.encode(*arguments, **more), count)
 
     async def _followed(
-        self, outputs: AsyncGenerator[Any, None], count: _Count | None
+        self, outputs: AsyncGenerator[Any, None], count: _Count | _PromptCount | None
     ) -> AsyncGenerator[Any, None]:
         engine = self._engine
         engine.begin()
@@ -80,6 +101,19 @@ class _Count:
         usage.prompt = len(output.prompt_token_ids or ()) or usage.prompt
         usage.cached = output.num_cached_tokens or 0
         usage.add(new, finished=output.finished)
+
+
+class _PromptCount:
+    """Reports the tokens of a prompt of which nothing is generated."""
+
+    def __init__(self, usage: UsageReporter) -> None:
+        self._usage = usage
+
+    def add(self, output: Any) -> None:
+        """Report what an output tells of the prompt."""
+        self._usage.prompt = len(output.prompt_token_ids or ())
+        self._usage.cached = getattr(output, "num_cached_tokens", None) or 0
+        self._usage.add(0, finished=output.finished)
 
 
 def _told_early(sampling: Any) -> Any:

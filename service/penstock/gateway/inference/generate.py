@@ -26,6 +26,7 @@ from penstock.gateway.replies import Reply, reply
 from penstock.gateway.request_scope import (
     ForwardedHeaders,
     closed_on_disconnect,
+    with_call_id,
     with_deadline,
     with_sender,
 )
@@ -89,7 +90,7 @@ class GenerateEndpoints:
 
         inference = await self._bodies.read(call, decode)
         inference = with_deadline(self._forward.added_to(inference, call), call)
-        inference = with_sender(inference, call, self._server.tenants)
+        inference = with_call_id(with_sender(inference, call, self._server.tenants), call)
         call.inference = inference
         return inference, begin_timeline(self._server.tracer, call, inference, call.opened)
 

@@ -24,7 +24,12 @@ from penstock.gateway.json.text import parse
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.traced_request import begin_timeline, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
-from penstock.gateway.request_scope import ForwardedHeaders, with_deadline, with_sender
+from penstock.gateway.request_scope import (
+    ForwardedHeaders,
+    with_call_id,
+    with_deadline,
+    with_sender,
+)
 from penstock.gateway.router import Target
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
@@ -123,7 +128,7 @@ class InferEndpoint:
         regions = self._server.regions
         try:
             inference = with_deadline(self._forward.added_to(inference, call), call)
-            inference = with_sender(inference, call, self._server.tenants)
+            inference = with_call_id(with_sender(inference, call, self._server.tenants), call)
             call.inference = inference
             timeline = begin_timeline(self._server.tracer, call, inference, call.opened)
             stream = self._server.infer(inference)

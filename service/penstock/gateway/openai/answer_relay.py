@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import InferenceError, RequestCancelledError
 from penstock.core.http_exchange import HttpHead
-from penstock.core.request import ExchangePart
+from penstock.core.request import CALL_ID, ExchangePart
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
@@ -19,7 +18,6 @@ from penstock.http1.request_head import Field
 _DROPPED: Final = frozenset(
     ("connection", "content-length", "date", "keep-alive", "server", "transfer-encoding")
 )
-REQUEST_ID: Final = "x-request-id"
 
 
 class AnswerRelay:
@@ -36,14 +34,12 @@ class AnswerRelay:
         timeline: Timeline | None,
         request_id: str,
         keep_alive: float,
-        on_end: Callable[[], None],
     ) -> None:
         self._call = call
         self._stream = stream
         self._timeline = timeline
         self._request_id = request_id
         self._keep_alive = EventKeepAlive(call, keep_alive)
-        self._on_end = on_end
         self._head: HttpHead | None = None
         self._begun = self._done = self._events = False
 
@@ -98,9 +94,9 @@ class AnswerRelay:
         fields = [
             (name.encode("latin-1"), value.encode("latin-1"))
             for name, value in head.headers
-            if name not in _DROPPED and name != REQUEST_ID
+            if name not in _DROPPED and name != CALL_ID
         ]
-        return [*fields, (REQUEST_ID.encode(), self._request_id.encode("latin-1"))]
+        return [*fields, (CALL_ID.encode(), self._request_id.encode("latin-1"))]
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -129,7 +125,7 @@ class AnswerRelay:
         head = self._head
         if head is None or error is not None:
             answer = error_reply(error or RequestCancelledError())
-            answer.add_header(REQUEST_ID, self._request_id)
+            answer.add_header(CALL_ID, self._request_id)
         else:
             answer = Reply(head.status, self._fields(head), [data])
         self._note_status(answer.status)
@@ -147,7 +143,6 @@ class AnswerRelay:
         self._call.when_writable(None)  # breaks the reference cycle
         self._keep_alive.stop()
         self._stream.close()
-        self._on_end()
         if self._timeline is not None:
             self._timeline.finish(error)
 

@@ -53,7 +53,7 @@ class OpenAiError(Exception):
 def error_reply(error: InferenceError) -> Reply:
     """The reply for an error of the core."""
     status, kind = status_of(error)
-    refusal = reply(_body(error.message, kind, None, _code(error)), status)
+    refusal = reply(_body(error.message, kind, *_fault(error)), status)
     if status in (429, 503):
         refusal.add_header("retry-after", str(getattr(error, "retry_after", 1)))
     return refusal
@@ -61,7 +61,7 @@ def error_reply(error: InferenceError) -> Reply:
 
 def error_event(error: InferenceError) -> bytes:
     """The server-sent event for an error after the first event."""
-    return b"data: %b\n\n" % _body(error.message, status_of(error)[1], None, _code(error))
+    return b"data: %b\n\n" % _body(error.message, status_of(error)[1], *_fault(error))
 
 
 def status_of(error: InferenceError) -> tuple[int, str]:
@@ -72,8 +72,9 @@ def status_of(error: InferenceError) -> tuple[int, str]:
     return next(found, other)
 
 
-def _code(error: InferenceError) -> str | None:
-    return "model_not_found" if isinstance(error, NotFoundError) else None
+def _fault(error: InferenceError) -> tuple[str | None, str | None]:
+    """The field at fault and the reason: models are all that the core can fail to find."""
+    return ("model", "model_not_found") if isinstance(error, NotFoundError) else (None, None)
 
 
 def _body(message: str, kind: str, param: str | None, code: str | None) -> bytes:

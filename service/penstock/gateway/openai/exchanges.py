@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Final
+from urllib.parse import unquote
 from uuid import uuid4
 
-from penstock.core.errors import InferenceError, NotFoundError, RequestCancelledError
+from penstock.core.errors import InferenceError, NotFoundError
 from penstock.core.http_exchange import Headers, HttpExchange
-from penstock.core.request import InferenceRequest, ParameterValue
-from penstock.core.stream import ResponseStream
+from penstock.core.request import CALL_ID, InferenceRequest, ParameterValue
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.traced_request import begin_timeline, ending
-from penstock.gateway.openai.answer_relay import REQUEST_ID, AnswerRelay
+from penstock.gateway.openai.answer_relay import AnswerRelay
 from penstock.gateway.openai.errors import OpenAiError, error_reply
 from penstock.gateway.openai.request_body import RequestBodies, RequestBody
 from penstock.gateway.replies import Reply, json_reply
@@ -46,7 +46,6 @@ class ExchangeEndpoint:
         self._bodies = RequestBodies(bodies, settings.default_max_tokens)
         self._forward = ForwardedHeaders(http.header_forward_pattern)
         self._keep_alive = http.event_keep_alive_secs
-        self._running: dict[str, set[ResponseStream]] = {}
 
     async def answer(self, call: HttpCall, _: Target) -> Reply | None:
         """Answer a request by the application of its model."""
@@ -61,7 +60,7 @@ class ExchangeEndpoint:
             refusal = error_reply(error)
         else:
             return None
-        refusal.add_header(REQUEST_ID, request_id)
+        refusal.add_header(CALL_ID, request_id)
         return refusal
 
     async def _begin(self, call: HttpCall, request_id: str) -> None:
@@ -73,15 +72,7 @@ class ExchangeEndpoint:
         timeline = begin_timeline(server.tracer, call, request, call.opened)
         with nullcontext() if timeline is None else ending(timeline):
             stream = model.exchange(request)
-        self._running.setdefault(request_id, set()).add(stream)
-        AnswerRelay(
-            call,
-            stream,
-            timeline,
-            request_id,
-            self._keep_alive,
-            lambda: self._forget(request_id, stream),
-        ).start()
+        AnswerRelay(call, stream, timeline, request_id, self._keep_alive).start()
 
     def _find(self, named: str) -> tuple[ServedModel, str, str]:
         """The model, its name, and the adapter that is named behind it, if one is."""
@@ -106,7 +97,7 @@ class ExchangeEndpoint:
         if self._settings.unknown_fields == "ignore":
             parameters["unknown_fields"] = "ignore"
         query = call.head.query.decode("latin-1")
-        headers = (*_chosen(call), (REQUEST_ID, request_id))
+        headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
         request = InferenceRequest(name, id=request_id, parameters=parameters, exchange=exchange)
         request = with_deadline(self._forward.added_to(request, call), call)
@@ -114,22 +105,13 @@ class ExchangeEndpoint:
 
     # -- requests by their ids ----------------------------------------------------------------
 
-    async def cancel(self, _: HttpCall, target: Target) -> Reply:
-        """Stop the requests with an id, whose clients are told that they were cancelled."""
-        streams = self._running.get(target.action)
-        if not streams:
-            error = OpenAiError(f"no request '{target.action[:_LONGEST_ID]}' is running", 404)
-            return error.reply()
-        for stream in list(streams):
-            stream.abort(RequestCancelledError())
-        return json_reply({"id": target.action, "object": "request.cancelled", "cancelled": True})
-
-    def _forget(self, request_id: str, stream: ResponseStream) -> None:
-        streams = self._running.get(request_id)
-        if streams is not None:
-            streams.discard(stream)
-            if not streams:
-                del self._running[request_id]
+    async def cancel(self, call: HttpCall, target: Target) -> Reply:
+        """Stop the requests with an id, of whichever protocol: with tenants, only the sender's."""
+        name, tenants = unquote(target.action), self._server.tenants
+        tenant = None if tenants is None else tenants.sender(call.headers).tenant
+        if not self._server.cancel(name, tenant):
+            return OpenAiError(f"no request '{name[:_LONGEST_ID]}' is running", 404).reply()
+        return json_reply({"id": name, "object": "request.cancelled", "cancelled": True})
 
 
 def unknown_model(name: str) -> OpenAiError:
@@ -139,7 +121,7 @@ def unknown_model(name: str) -> OpenAiError:
 
 def _request_id(call: HttpCall) -> str:
     """The client's own id where it is plain text, else a new one."""
-    given = call.headers.get(REQUEST_ID, "")
+    given = call.headers.get(CALL_ID, "")
     plain = given.isascii() and given.isprintable() and 0 < len(given) <= _LONGEST_ID
     return given if plain else uuid4().hex
 
@@ -150,5 +132,5 @@ def _chosen(call: HttpCall) -> Headers:
     return tuple(
         (name, value)
         for name, value in headers.items()
-        if (name in _CHOSEN or name.startswith(_CHOSEN_PREFIXES)) and name != REQUEST_ID
+        if (name in _CHOSEN or name.startswith(_CHOSEN_PREFIXES)) and name != CALL_ID
     )

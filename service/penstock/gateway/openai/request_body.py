@@ -127,5 +127,6 @@ def _checked(name: Any) -> str:
     if not isinstance(name, str) or not name:
         raise OpenAiError("you must provide a model parameter", param="model")
     if len(name) > _LONGEST_NAME:
-        raise OpenAiError(f"Unknown model: {shortened(name)}", 404, code="model_not_found")
+        text = f"Unknown model: {shortened(name)}"
+        raise OpenAiError(text, 404, param="model", code="model_not_found")
     return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +26,8 @@ _ANSWERED: Final = (
 )
 """What models answer by their applications, which may not have all of it."""
 
+_RESPONSE: Final = "/v1/responses/[^/]+"
+
 _GET, _POST, _DELETE = ("GET",), ("POST",), ("DELETE",)
 _ANY: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
@@ -41,8 +44,8 @@ def openai_routes(
     inference, repository = Feature.INFERENCE, Feature.MODEL_REPOSITORY
     table: list[tuple[str, tuple[str, ...], Handler, Feature]] = [
         (_ANSWERED, _POST, exchanges.answer, inference),
-        ("/v1/responses/[^/]+", _GET, exchanges.answer, inference),
-        ("/v1/responses/[^/]+/cancel", _POST, exchanges.answer, inference),
+        (_RESPONSE, _GET, exchanges.answer, inference),
+        (f"{_RESPONSE}/cancel", _POST, exchanges.answer, inference),
         ("/v1/requests/(?P<action>.+)", _DELETE, exchanges.cancel, inference),
         ("/v1/models/?", _GET, models.listed, repository),
         (model, _GET, models.one, repository),
@@ -56,6 +59,11 @@ def openai_routes(
         Route(path, _ANY, guard.before(handler, methods, feature), feature)
         for path, methods, handler, feature in table
     ]
+
+
+def is_answered(path: str) -> bool:
+    """Whether requests to a path are given to the model that they name."""
+    return re.fullmatch(f"{_ANSWERED}|{_RESPONSE}(?:/cancel)?", path) is not None
 
 
 async def _unknown(call: HttpCall, _: Target) -> Reply:

@@ -6,11 +6,11 @@ import re
 from typing import Any, NamedTuple
 
 from penstock import __version__
-from penstock.gateway.openapi.schemas import SCHEMAS, Schema, ref
+from penstock.gateway.openapi.schemas import OPENAI_SCHEMAS, SCHEMAS, Schema, ref
 
 
 class _Operation(NamedTuple):
-    """A call: `body` and `answer` are names of schemas, empty for none."""
+    """A call: `body`, `answer` and `error` are names of schemas, the first two empty for none."""
 
     method: str
     path: str
@@ -19,6 +19,7 @@ class _Operation(NamedTuple):
     body: str = ""
     answer: str = ""
     media_type: str = "application/json"
+    error: str = "Error"
 
 
 def _of_versions(*operations: _Operation) -> list[_Operation]:
@@ -119,10 +120,26 @@ _OPERATIONS = [
 ]
 
 
-def document() -> dict[str, Any]:
-    """The whole document, as JSON."""
+_OPENAI_OPERATIONS = [
+    operation._replace(tag="openai", error="OpenAiError")
+    for operation in (
+        _Operation("get", "/v1/models", "", "Models that are ready", answer="OpenAiModels"),
+        _Operation("get", "/v1/models/{model}", "", "A model", answer="OpenAiModel"),
+        _Operation("post", "/v1/models/{model}/load", "", "Load a model", answer="OpenAiLoaded"),
+        _Operation(
+            "post", "/v1/models/{model}/unload", "", "Unload a model", answer="OpenAiLoaded"
+        ),
+        _Operation("delete", "/v1/requests/{id}", "", "Stop a request", answer="OpenAiCancelled"),
+        _Operation("get", "/health/ready", "", "Whether the server is ready"),
+    )
+]
+"""Those of OpenAI's API that the server itself answers."""
+
+
+def document(*, openai: bool = False) -> dict[str, Any]:
+    """The whole document, as JSON; with `openai`, also of that API what models do not answer."""
     paths: dict[str, dict[str, Any]] = {}
-    for operation in _OPERATIONS:
+    for operation in (*_OPERATIONS, *(_OPENAI_OPERATIONS if openai else ())):
         paths.setdefault(operation.path, {})[operation.method] = _described(operation)
     return {
         "openapi": "3.1.0",
@@ -134,12 +151,12 @@ def document() -> dict[str, Any]:
             " the JSON is; here only JSON is described.",
         },
         "paths": paths,
-        "components": {"schemas": SCHEMAS},
+        "components": {"schemas": {**SCHEMAS, **(OPENAI_SCHEMAS if openai else {})}},
     }
 
 
 def _described(operation: _Operation) -> Schema:
-    errors = {kind: {"schema": ref("Error")} for kind in ("application/json", "text/plain")}
+    errors = {kind: {"schema": ref(operation.error)} for kind in ("application/json", "text/plain")}
     answer: Schema = {"description": "Done"}
     if operation.answer:
         schema: Schema = ref(operation.answer)
@@ -149,7 +166,7 @@ def _described(operation: _Operation) -> Schema:
     found: Schema = {
         "summary": operation.summary,
         "tags": [operation.tag],
-        "operationId": _name(operation),
+        "operationId": operation_name(operation.method, operation.path),
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": _of_path(name)}
             for name in re.findall(r"{(\w+)}", operation.path)
@@ -165,9 +182,9 @@ def _described(operation: _Operation) -> Schema:
     return found
 
 
-def _name(operation: _Operation) -> str:
-    words = re.findall(r"\w+", operation.path)
-    return "_".join((operation.method, *words))
+def operation_name(method: str, path: str) -> str:
+    """The unique name of an operation."""
+    return "_".join((method, *re.findall(r"\w+", path)))
 
 
 def _of_path(name: str) -> Schema:

@@ -7,9 +7,12 @@ from importlib.resources import files
 
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.text import dump
+from penstock.gateway.openai.routes import is_answered
 from penstock.gateway.openapi.document import document
+from penstock.gateway.openapi.model_descriptions import add_models
 from penstock.gateway.replies import JSON, Reply, reply
 from penstock.gateway.router import Route, Target
+from penstock.server.server import InferenceServer
 from penstock.settings import Feature
 
 _PAGE = "text/html; charset=utf-8"
@@ -19,13 +22,15 @@ _POLICY = (
 """The page loads nothing but the description."""
 
 
-def docs_routes() -> Iterator[Route]:
-    """`/openapi.json` and `/docs`."""
-    described = dump(document())
+def docs_routes(server: InferenceServer, *, openai: bool) -> Iterator[Route]:
+    """`/openapi.json` and `/docs`; with `openai`, models are asked what they serve of that API."""
     page = (files(__package__) / "page.html").read_bytes()
 
     async def openapi(_: HttpCall, __: Target) -> Reply:
-        return reply(described, content_type=JSON)
+        described = document(openai=openai)
+        if openai:
+            add_models(described, await server.openai_descriptions(), is_answered)
+        return reply(dump(described), content_type=JSON)
 
     async def docs(_: HttpCall, __: Target) -> Reply:
         answer = reply(page, content_type=_PAGE)

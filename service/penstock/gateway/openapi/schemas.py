@@ -151,3 +151,28 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Any": {"description": "As the engine has it."},
 }
+
+_MODEL = _object(
+    ("id", "object", "created", "owned_by"), id=_TEXT, object=_TEXT, created=_COUNT, owned_by=_TEXT
+)
+_NULLABLE: Schema = {"type": ["string", "null"]}
+
+OPENAI_SCHEMAS: dict[str, Schema] = {
+    "OpenAiError": _object(
+        ("error",),
+        error=_object(
+            ("message", "type", "param", "code"),
+            message=_TEXT,
+            type=_TEXT,
+            param=_NULLABLE,
+            code={"type": ["string", "integer", "null"]},
+        ),
+    ),
+    "OpenAiModel": _MODEL,
+    "OpenAiModels": _object(("object", "data"), object=_TEXT, data=_array(ref("OpenAiModel"))),
+    "OpenAiLoaded": _object(("status", "model"), status=_TEXT, model=_TEXT),
+    "OpenAiCancelled": _object(
+        ("id", "object", "cancelled"), id=_TEXT, object=_TEXT, cancelled=_FLAG
+    ),
+}
+"""Schemas of OpenAI's API as the server itself speaks it."""

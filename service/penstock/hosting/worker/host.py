@@ -8,13 +8,13 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from penstock.core.application import BackendApplication
+from penstock.core.application import DESCRIBE, BackendApplication
 from penstock.core.backend import Backend, Outcome
 from penstock.core.buffer import Buffer
 from penstock.core.delivery import execute_batch
@@ -217,7 +217,12 @@ class Host:
         return await execute_batch(self._backend, requests, self._name)
 
     async def _command(self, header: Command) -> None:
-        self._link.send(Kind.COMMANDED, await carried_out(self._backend, header))
+        self._link.send(Kind.COMMANDED, await carried_out(self._control, header))
+
+    async def _control(self, action: str, arguments: Mapping[str, Any]) -> Any:
+        if action == DESCRIBE:
+            return await self._application.description()
+        return await self._backend.control(action, arguments)
 
     async def _finalize(self) -> None:
         backend = getattr(self, "_backend", None)

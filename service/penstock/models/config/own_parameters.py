@@ -23,6 +23,7 @@ READERS: Mapping[str, str] = MappingProxyType(
         "penstock.hang_seconds": "penstock.models.loading",
         "penstock.host": "penstock.models.loading",
         "penstock.length_buckets": "penstock.scheduling.batching",
+        "penstock.matryoshka": "penstock_backends.openai_kit",
         "penstock.max_batch_elements": "penstock.scheduling.batching",
         "penstock.max_queued_requests": "penstock.scheduling.tokens",
         "penstock.max_queued_tokens": "penstock.scheduling.tokens",

@@ -16,6 +16,7 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import InferenceError
 from penstock.core.placement import Placement
 from penstock.core.request import ANY_VERSION
+from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.metrics.measurement import Measurement
 from penstock.models.config.defaults import normalized
@@ -33,6 +34,7 @@ from penstock.models.loading.gpu_memory import UsedMemory, check_gpu_memory
 from penstock.models.loading.instance_factory import BackendSettingsOf, InstanceFactory, host_of
 from penstock.models.loading.resizing import Resizing, matched
 from penstock.models.loading.schedulers import ensemble_scheduler, make_scheduler
+from penstock.models.loading.server_applications import server_application
 from penstock.models.loading.statistics_of import statistics_of
 from penstock.models.loading.token_queues import token_queue
 from penstock.models.loading.warmup import read_samples, warm_up
@@ -41,6 +43,7 @@ from penstock.models.repository.version_files import VersionFiles, origin_of
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.loaded_ensemble import LoadedEnsemble
 from penstock.models.serving.loaded_model import LoadedModel
+from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
 from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
@@ -58,7 +61,8 @@ class VersionBuilder:
     `settings_of` returns the command line's settings of a backend. `backends` are those that models
     have used so far: name to file. `max_pending` limits the queue of each model, 0 for no limit;
     `gpu_limits` are fractions of the memory of GPUs, of which `used_memory` tells what is in use.
-    With `fairness`, language models are shared between tenants.
+    With `fairness`, language models are shared between tenants. `running` has the requests of all
+    models by their ids.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class VersionBuilder:
         self._measurement = measurement or Measurement()
         self._fairness = fairness
         self.backends: dict[str, str] = {}
+        self.running = RunningRequests()
         self.factory = InstanceFactory(
             settings_of, reaper, limiter, placements or {}, max_responses, fairness is not None
         )
@@ -107,7 +112,8 @@ class VersionBuilder:
         active = [instance for instance in instances if not instance.passive]
         batcher = make_scheduler(config, files.path, active)
         await _start(instances, config, files.path, statistics)
-        model = self._model(backend, loaded, instances, batcher, statistics)
+        application = await server_application(backend, config)
+        model = self._model(backend, loaded, instances, batcher, statistics, application)
         model.takes_device_tensors = (
             backend.takes_device_tensors
             and host_of(backend, config) == "thread"
@@ -178,6 +184,7 @@ class VersionBuilder:
         statistics = statistics_of(config, self._measurement)
         scheduler = self._cached(batcher, loaded)
         statistics.cached = scheduler is not batcher
+        application = await server_application(None, config)
         return LoadedEnsemble(
             config,
             version,
@@ -189,6 +196,8 @@ class VersionBuilder:
             folder=files.folder,
             origin=loaded.origin,
             batcher=batcher,
+            running=self.running,
+            application=application if application and application.opened else None,
         )
 
     def _model(
@@ -198,6 +207,7 @@ class VersionBuilder:
         instances: Sequence[ModelInstance],
         batcher: Scheduler,
         statistics: Statistics,
+        application: ServerApplication | None,
     ) -> LoadedModel:
         queue = token_queue(backend, version.config, self._fairness)
         tokens = None if queue is None else TokenScheduler(batcher, queue)
@@ -216,6 +226,8 @@ class VersionBuilder:
             origin=version.origin,
             batcher=batcher,
             exchanges=None if backend.serial else admitting,
+            running=self.running,
+            application=application,
         )
         if tokens is not None:
             tokens.capacity = model.places

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.core.errors import InferenceError, InvalidRequestError
+from penstock.inflight.running_requests import RunningRequests
 from penstock.models.loading.build_version import VersionBuilder
 from penstock.models.loading.dependencies import DependencyGraph
 from penstock.models.loading.load_graph import GraphLoad
@@ -56,6 +57,11 @@ class ModelLifecycle:
     def backends(self) -> Mapping[str, str]:
         """The backends that models have asked for so far: name to file."""
         return self._builder.backends
+
+    @property
+    def running(self) -> RunningRequests:
+        """The requests in flight by their ids, also of versions that are being unloaded."""
+        return self._builder.running
 
     def in_flight(self) -> dict[tuple[str, int], int]:
         """The number of requests in flight, by name and version; only of those that have any."""

@@ -59,7 +59,8 @@ def process_spec(
         private_tmp=_private_tmp(backend, config),
         hang_seconds=_hang_seconds(config),
         restart_hung=_restart_hung(config),
-        controlled=backend.control is not Backend.control,
+        controlled=backend.control is not Backend.control
+        or backend.openai_app is not Backend.openai_app,
         environment=environment,
         usage=usage,
     )

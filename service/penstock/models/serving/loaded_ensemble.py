@@ -9,10 +9,12 @@ from penstock.core.config import ModelConfig
 from penstock.core.errors import UnavailableError, UnsupportedError
 from penstock.core.request import InferenceRequest
 from penstock.core.stream import ResponseStream
+from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.models.repository.override import ScratchFolder
 from penstock.models.repository.version_files import Origin
 from penstock.models.serving.loaded_model import NO_NEW_REQUESTS, LoadedModel
+from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Scheduler
 
 
@@ -35,6 +37,8 @@ class LoadedEnsemble(LoadedModel):
         folder: ScratchFolder | None = None,
         origin: Origin | None = None,
         batcher: Scheduler | None = None,
+        running: RunningRequests | None = None,
+        application: ServerApplication | None = None,
     ) -> None:
         super().__init__(
             config,
@@ -47,12 +51,16 @@ class LoadedEnsemble(LoadedModel):
             folder=folder,
             origin=origin,
             batcher=batcher,
+            running=running,
+            application=application,
         )
         self._models = list(dict.fromkeys(models))
         for model in self._models:
             model.retain()
 
     def exchange(self, request: InferenceRequest) -> ResponseStream:
+        if self._application is not None:
+            return super().exchange(request)
         raise UnsupportedError(f"model '{self.config.name}' is an ensemble, without OpenAI routes")
 
     async def ready(self) -> bool:
@@ -71,6 +79,8 @@ class LoadedEnsemble(LoadedModel):
             raise UnavailableError(NO_NEW_REQUESTS)
 
     async def _release(self) -> None:
+        if self._application is not None:
+            await self._application.close()
         models, self._models = self._models, []
         for model in models:
             model.release()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.core.application import DESCRIBE
 from penstock.core.call_chain import CallingInstance
 from penstock.core.config import ModelConfig, ModelInput, ModelOutput
 from penstock.core.errors import (
@@ -20,6 +21,7 @@ from penstock.core.tensor import DataType
 from penstock.inflight.deadlines import Deadlines
 from penstock.inflight.exchange_parts import BodyParts
 from penstock.inflight.inference import ComputeTimes, Inference
+from penstock.inflight.running_requests import RunningRequests
 from penstock.inflight.statistics import Statistics
 from penstock.inflight.traced_responses import TracedResponses
 from penstock.metrics.histogram import Histogram
@@ -42,6 +44,7 @@ from penstock.models.serving.commands import control_all
 from penstock.models.serving.instance import ModelInstance
 from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
+from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
 
 PLACES = "penstock_llm_max_running_requests"
@@ -57,8 +60,10 @@ class LoadedModel:
     """One version of a model that serves: admits requests and owns the instances.
 
     `scheduler` takes the requests. Where it is a response cache, `batcher` is the scheduler behind
-    it. `exchanges` takes exchanges over HTTP; without it, any instance does at once. `labels` are
-    class labels by output; `max_pending` limits the queue, 0 for no limit.
+    it. `exchanges` takes exchanges over HTTP; without it, any instance does at once; `application`
+    takes them where the model's backend has no application of its own. `labels` are
+    class labels by output; `max_pending` limits the queue, 0 for no limit. `running` keeps the
+    requests in flight by their ids.
     """
 
     def __init__(
@@ -75,6 +80,8 @@ class LoadedModel:
         origin: Origin | None = None,
         batcher: Scheduler | None = None,
         exchanges: Scheduler | None = None,
+        running: RunningRequests | None = None,
+        application: ServerApplication | None = None,
     ) -> None:
         self.config = config
         self.decoupled = config.decoupled
@@ -91,6 +98,8 @@ class LoadedModel:
         self._scheduler = scheduler
         self._batcher = batcher or scheduler
         self._exchanges = exchanges
+        self._running = RunningRequests() if running is None else running
+        self._application = application
         self._cycle_check = CallCycleCheck(
             config, self._callers, in_front=self._batcher is not scheduler
         )
@@ -143,7 +152,7 @@ class LoadedModel:
             to_client = TracedResponses(inference.timeline, to_client)
         if to_client is not None:
             inference.stream.transform = BodyParts(to_client)
-        exchanges = self._exchanges
+        exchanges = self._application or self._exchanges
         return self._scheduled(
             inference, self._run_exchange if exchanges is None else exchanges.schedule
         )
@@ -162,6 +171,8 @@ class LoadedModel:
         request = inference.request
         if request.deadline is not None:
             inference.watch(self._deadlines)
+        if request.id or request.call_id:
+            inference.keep_in(self._running)
         try:
             self._check_room(request)
             schedule(inference)
@@ -205,6 +216,13 @@ class LoadedModel:
         """Have every instance carry out a command; what each returned, by its name."""
         self._check_serving()
         return await control_all(self.instances, action, arguments)
+
+    async def description(self) -> Mapping[str, Any]:
+        """The OpenAPI document of its application, as one instance tells it; empty without one."""
+        if self._application is not None:
+            return await self._application.description()
+        told = await self.control(DESCRIBE, {})
+        return next((one for one in told.values() if one), {})
 
     def gauges(self) -> Iterable[Gauge]:
         """Metrics that the instances report, summed by name; of shares the mean."""
@@ -316,6 +334,8 @@ class LoadedModel:
 
     async def _release(self) -> None:
         """Stop every instance, then raise the first error."""
+        if self._application is not None:
+            await self._application.close()
         stops = (instance.stop() for instance in self.instances)
         results = await asyncio.gather(*stops, return_exceptions=True)
         folder, self._folder = self._folder, None

@@ -102,11 +102,12 @@ class TokenQueue:
             self._start(request, now)
             if request.size:
                 self._ratio.observe(request.size, prompt)
-            request.tokens, request.cached = prompt, cached
-            request.tenant.usage.prompt_tokens += prompt
-            request.tenant.usage.cached_tokens += cached
-        request.tenant.usage.generated_tokens += generated - request.generated
-        request.generated = generated
+            request.tokens = request.cached = 0  # so far they were a guess
+        usage = request.tenant.usage
+        usage.prompt_tokens += prompt - request.tokens  # further prompts of it may come later
+        usage.cached_tokens += cached - request.cached
+        usage.generated_tokens += generated - request.generated
+        request.tokens, request.cached, request.generated = prompt, cached, generated
         self._share.progressed(request)
         return starts
 

@@ -1,0 +1,124 @@
+"""A text encoder whose vectors come from a model's tensors, through its scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from penstock.backend import (
+    Array,
+    BackendNotInstalledError,
+    DataType,
+    InferenceRequest,
+    ModelConfig,
+    ResponseStream,
+    Tensor,
+)
+
+if TYPE_CHECKING:
+    from penstock_backends.openai_kit.asgi import OpenAiApplication
+
+MATRYOSHKA: Final = "penstock.matryoshka"
+"""Parameter of a model: `true` where the beginning of its vectors may be asked for alone."""
+
+TEXT: Final = "TEXT"
+EMBEDDING: Final = "EMBEDDING"
+"""The tensors by which a text encoder of any backend is known."""
+
+_FLOATS: Final = (DataType.FP16, DataType.FP32, DataType.FP64)
+_SHORT: Final = 1 << 12
+"""Characters that are made tokens of at once; more would keep the event loop waiting."""
+
+CountTokens = Callable[[Sequence[str]], int]
+
+
+class TensorEncoder:
+    """A text encoder as the application sees it: its only input takes texts, its first output is
+    a vector for each. `count` counts tokens, where somebody knows how.
+    """
+
+    def __init__(self, config: ModelConfig, count: CountTokens | None = None) -> None:
+        self.name = config.name
+        self.matryoshka = config.parameter(MATRYOSHKA) == "true"
+        self._count = count
+        self._input = config.input[0].name
+        self._output = config.output[0].name
+        self._has_columns = config.max_batch_size > 0 or len(config.input[0].dims) > 1
+        self._most = max(config.max_batch_size, 1)
+
+    async def count_tokens(self, texts: Sequence[str]) -> int:
+        """Tokens of all texts together, as the model reads them; 0 where nobody knows."""
+        if self._count is None:
+            return 0
+        if sum(map(len, texts)) <= _SHORT:
+            return self._count(texts)
+        return await asyncio.to_thread(self._count, texts)
+
+    async def embed(self, texts: Sequence[str], known: Mapping[str, Any]) -> Array:
+        """One row for each text: as many requests as the batches of the model need."""
+        infer, origin = known["infer"], known["request"]
+        parts = [texts[at : at + self._most] for at in range(0, len(texts), self._most)]
+        if len(parts) == 1:
+            return await self._rows(parts[0], infer, origin)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                rows = [tasks.create_task(self._rows(part, infer, origin)) for part in parts]
+        except ExceptionGroup as failed:  # one of them is what the client is told
+            raise failed.exceptions[0] from failed
+        return np.concatenate([row.result() for row in rows])
+
+    async def _rows(
+        self,
+        texts: Sequence[str],
+        infer: Callable[[InferenceRequest], ResponseStream],
+        origin: InferenceRequest,
+    ) -> Array:
+        shape = (len(texts), 1) if self._has_columns else (len(texts),)
+        request = InferenceRequest(
+            self.name,
+            id=origin.id,
+            inputs={self._input: Tensor.from_strings(texts, shape)},
+            priority=origin.priority,
+            deadline=origin.deadline,
+            timeline=origin.timeline,
+            sender=origin.sender,
+        )
+        stream = infer(request)
+        try:
+            async for response in stream:
+                if response.error is not None:
+                    raise response.error
+                rows: Array = response.outputs[self._output].numpy().reshape(len(texts), -1)
+                return rows
+        finally:
+            stream.close()
+        raise AssertionError("a model that embeds has answered nothing")
+
+
+def has_vectors(config: ModelConfig) -> bool:
+    """Whether the first output of a model is one vector for each row."""
+    output = config.output[0]
+    return output.data_type in _FLOATS and len(output.dims) - (not config.max_batch_size) == 1
+
+
+def application_over(encoder: TensorEncoder) -> OpenAiApplication:
+    """The application of an encoder; raises `BackendNotInstalledError` without its packages."""
+    try:
+        from penstock_backends.openai_kit.encoders import encoder_app
+    except ImportError as error:
+        raise BackendNotInstalledError(
+            f"they need packages that are not installed: pip install 'penstock[openai]' ({error})"
+        ) from error
+    return encoder_app(encoder)
+
+
+def open_application(config: ModelConfig) -> OpenAiApplication | None:
+    """The application of a model of any backend, or an ensemble, from `TEXT` to `EMBEDDING`."""
+    if [one.name for one in config.input] != [TEXT] or not config.output or config.decoupled:
+        return None
+    if config.input[0].data_type is not DataType.BYTES or config.output[0].name != EMBEDDING:
+        return None
+    return application_over(TensorEncoder(config)) if has_vectors(config) else None
