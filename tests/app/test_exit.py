@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import time
 from contextlib import closing
 from http import HTTPStatus
@@ -128,6 +129,27 @@ def test_what_is_new_during_the_exit_is_refused(tmp_path: Path) -> None:
             live(b"")
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         assert server.stop() == 1
+
+
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"GET /v2 HTTP/1.1\r\n",
+        b"POST /v2/logging HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+    ],
+)
+def test_half_an_http_request_does_not_hold_the_exit(
+    tmp_path: Path, repository: Path, half: bytes
+) -> None:
+    with (
+        serving(repository, tmp_path / "log", "--exit-timeout-secs=600") as server,
+        socket.create_connection(("127.0.0.1", server.ports["http"])) as client,
+        closing(HTTPConnection(server.http)) as other,
+    ):
+        client.sendall(half)
+        assert _live(other)
+        assert server.stop() == 0
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
 
 
 def test_a_stopped_reaper_does_not_hold_the_exit(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ DEFAULTS: dict[str, object] = {
     "http.thread_count": 8,
     "http.max_input_size": 67108864,
     "http.idle_timeout_secs": 90,
+    "http.send_timeout_secs": 60,
     "http.restrictions": (),
     "grpc.enabled": True,
     "grpc.address": "0.0.0.0",

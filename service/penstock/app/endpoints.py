@@ -76,7 +76,8 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        rules = ConnectionRules(HttpLimits(idle=http.idle_timeout_secs), descriptors, access)
+        limits = HttpLimits(idle=http.idle_timeout_secs, sending=http.send_timeout_secs)
+        rules = ConnectionRules(limits, descriptors, access)
         if grpc.enabled:
             listening = open_grpc(server, grpc, deadline, descriptors, access)
             self._endpoints.append(

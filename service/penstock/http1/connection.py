@@ -35,10 +35,9 @@ class Connection(RequestSink):
     """One connection, told of bytes and times, and asked what to write.
 
     Requests are begun one after another, each when the response before it is complete and the
-    client reads it. `closing`
-    says that the connection is to be closed once everything is written; `lingering`, that the
-    client has sent what nobody will read, and needs a moment to read why. `refused` is called with
-    the status of a request that is refused before it is an exchange.
+    client reads it. `closing` says that the connection is to be closed once everything is written;
+    `lingering`, that the client has sent what nobody will read, and needs a moment to read why.
+    `refused` is called with the status of a request that is refused before it is an exchange.
     """
 
     def __init__(
@@ -137,6 +136,8 @@ class Connection(RequestSink):
                 self._refuse(refusal)
         if self._stopped:
             self._unparsed.clear()
+        elif self._parser.head_begun:
+            self._clock.head_begun(now)
         self._advance()
 
     def filled(self, size: int, now: float) -> None:
@@ -190,9 +191,15 @@ class Connection(RequestSink):
         return True
 
     def drain(self) -> None:
-        """End the connection after the response that is being sent."""
+        """End the connection after the response that is being sent.
+
+        A request of which only a part has come is refused: its rest may never come.
+        """
         self._draining = True
-        if not self.exchanges:
+        if self._clock.in_request and not self._stopped:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._advance()
+        elif not self.exchanges:
             self.closing = True
 
     def lost(self) -> None:

@@ -14,7 +14,8 @@ class HttpLimits:
     A head is the request line and its header fields. It has `opening` from the connection, or from
     its first byte on one that has served before. A body may come in `max_chunks` that are not
     empty; `body_part` bytes of it, or its end, must come in each `body_period`. `idle` is how long
-    a connection may wait for its next request.
+    a connection may wait for its next request, `sending` how long its client may take nothing of
+    what is written.
     """
 
     max_head_size: int = 64 << 10
@@ -24,6 +25,7 @@ class HttpLimits:
     body_period: float = 20.0
     body_part: int = 10_000
     idle: float = 90.0
+    sending: float = 60.0
 
 
 class _Phase(Enum):
@@ -58,7 +60,12 @@ class ReceiveClock:
         """Report bytes of the connection, before they are parsed."""
         if self._phase is _Phase.FIRST_HEAD:
             self._phase = _Phase.HEAD  # its time runs since the connection was made
-        elif self._phase is _Phase.NOTHING:
+        else:
+            self.head_begun(now)
+
+    def head_begun(self, now: float) -> None:
+        """Report the beginning of a head, which came with the end of the request before it."""
+        if self._phase is _Phase.NOTHING:
             self._phase, self._since = _Phase.HEAD, now
 
     def head_completed(self, now: float) -> None:
@@ -99,6 +106,25 @@ class ReceiveClock:
         return False
 
 
+class SendClock:
+    """The timeout of a client that does not read, from how many bytes are unsent.
+
+    `unsent` counts them by who holds them: any change says that some have gone on their way.
+    """
+
+    def __init__(self, seconds: float, now: float, unsent: tuple[int, ...]) -> None:
+        self._seconds = seconds
+        self._since = now
+        self._unsent = unsent
+
+    def stalled(self, now: float, unsent: tuple[int, ...]) -> bool:
+        """Whether the bytes are the same as all the time before."""
+        if unsent != self._unsent:
+            self._since, self._unsent = now, unsent
+            return False
+        return now - self._since >= self._seconds
+
+
 class HeadSize:
     """Counter of the bytes around bodies: heads, trailers, sizes and extensions of chunks."""
 
@@ -106,6 +132,11 @@ class HeadSize:
         self._limits = limits
         self._in_head = True
         self._fed = self._fields = self._field_bytes = self._chunks = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of a head has come, and not its end."""
+        return self._in_head and self._fed > 0
 
     def begin(self) -> None:
         """The next head begins."""

@@ -56,6 +56,11 @@ class RequestParser:
         """How many of `size` bytes may be fed next; 0 if they are too many for a head."""
         return self._head_size.feed(size)
 
+    @property
+    def head_begun(self) -> bool:
+        """Whether a part of a head has been fed, and not its end."""
+        return self._head_size.begun
+
     def feed(self, data: bytes) -> HTTPStatus | None:
         """Parse bytes; returns the status of a refusal, after which no more may be fed."""
         parser = self._parser

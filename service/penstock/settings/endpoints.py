@@ -58,6 +58,7 @@ class HttpSettings:
     """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
 
     `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,
+    `send_timeout_secs` how long their clients may read nothing of what is sent,
     `event_keep_alive_secs` after which silence a stream of events gets a comment;
     `docs` adds a description of the routes.
     """
@@ -70,6 +71,7 @@ class HttpSettings:
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
     idle_timeout_secs: int = 90
+    send_timeout_secs: int = 60
     event_keep_alive_secs: float = 15
     tls: TlsSettings = field(default_factory=TlsSettings)
     docs: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -15,7 +15,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.request import InferenceResponse
 from penstock.core.stream import ResponseStream
 from penstock.gateway.app import open_gateway
-from penstock.gateway.connections.http_call import HttpCall
+from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.replies import reply
 from penstock.settings import HttpSettings
@@ -118,3 +118,55 @@ async def test_stream_that_does_not_finish_is_cancelled_after_the_grace(
         assert stream.ended
         assert await reader.read() == b""
     assert caplog.messages == []
+
+
+_BODY = b'{"IN": 1.0}'
+_HALVES = {
+    "head": b"GET / HTTP/1.1\r\nhost",
+    "body": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{",
+    "large body": b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n{",
+    "chunk": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n9\r\n{",
+}
+
+
+async def _take(call: HttpCall) -> None:
+    with suppress(ClientDisconnectError):
+        await call.body_until(1 << 30)
+        call.send(reply(b"hello"))
+
+
+@pytest.mark.parametrize("half", _HALVES)
+async def test_half_a_request_does_not_delay_the_end(half: str) -> None:
+    """It is refused, so that its client knows that nothing of it was done."""
+    async with asyncio.timeout(60):
+        async with listening(
+            lambda call: call.run(_take(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(600)
+        ) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /1 HTTP/1.1\r\nhost: x\r\n\r\n" + _HALVES[half])
+            await reader.readuntil(b"hello")
+            await asyncio.sleep(0.05)
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_half_a_request_behind_a_stream_does_not_break_it() -> None:
+    server = SilentServer()
+    gateway = open_gateway(server, _LOCAL, ExitDeadline(600))
+    port = await gateway.__aenter__()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = f"POST {_STREAM} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(_BODY)}\r\n\r\n"
+    writer.write(head.encode() + _BODY + _HALVES["body"])
+    _, stream = await server.asked.get()
+    stream.send(InferenceResponse())
+    await reader.readuntil(b"data: ")
+    closing = asyncio.create_task(gateway.__aexit__(None, None, None))
+    await asyncio.sleep(0.1)
+    assert not closing.done()
+    stream.end()
+    await asyncio.wait_for(closing, 20)
+    text = await reader.read()
+    writer.close()
+    assert b"0\r\n\r\nHTTP/1.1 503 " in text

@@ -73,6 +73,15 @@ class _Transport(asyncio.Transport):
         self.reading = True
         self.closed = False
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self if name == "socket" else default
+
+    def fileno(self) -> int:
+        return -1
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: object) -> None:
         assert isinstance(data, bytes)
         self.written += data

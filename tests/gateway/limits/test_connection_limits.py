@@ -46,6 +46,16 @@ def test_later_head_has_its_time_from_its_first_byte() -> None:
     assert clock.due == 70.0
 
 
+def test_head_that_comes_with_the_request_before_it_has_its_time() -> None:
+    clock = _clock()
+    clock.bytes_received(1.0)
+    clock.head_completed(1.0)
+    clock.request_completed(1.0)
+    clock.head_begun(1.0)
+    clock.answered(2.0)
+    assert (clock.in_request, clock.due) == (True, 21.0)
+
+
 def test_idle_time_runs_from_the_answer() -> None:
     assert _after_an_answer(5.0).due == 95.0
 

@@ -40,6 +40,12 @@ HTTP = Group(
             values.positive("Error: --http-idle-timeout-secs must be greater than 0."),
         ),
         integer(
+            "http-send-timeout-secs",
+            "http.send_timeout_secs",
+            "Clients that read nothing of an answer for so many seconds are left. Default 60.",
+            values.positive("Error: --http-send-timeout-secs must be greater than 0."),
+        ),
+        integer(
             "sse-keepalive-secs",
             "http.event_keep_alive_secs",
             "An idle stream of events gets a comment each so many seconds; 0 for none. Default 15.",

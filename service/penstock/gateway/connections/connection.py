@@ -12,6 +12,7 @@ from typing import Any, cast
 from penstock.core.access import Access, AccessSink
 from penstock.gateway.connections.http_call import HttpCall, written
 from penstock.gateway.connections.open_connections import OpenConnections
+from penstock.gateway.connections.send_watch import SendWatch
 from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
 from penstock.http1.request_head import RequestHead
@@ -52,6 +53,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._passing = self._armed = False
         self._timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None  # parses what waits
+        self._sending: SendWatch | None = None
         self._idle = False
         self._ending = False
 
@@ -103,12 +105,16 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, _: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._sending is not None:
+            self._sending.stop()
         self._server.forget(self)
-        self._direct = self._transport = None  # which holds the buffers of TLS
+        self._direct = self._sending = self._transport = None  # which holds the buffers of TLS
         self.connection.lost()
 
     def pause_writing(self) -> None:
         self.connection.send_buffer.paused = True
+        if self._transport is not None:
+            self._sending_watch(self._transport).start()
 
     def resume_writing(self) -> None:
         self.connection.send_buffer.paused = False
@@ -126,7 +132,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def close_idle(self) -> None:
         """Close a connection that waits for a request."""
         assert self._transport is not None
-        self._transport.close()
+        self._sending_watch(self._transport).close()
 
     def drain(self) -> None:
         """Close when the response that is being sent is complete; now if there is none."""
@@ -207,7 +213,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if connection.send_buffer:  # behind what the client has yet to read
             transport.writelines(connection.send_buffer.take_ready())
         if not connection.lingering:
-            transport.close()
+            self._sending_watch(transport).close()
             return
         # Closed with bytes unread, the socket would be reset, and the answer lost.
         if transport.can_write_eof():
@@ -215,7 +221,27 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if not self._reading:
             self._reading = True
             transport.resume_reading()
-        self._timer = self.loop.call_later(_LINGER_SECONDS, transport.abort)
+        self._sending_watch(transport).start()
+        self._linger()
+
+    def _linger(self) -> None:
+        self._timer = self.loop.call_later(_LINGER_SECONDS, self._lingered)
+
+    def _lingered(self) -> None:
+        """End, unless the client still reads earlier answers."""
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size():
+            self._linger()
+        else:
+            transport.abort()
+
+    def _sending_watch(self, transport: asyncio.Transport) -> SendWatch:
+        if self._sending is None:
+            seconds = self._server.rules.limits.sending
+            self._sending = SendWatch(self.loop, transport, seconds)
+        return self._sending
 
     def _set_timer(self, due: float) -> None:
         if self._timer is not None:
@@ -228,6 +254,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         if self.connection.check_time(self.loop.time(), reading=self._reading):
-            transport.close()
+            self._sending_watch(transport).close()
         else:
             self._settle()

@@ -21,6 +21,9 @@ from penstock.system.tls import server_context
 _BACKLOG = 2048
 _UNIX = "unix:"
 
+_UNLIMITED = 24 * 3600.0
+"""Seconds in which a TLS connection is to be closed; `SendWatch` ends one that does not get on."""
+
 
 @asynccontextmanager
 async def listening(
@@ -49,6 +52,7 @@ async def listening(
         if tls is not None and tls.enabled:
             options["ssl"] = _context(tls)
             options["ssl_handshake_timeout"] = rules.limits.opening
+            options["ssl_shutdown_timeout"] = _UNLIMITED
         if address.startswith(_UNIX):
             local = LocalSocket(address.removeprefix(_UNIX), _BACKLOG)
             remove, options["sock"] = local.remove, local.socket
