@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import random
 import threading
 import zlib
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.serving import received_call
 from penstock.core.errors import InvalidRequestError
@@ -96,6 +99,51 @@ async def test_a_truncated_stream_counts_as_far_as_it_goes() -> None:
     plain = await _unpacked(_request(packed, content_encoding="gzip"), 1000)
     assert bytes(range(256)).startswith(plain)
     assert plain
+
+
+_PACKERS: list[Callable[[bytes], bytes]] = [gzip.compress, zlib.compress]
+
+
+@given(
+    st.lists(st.tuples(st.binary() | st.integers(0, 1 << 17).map(bytes), st.sampled_from(_PACKERS)))
+)
+@settings(deadline=None)
+async def test_all_members_are_unpacked(
+    members: list[tuple[bytes, Callable[[bytes], bytes]]],
+) -> None:
+    """However many there are, and however long: RFC 1952, section 2.2."""
+    packed = b"".join(pack(plain) for plain, pack in members)
+    plain = b"".join(plain for plain, _ in members)
+    request = _request(packed, content_encoding="gzip")
+    assert await _unpacked(request, 1 << 24) == plain
+
+
+@pytest.mark.parametrize("pack", _PACKERS)
+@pytest.mark.parametrize("size", [10, 1 << 20])
+@pytest.mark.parametrize("garbage", [b"\0", b"text", b"\x1f\x8b\x08"])
+async def test_what_follows_the_last_member_is_refused(
+    pack: Callable[[bytes], bytes], size: int, garbage: bytes
+) -> None:
+    plain = random.Random(1).randbytes(size)
+    request = _request(pack(plain) + garbage, content_encoding="gzip")
+    with pytest.raises(InvalidRequestError, match="goes on behind its end"):
+        await _unpacked(request, 1 << 24)
+
+
+@pytest.mark.contract("HI-17", "H-36")
+async def test_members_share_one_limit() -> None:
+    packed = gzip.compress(bytes(1 << 15))
+    assert len(await _unpacked(_request(2 * packed, content_encoding="gzip"), 1 << 16)) == 1 << 16
+    with pytest.raises(InvalidRequestError, match="exceeds the maximum allowed value of 65536"):
+        await _unpacked(_request(3 * packed, content_encoding="gzip"), 1 << 16)
+
+
+async def test_number_of_members_is_limited() -> None:
+    empty = gzip.compress(b"")
+    full = gzip.compress(b"{}") + empty * 65_535
+    assert await _unpacked(_request(full, content_encoding="gzip"), 1 << 24) == b"{}"
+    with pytest.raises(InvalidRequestError, match="more than 65536 members"):
+        await _unpacked(_request(full + empty, content_encoding="gzip"), 1 << 24)
 
 
 @pytest.mark.contract("HI-17", "H-36")

@@ -20,6 +20,12 @@ _LARGE = 1 << 16
 _GROWN = 1 << 20
 """The same for the decompressed size of a small body."""
 
+_MAX_MEMBERS = 65_536
+"""Members of a compressed body, each of which costs some microseconds even if it is empty."""
+
+_FIRST_STEP = 4 << 10
+"""Bytes of a member that are decompressed first."""
+
 _ANY_HEADER = 15 + 32  # zlib's code for either a zlib or a gzip header
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 
@@ -157,7 +163,7 @@ async def _decompressed(body: Buffer, limit: int) -> bytes:
     """The decompressed body. Raises `InvalidRequestError` if it is larger than `limit` bytes.
 
     Corrupt data counts as empty and a truncated stream as the part that is there: the JSON parser
-    then reports the error.
+    then reports the error. What follows a stream and is none is refused.
     """
     if len(body) < _LARGE:
         plain = _decompress(body, _GROWN)
@@ -173,12 +179,49 @@ async def _decompressed(body: Buffer, limit: int) -> bytes:
 
 
 def _decompress(body: Buffer, limit: int) -> bytes:
-    """The decompressed body; cut off at `limit` + 1 bytes if it is larger."""
+    """The decompressed body; cut off at `limit` + 1 bytes if it is larger.
+
+    It may have several members, one behind the other (RFC 1952, section 2.2). Raises
+    `InvalidRequestError` for anything else behind the first.
+    """
+    packed = memoryview(body)
+    first, at, ended = _decompress_member(packed, 0, limit)
+    plain, size = [first], len(first)
+    while ended and at < len(packed) and size <= limit:
+        if len(plain) == _MAX_MEMBERS:
+            raise InvalidRequestError(
+                f"compressed request body has more than {_MAX_MEMBERS} members"
+            )
+        part, at, ended = _decompress_member(packed, at, limit - size)
+        plain.append(part)
+        size += len(part)
+        if not ended and size <= limit:
+            raise InvalidRequestError(
+                "compressed request body goes on behind its end with what is no whole gzip or"
+                " deflate stream"
+            )
+    return first if len(plain) == 1 else b"".join(plain)
+
+
+def _decompress_member(packed: memoryview, at: int, limit: int) -> tuple[bytes, int, bool]:
+    """What a member holds, up to `limit` + 1 bytes, where it ends, and whether it does.
+
+    It begins at `at`; if it is corrupt it is empty, and does not end.
+    """
     machine = zlib.decompressobj(_ANY_HEADER)
-    try:
-        return machine.decompress(body, limit + 1)
-    except zlib.error:
-        return b""
+    plain: list[bytes] = []
+    size, step = 0, _FIRST_STEP
+    # In steps that grow, since the machine copies what it is fed behind the member's end.
+    while not machine.eof and at < len(packed) and size <= limit:
+        end = min(at + step, len(packed))
+        try:
+            plain.append(machine.decompress(packed[at:end], limit + 1 - size))
+        except zlib.error:
+            return b"", at, False
+        size += len(plain[-1])
+        at = end - len(machine.unused_data)
+        step *= 2
+    return plain[0] if len(plain) == 1 else b"".join(plain), at, machine.eof
 
 
 def _compress(parts: Sequence[Buffer], encoding: str) -> bytes:
