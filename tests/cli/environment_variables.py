@@ -168,9 +168,36 @@ READ = (
         "Of commands such as `penstock infer`: the addresses of servers, between spaces.",
     ),
     Variable(
+        "SAGEMAKER_BIND_TO_PORT",
+        "port",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--sagemaker-port`.",
+    ),
+    Variable(
+        "SAGEMAKER_MULTI_MODEL",
+        "`true`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: models come and go by requests of the service.",
+    ),
+    Variable(
+        "SAGEMAKER_SAFE_PORT_RANGE",
+        "`FROM-TO`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--sagemaker-safe-port-range`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_BUFFER_MANAGER_THREAD_COUNT",
+        "number",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--buffer-manager-thread-count`.",
+    ),
+    Variable(
         "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
         "model",
-        ("gateway/clouds/sagemaker.py",),
+        (
+            "cli/sagemaker.py",
+            "gateway/clouds/sagemaker.py",
+        ),
         "The model of `/invocations` on the SageMaker endpoint.",
     ),
     Variable(
@@ -180,10 +207,64 @@ READ = (
         "What `/invocations` is there.",
     ),
     Variable(
+        "SAGEMAKER_TRITON_LOG_ERROR",
+        "`true`, `false`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--log-error`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_LOG_INFO",
+        "`true`, `false`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--log-info`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_LOG_VERBOSE",
+        "`true`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--log-verbose`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_LOG_WARNING",
+        "`true`, `false`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--log-warning`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_MODEL_LOAD_GPU_LIMIT",
+        "fraction",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--model-load-gpu-limit`, for each GPU.",
+    ),
+    Variable(
         "SAGEMAKER_TRITON_PING_MODE",
         "`ready`, `live`",
         ("gateway/clouds/sagemaker.py",),
         "What `/ping` tells there.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_SHM_DEFAULT_BYTE_SIZE",
+        "`16777216`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--backend-config=python,shm-default-byte-size`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_SHM_GROWTH_BYTE_SIZE",
+        "`1048576`",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--backend-config=python,shm-growth-byte-size`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_TENSORFLOW_VERSION",
+        "number",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--backend-config=tensorflow,version`.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_THREAD_COUNT",
+        "number",
+        ("cli/sagemaker.py",),
+        "Of `penstock sagemaker`: as `--sagemaker-thread-count`.",
     ),
     Variable(
         "TRITONCACHE_REDIS_PASSWORD",
@@ -284,6 +365,12 @@ NOT_READ = (
         "",
         ("models/repository/repository.py",),
         "Repositories in cloud storage (`s3://`, `gs://`, `as://`) are refused at the start.",
+    ),
+    Variable(
+        "SAGEMAKER_TRITON_DISABLE_MODEL_NAMESPACING",
+        "",
+        ("cli/unsupported.py",),
+        "There are no model namespaces, which `penstock sagemaker` would switch on without it.",
     ),
 )
 """Variables of Triton that nothing reads, and what refuses what they are for."""

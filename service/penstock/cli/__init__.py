@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "top": _top,
         "perf": _perf,
         "tune": _tune,
+        "sagemaker": _sagemaker,
         "completion": _completion,
         **{name: _verb(name) for name in VERBS},
     }
@@ -94,6 +95,20 @@ def _verb(name: str) -> Callable[[Sequence[str]], int]:
         return status
 
     return run
+
+
+def _sagemaker(arguments: Sequence[str]) -> int:
+    from penstock.cli import sagemaker
+    from penstock.models.config.gpus import visible_gpus
+
+    try:
+        options, model = sagemaker.start(os.environ, lambda: len(visible_gpus()))
+    except (sagemaker.SagemakerError, OSError) as error:
+        _print_error(str(error))
+        return 1
+    if model:
+        os.environ[sagemaker.MODEL_VARIABLE] = model  # which the endpoint reads
+    return _serve(usage.SERVE, [*options, *arguments])
 
 
 def _top(arguments: Sequence[str]) -> int:

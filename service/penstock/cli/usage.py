@@ -18,6 +18,8 @@ Commands:
              `serve model.py:Double`; takes the options of `tritonserver`.
   demo DIR   Write a repository of small models to try the server with.
   top        Show models, queues, batches and latencies of a running server.
+  sagemaker  Serve as an endpoint of SageMaker, whose environment variables say how; further
+             options are those of `serve`.
   perf       Put a load on a server and measure it: rates, latencies, tokens, comparisons.
   tune MODEL Search settings of a model: instances, batch sizes, queue delays, the engine's.
 
