@@ -140,7 +140,7 @@ def test_what_was_measured_until_ctrl_c_is_reported(served: Served, tmp_path: Pa
 
 def _requests(served: Served) -> int:
     from penstock.perf.server import GrpcServer
-    from penstock.perf.wire.transport import Endpoint
+    from penstock.perf.wire.endpoint import Endpoint
 
     server = GrpcServer(Endpoint("127.0.0.1", served.ports["grpc"]), {})
     models = server.statistics()["model_stats"]

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from penstock.perf.errors import Status
 from penstock.perf.wire.call import Call, Wire
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.perf.wire.grpc import GrpcWire, request_head
-from penstock.perf.wire.http import HttpWire
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.http import HttpWire, request
+from penstock.perf.wire.outgoing import framed
 from perf.conftest import Perf
 from perf.failing_server import failing_server
 
@@ -132,11 +133,14 @@ def test_any_bytes_end_the_call_once(peer: _Peer, kind: str, answer: bytes) -> N
         GrpcWire(peer.endpoint, heard) if kind == "grpc" else HttpWire(peer.endpoint, heard)
     )
     try:
-        head = request_head(peer.endpoint, "/x/Y", {}) if kind == "grpc" else b"POST / HTTP/1.1\r\n"
-        wire.start(Call(0, 0, 0.0, 0.0, streamed=True), head, b"body")
-        wire.transport._socket.setblocking(True)
+        if kind == "grpc":
+            sent = framed(request_head(peer.endpoint, "/x/Y", {}), b"body")
+        else:
+            sent = request(b"POST / HTTP/1.1\r\n", b"body")
+        wire.start(Call(0, 0, 0.0, 0.0, streamed=True), sent)
+        wire.flush()
         while not heard.lost:
-            wire.read()
+            wire.read(wait=True)
     finally:
         wire.close()
         thread.join()

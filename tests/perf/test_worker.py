@@ -20,7 +20,7 @@ from penstock.perf.load.slots import Slots
 from penstock.perf.load.worker import Worker
 from penstock.perf.options import Target, What
 from penstock.perf.traffic import traffic_for
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 
 
@@ -108,8 +108,8 @@ def test_sequences_of_a_slot_follow_each_other(traffic: Traffic) -> None:
         sequences=Sequences((2, 3), first_id=1 << 40),
     )  # fmt: skip
     slots = Slots(job)
-    bodies = [slots.next(0)[2] for _ in range(5)]
-    found = [pb.ModelInferRequest.FromString(body).parameters for body in bodies]
+    messages = [slots.next(0)[1][-1][5:] for _ in range(5)]
+    found = [pb.ModelInferRequest.FromString(message).parameters for message in messages]
     ids = [each["sequence_id"].int64_param - (1 << 40) for each in found]
     assert ids == [0, 0, 1, 1, 1]
     starts = ["sequence_start" in each for each in found]

@@ -11,7 +11,7 @@ from penstock.perf.options import Target
 from penstock.perf.requests.kserve import Parameter
 from penstock.perf.requests.prompts import SharedPrefix
 from penstock.perf.summary import GOALS, Goal
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.top.address import Address, AddressError, parse_address
 
 _METRICS_PORT = 8002

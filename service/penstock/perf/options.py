@@ -13,7 +13,7 @@ from penstock.perf.requests.lengths import Lengths
 from penstock.perf.requests.prompts import SharedPrefix
 from penstock.perf.requests.tensors import TensorOptions
 from penstock.perf.summary import Goal
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.top.address import Address
 
 INFER, GENERATE = "infer", "generate"

@@ -220,7 +220,10 @@ def _add_prompts(parser: ArgumentParser) -> None:
 def _add_process(parser: ArgumentParser) -> None:
     add = parser.add_argument_group("this tool").add_argument
     add("-p", "--processes", type=whole(1), default=1, metavar="N", help="that put on the load (1)")
-    add("--connections", type=whole(1), default=4, metavar="N", help="of gRPC (4)")
+    add(
+        "--connections", type=whole(1), default=0, metavar="N",
+        help="of gRPC (one for six requests at a time, 4 at most)",
+    )  # fmt: skip
     add("--seed", type=whole(0), default=0, metavar="N", help="of all that is random (0)")
 
 

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc, ask_json
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 
 SERVICE = "/inference.GRPCInferenceService/"

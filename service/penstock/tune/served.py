@@ -17,7 +17,7 @@ from google.protobuf.json_format import MessageToDict
 
 from penstock.perf.server_side import processes_below
 from penstock.perf.wire.asking import NoAnswerError, RefusedError, ask_grpc
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.system.parent import die_with_parent
 from penstock.tune.errors import VariantError

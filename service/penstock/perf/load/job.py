@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import accumulate, cycle, islice
 
 from penstock.perf.load.job import ClosedLoop, Job, OpenLoop, Payload, Sequences
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 
+_SHARING = 6  # requests at a time on a connection
+_MOST_CONNECTIONS = 4
 _NO_END = 7 * 86400.0  # seconds of a load that ends by the number of its requests
 
 
@@ -55,8 +57,9 @@ class Limits:
     """How long, how many, and by how many processes and connections.
 
     `duration` is what is measured, after `warmup`; with `requests` a load ends with these instead.
-    With `stability`, in percent, windows of `window` seconds are measured until three of them
-    agree, at most `most_windows`.
+    `connections` are those of gRPC; 0 is one for each six requests at a time, as Triton's clients
+    share them, and at most 4. With `stability`, in percent, windows of `window` seconds are
+    measured until three of them agree, at most `most_windows`.
     """
 
     duration: float = 10.0
@@ -68,7 +71,7 @@ class Limits:
     drain: float = 10.0
     timeout: float = 0.0
     processes: int = 1
-    connections: int = 4
+    connections: int = 0
     most_in_flight: int = 1024
     seed: int = 0
 
@@ -96,7 +99,7 @@ def _job(traffic: Traffic, point: Point, limits: Limits, number: int, count: int
     in_flight = shape.slots if isinstance(shape, ClosedLoop) else shape.most_in_flight
     # One call at a time on a connection of HTTP; of gRPC's, as many as the server allows.
     connections = (
-        in_flight if traffic.http else min(in_flight, _share(limits.connections, 0, count))
+        in_flight if traffic.http else min(in_flight, _connections(limits, in_flight, count))
     )
     return Job(
         endpoint=traffic.endpoint,
@@ -113,6 +116,13 @@ def _job(traffic: Traffic, point: Point, limits: Limits, number: int, count: int
         stride=count,
         sequences=traffic.sequences,
     )
+
+
+def _connections(limits: Limits, in_flight: int, count: int) -> int:
+    """Those of gRPC of one process of several."""
+    if limits.connections:
+        return _share(limits.connections, 0, count)
+    return min(-(-in_flight // _SHARING), _share(_MOST_CONNECTIONS, 0, count))
 
 
 def _seconds(point: Point, limits: Limits) -> float:

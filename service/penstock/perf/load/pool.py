@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 from penstock.perf.wire.call import Listener, Wire
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.perf.wire.grpc import GrpcWire
 from penstock.perf.wire.http import HttpWire
-from penstock.perf.wire.transport import Endpoint
 
 RETRY_SECONDS = 0.2
 """Seconds after a failed connection until the next is tried."""
@@ -32,6 +32,8 @@ class Pool:
         self.wires: dict[int, Wire] = {}
         self._free: list[Wire] = []
         self._list: list[Wire] = []
+        self.only: Wire | None = None
+        """The connection, where there is one and its reads can wait."""
         self.problem = ""
         """Why the last connection could not be opened; empty if it could."""
 
@@ -70,6 +72,7 @@ class Pool:
         if self.wires.pop(number, None) is not None:
             self._poll.unregister(number)
             self._list.remove(wire)
+            self._note_only()
             wire.close()
 
     def close(self) -> None:
@@ -100,5 +103,10 @@ class Pool:
             wire.transport.on_blocked()
         self.wires[number] = wire
         self._list.append(wire)
+        self._note_only()
         self._free.append(wire)
         return wire
+
+    def _note_only(self) -> None:
+        first = self._list[0] if len(self._list) == 1 else None
+        self.only = first if first is not None and first.transport.waits else None

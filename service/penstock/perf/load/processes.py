@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.load.job import Chunk, Ended, Job, Ready
-from penstock.perf.load.worker import read_message, write_message
+from penstock.perf.load.pipe import read_message, write_message
 
 _HEAD_START = 0.05  # seconds between the word to begin and the beginning
 _LEAVE_SECONDS = 10.0
@@ -108,7 +108,7 @@ class Processes:
 @contextmanager
 def processes(count: int) -> Iterator[Processes]:
     """So many processes, which end with this."""
-    command = [sys.executable, "-m", "penstock.perf.load.worker"]
+    command = [sys.executable, "-m", "penstock.perf.load.child"]
     running = Processes(
         [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

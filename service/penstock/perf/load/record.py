@@ -22,10 +22,11 @@ class Record:
         self._clear()
 
     def _clear(self) -> None:
-        self._times = array("d")
-        self._counts = array("I")
-        self._gaps = array("d")
-        self._gap_times = array("d")
+        # Lists, which take several values at once for less than arrays do.
+        self._times: list[float] = []
+        self._counts: list[int] = []
+        self._gaps: list[float] = []
+        self._gap_times: list[float] = []
 
     def gap(self, seconds: float, now: float) -> None:
         """A response has come so long after the one before it."""
@@ -34,8 +35,8 @@ class Record:
 
     def end(self, call: Call, now: float, outcome: int) -> None:
         """A request has ended."""
-        self._times.extend((call.due, call.start, call.first, call.last, now))
-        self._counts.extend((call.payload, outcome, call.responses, call.tokens))
+        self._times += (call.due, call.start, call.first, call.last, now)
+        self._counts += (call.payload, outcome, call.responses, call.tokens)
 
     def outcome(self, error: str) -> int:
         """The number of an error, which is the same for the same text."""
@@ -55,10 +56,10 @@ class Record:
         """What was kept, which is then kept no more."""
         new, self._new = self._new, []
         made = Chunk(
-            self._times.tobytes(),
-            self._counts.tobytes(),
-            self._gaps.tobytes(),
-            self._gap_times.tobytes(),
+            array("d", self._times).tobytes(),
+            array("I", self._counts).tobytes(),
+            array("d", self._gaps).tobytes(),
+            array("d", self._gap_times).tobytes(),
             tuple(new),
             time.perf_counter(),
             time.process_time(),

@@ -6,29 +6,30 @@ from collections.abc import Iterator
 from itertools import count, cycle, islice
 
 from penstock.perf.load.job import Job, Payload, Sequences
+from penstock.perf.wire import http, outgoing
+from penstock.perf.wire.call import Request
 
 
 class Slots:
     """Makes the requests of a process, one after the other or by sequences of slots."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._encode = http.request if job.http else outgoing.framed
+        self._payloads = job.payloads
+        self._requests = [self._encode(*_joined(each, b"")) for each in job.payloads]
         self._turn = job.turn
+        self._stride = job.stride
         self._sequences = _Sequences(job.sequences, job) if job.sequences else None
 
-    def next(self, slot: int) -> tuple[int, bytes, bytes]:
-        """The next request of a slot: number of its payload, head and body."""
-        payloads = self._job.payloads
+    def next(self, slot: int) -> tuple[int, Request]:
+        """The next request of a slot, and the number of its payload."""
         if self._sequences is None:
-            number = self._turn % len(payloads)
-            self._turn += self._job.stride
-            payload = payloads[number]
-            if not payload.json_size:
-                return number, payload.head, payload.body
-            return number, *_joined(payload, b"")
-        number, parameters = self._sequences.next(slot)
-        payload = payloads[number % len(payloads)]
-        return number % len(payloads), *_joined(payload, parameters)
+            number = self._turn % len(self._requests)
+            self._turn += self._stride
+            return number, self._requests[number]
+        step, parameters = self._sequences.next(slot)
+        number = step % len(self._payloads)
+        return number, self._encode(*_joined(self._payloads[number], parameters))
 
 
 class _Sequences:

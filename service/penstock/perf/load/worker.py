@@ -1,21 +1,12 @@
-"""A process of the load: one loop that sends requests, reads what comes and keeps the times.
-
-Started as `python -m penstock.perf.load.worker`, with a pickled `Job` on its standard input; tells
-`Message`s on its standard output. The end of the input, too, ends the load.
-"""
+"""The load of a process: one loop that sends requests, reads what comes and keeps the times."""
 
 from __future__ import annotations
 
-import gc
-import pickle
 import select
-import signal
-import struct
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
 
 from penstock.perf.load.arrivals import arrivals
 from penstock.perf.load.job import (
@@ -23,12 +14,8 @@ from penstock.perf.load.job import (
     OK,
     Chunk,
     ClosedLoop,
-    Ended,
-    Go,
     Job,
     Message,
-    OpenLoop,
-    Ready,
 )
 from penstock.perf.load.pool import RETRY_SECONDS, Pool
 from penstock.perf.load.record import Record
@@ -40,12 +27,13 @@ _FIRST = 4  # connections of an open loop, which opens more when it needs them
 _MOST_AT_ONCE = 64  # requests that are sent before what came is read
 _GONE_SECONDS = 3.0  # a server that takes no connection for so long does not come back
 _FINE = 2e-3  # seconds; shorter waits want a finer clock than epoll's
-LENGTH = struct.Struct("<Q")
-"""In front of each message of a pipe."""
 
 
 class Worker:
-    """The load of one process, from its connections to its last chunk."""
+    """The load of one process, from its connections to its last chunk.
+
+    `tell` takes what is told of it; the end of what `parent` is the descriptor of ends the load.
+    """
 
     def __init__(self, job: Job, tell: Callable[[Message], None], parent: int) -> None:
         self._job = job
@@ -55,7 +43,8 @@ class Worker:
         self._pool = Pool(job.endpoint, job.http, job.connections, self, self._poll)
         self._record = Record()
         self._slots = Slots(job)
-        self._under_way: dict[Call, None] = {}
+        self._closed = isinstance(job.shape, ClosedLoop)
+        self._in_flight = 0
         self._waiting: deque[tuple[int, float]] = deque()  # slots and when they were due
         self._free: list[int] = []
         self._sent = 0
@@ -80,12 +69,16 @@ class Worker:
         self._stop_at = start + self._job.seconds
         self._begin(start)
         chunk_at = start + _CHUNK_SECONDS
-        while not self._is_over():
-            self._wait(chunk_at)
+        now = time.perf_counter()
+        self._send_due(now)
+        while not self._is_over(now):
+            self._wait(now, chunk_at)
             now = time.perf_counter()
-            self._send_due(now)
+            if self._waiting or self._due <= now:
+                self._send_due(now)
             if now >= chunk_at:
                 chunk_at = now + _CHUNK_SECONDS
+                self._serve_ready(0.0)  # the parent, if all others are read without asking
                 self._expire(now)
                 self._tell(self._chunk())
         self._cut_off()
@@ -118,19 +111,28 @@ class Worker:
         self._send_waiting(now)
 
     def _send_waiting(self, now: float) -> None:
+        started: dict[Wire, None] = {}
         while self._waiting and now >= self._retry_at:
-            slot, due = self._waiting[0]
-            if self._sent >= self._most or now >= self._stop_at + self._grace():
-                self._forget_waiting(now)
-                return
-            if slot < 0 and not self._free:
-                return
-            wire = self._pool.take()
+            wire = self._wire_for_next(now)
             if wire is None:
-                self._note_refusal(now)
-                return
-            self._waiting.popleft()
+                break
+            slot, due = self._waiting.popleft()
+            started[wire] = None
             self._send(wire, slot if slot >= 0 else self._free.pop(), due)
+        for wire in started:
+            wire.flush()
+
+    def _wire_for_next(self, now: float) -> Wire | None:
+        """A connection for the first that waits, if there is one and it need not wait on."""
+        if self._sent >= self._most or now >= self._stop_at + self._grace():
+            self._forget_waiting(now)
+            return None
+        if self._waiting[0][0] < 0 and not self._free:
+            return None
+        wire = self._pool.take()
+        if wire is None:
+            self._note_refusal(now)
+        return wire
 
     def _forget_waiting(self, now: float) -> None:
         """Give up what was not sent; of an open loop it counts, as it was due."""
@@ -141,16 +143,17 @@ class Worker:
 
     def _grace(self) -> float:
         """Seconds behind the end in which requests of an open loop that were due are still sent."""
-        return self._job.drain if isinstance(self._job.shape, OpenLoop) else 0.0
+        return 0.0 if self._closed else self._job.drain
 
     def _send(self, wire: Wire, slot: int, due: float) -> None:
+        """Start a request, which the connection's next `flush` sends."""
         self._sent += 1
+        self._in_flight += 1
         self._gone_since = 0.0
-        number, head, body = self._slots.next(slot)
+        number, request = self._slots.next(slot)
         call = Call(number, slot, due, time.perf_counter(), self._job.streamed)
         call.wire = wire
-        self._under_way[call] = None
-        wire.start(call, head, body)
+        wire.start(call, request)
 
     def _note_refusal(self, now: float) -> None:
         """There is no connection: all are in use, or the server takes none."""
@@ -173,39 +176,63 @@ class Worker:
         call.responses += 1
 
     def on_end(self, call: Call, now: float, error: str) -> None:
-        """A request has ended: its slot sends the next."""
-        del self._under_way[call]
+        """A request has ended: its slot sends the next, on the same connection if it can."""
+        self._in_flight -= 1
         outcome = OK
         if error or not call.responses:
             outcome = self._record.outcome(error or "the call ended without a response")
         self._record.end(call, now, outcome)
-        self._pool.give_back(call.wire)
+        wire: Wire = call.wire
+        if self._closed and self._goes_on(now) and not self._waiting and wire.room > 0:
+            self._send(wire, call.slot, now)  # who reads the connection flushes it
+            return
+        self._pool.give_back(wire)
         self._go_on(call.slot, now)
 
     def on_lost(self, wire: Wire, reason: str) -> None:
         """A connection is gone."""
         self._pool.drop(wire)
 
+    def _goes_on(self, now: float) -> bool:
+        """Whether slots send their next requests."""
+        return now < self._stop_at and self._sent < self._most
+
     def _go_on(self, slot: int, now: float) -> None:
-        if isinstance(self._job.shape, OpenLoop):
+        if not self._closed:
             self._free.append(slot)
-        elif now < self._stop_at and self._sent < self._most:
+        elif self._goes_on(now):
             wire = None if self._waiting else self._pool.take()
             if wire is not None:
                 self._send(wire, slot, now)
+                wire.flush()
             else:
                 self._waiting.append((slot, now))
 
-    def _wait(self, chunk_at: float) -> None:
+    def _wait(self, now: float, chunk_at: float) -> None:
         """Wait for what comes, or until something is due."""
-        now = time.perf_counter()
+        only = self._pool.only
+        if self._closed and not self._waiting and only is not None and not only.transport.blocked:
+            self._read(only, min(chunk_at, self._stop_at))
+            return
         until = min(self._due, chunk_at) - now
         if self._waiting:
             until = min(until, max(0.0, self._retry_at - now) or RETRY_SECONDS)
         if 0 < until < _FINE:
             select.select([self._poll], [], [], until)
             until = 0.0
-        for number, events in self._poll.poll(max(0.0, until)):
+        self._serve_ready(max(0.0, until))
+
+    def _read(self, only: Wire, until: float) -> None:
+        """Read the only connection, waiting, as long as nothing else is to be done."""
+        transport, more = only.transport, True
+        while more:
+            only.read(wait=True)
+            more = self._in_flight > 0 and not self._waiting and not transport.blocked
+            more = more and self._pool.only is only and time.perf_counter() < until
+
+    def _serve_ready(self, seconds: float) -> None:
+        """Serve connections that are ready, or will be in so many seconds."""
+        for number, events in self._poll.poll(seconds):
             wire = self._pool.wires.get(number)
             if wire is not None:
                 self._serve(number, wire, events)
@@ -224,84 +251,35 @@ class Worker:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _is_over(self) -> bool:
+    def _is_over(self, now: float) -> bool:
         if self.problem:
             return True
-        now = time.perf_counter()
-        if self._sent < self._most and now < self._stop_at and self._more_to_come():
-            return False
-        return not (self._under_way or self._waiting) or now >= self._stop_at + self._job.drain
-
-    def _more_to_come(self) -> bool:
-        return self._due < float("inf") or bool(self._under_way or self._waiting)
+        some = self._in_flight > 0 or bool(self._waiting)
+        if self._goes_on(now):
+            return not some and self._due == float("inf")
+        return not some or now >= self._stop_at + self._job.drain
 
     def _expire(self, now: float) -> None:
         """Give up requests that have taken too long."""
         if not self._job.timeout:
             return
         earliest = now - self._job.timeout
-        for call in [call for call in self._under_way if call.start < earliest]:
-            call.wire.cancel(call)
-            self.on_end(call, now, f"no answer within {self._job.timeout:g} s")
+        for wire in list(self._pool.wires.values()):
+            for call in wire.under_way:
+                if call.start < earliest:
+                    wire.cancel(call)
+                    self.on_end(call, now, f"no answer within {self._job.timeout:g} s")
+            wire.flush()
 
     def _cut_off(self) -> None:
         """Give up what is under way; it counts neither as answered nor as failed."""
         now = time.perf_counter()
-        for call in list(self._under_way):
-            call.wire.cancel(call)
-            self._record.end(call, now, CUT_OFF)
-        self._under_way.clear()
+        for wire in list(self._pool.wires.values()):
+            for call in wire.under_way:
+                wire.cancel(call)
+                self._record.end(call, now, CUT_OFF)
+        self._in_flight = 0
         self._forget_waiting(now)
 
     def _chunk(self) -> Chunk:
-        return self._record.chunk(len(self._under_way), len(self._waiting))
-
-
-def write_message(pipe: BinaryIO, message: object) -> None:
-    """Send a message through a pipe."""
-    data = pickle.dumps(message)
-    pipe.write(LENGTH.pack(len(data)) + data)
-    pipe.flush()
-
-
-def read_message(pipe: BinaryIO) -> object:
-    """The next message of a pipe; raises `EOFError` at its end."""
-    size = pipe.read(LENGTH.size)
-    if len(size) < LENGTH.size:
-        raise EOFError
-    data = pipe.read(LENGTH.unpack(size)[0])
-    return pickle.loads(data)
-
-
-def main() -> None:
-    """The process: connect, wait for the start, put the load on."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this ends it
-    job = read_message(sys.stdin.buffer)
-    assert isinstance(job, Job)
-
-    def tell(message: Message) -> None:
-        write_message(sys.stdout.buffer, message)
-
-    worker = Worker(job, tell, sys.stdin.fileno())
-    try:
-        worker.connect()
-    except OSError as error:
-        tell(Ready(error.strerror or str(error)))
-        return
-    tell(Ready())
-    start = read_message(sys.stdin.buffer)
-    assert isinstance(start, Go)
-    # What is kept is kept by arrays: there is little garbage with rings, and looking takes time.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    worker.run(start)
-    worker.close()
-    tell(Ended(worker.problem))
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except (EOFError, BrokenPipeError):
-        sys.exit(1)  # who started this is gone
+        return self._record.chunk(self._in_flight, len(self._waiting))

@@ -12,7 +12,7 @@ from penstock.perf.load.job import Payload
 from penstock.perf.requests.tensors import Step
 from penstock.perf.server import SERVICE, ModelInfo
 from penstock.perf.wire import grpc, http
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.protocol import grpc_service_pb2 as pb
 
 Parameter = str | int | float | bool

@@ -15,7 +15,7 @@ from penstock.perf.requests.prompts import Prompt
 from penstock.perf.requests.tensors import Step
 from penstock.perf.server import ModelInfo
 from penstock.perf.wire import http
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.endpoint import Endpoint
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat", "completions", "embeddings"
 OPENAI_PATHS = {

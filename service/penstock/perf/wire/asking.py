@@ -10,8 +10,9 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
 from penstock.perf.wire.call import Call, Wire
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.perf.wire.grpc import GrpcWire, request_head
-from penstock.perf.wire.transport import Endpoint
+from penstock.perf.wire.outgoing import framed
 
 _SECONDS = 30.0
 
@@ -43,7 +44,8 @@ def ask_grpc(
     try:
         call = Call(0, 0, 0.0, 0.0, streamed=False)
         call.whole = []
-        wire.start(call, request_head(endpoint, method, metadata), message)
+        wire.start(call, framed(request_head(endpoint, method, metadata), message))
+        wire.flush()
         _read_to_end(wire, asked, seconds)
     finally:
         wire.close()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+Request = tuple[bytes, ...]
+"""The bytes of a request, made once: in parts, where a wire puts the number of a stream between."""
 
 
 class Call:
@@ -12,29 +16,23 @@ class Call:
     of it. `partial` and `missing` belong to the connection: what came of a message that is not
     whole yet, and how much of it is still to come and not looked at. `tokens` are as
     many as the server says that it made, 0 if it does not say. `whole` gets the messages of gRPC
-    where somebody reads them. `sent` are head and body of a request, which a connection sends again
+    where somebody reads them. `sent` is the request, which a connection sends again
     where the server has refused to look at it, so `refusals` times until now.
     """
 
-    __slots__ = (
-        "due",
-        "error",
-        "first",
-        "last",
-        "missing",
-        "number",
-        "partial",
-        "payload",
-        "refusals",
-        "responses",
-        "sent",
-        "slot",
-        "start",
-        "streamed",
-        "tokens",
-        "whole",
-        "wire",
-    )
+    # Most calls leave these as they are: no instance has them until they are set.
+    first: float = 0.0
+    last: float = 0.0
+    responses: int = 0
+    tokens: int = 0
+    error: str = ""
+    number: int = 0
+    sent: Request = ()
+    refusals: int = 0
+    partial: bytearray | None = None
+    missing: int = 0
+    whole: list[bytes] | None = None
+    wire: Any = None
 
     def __init__(self, payload: int, slot: int, due: float, start: float, streamed: bool) -> None:
         self.payload = payload
@@ -42,18 +40,6 @@ class Call:
         self.due = due
         self.start = start
         self.streamed = streamed
-        self.first = 0.0
-        self.last = 0.0
-        self.responses = 0
-        self.tokens = 0
-        self.error = ""
-        self.number = 0
-        self.sent = (b"", b"")
-        self.refusals = 0
-        self.partial = bytearray()
-        self.missing = 0
-        self.whole: list[bytes] | None = None
-        self.wire: Any = None
 
 
 class Listener(Protocol):
@@ -78,14 +64,21 @@ class Wire(Protocol):
     def room(self) -> int:
         """How many more calls may be started now."""
 
-    def start(self, call: Call, head: bytes, body: bytes) -> None:
-        """Send a request; what comes of it is told to the listener."""
+    @property
+    def under_way(self) -> Sequence[Call]:
+        """The calls that have not ended."""
+
+    def start(self, call: Call, request: Request) -> None:
+        """Send a request with the next `flush`; what comes of it is told to the listener."""
+
+    def flush(self) -> None:
+        """Send what was started; whoever starts calls while it is told of others need not."""
 
     def cancel(self, call: Call) -> None:
         """Give up a call, of whose end nobody is told."""
 
-    def read(self) -> None:
-        """Take what has come."""
+    def read(self, wait: bool = False) -> None:
+        """Take what has come; `wait` for it, though not for long, unless there is TLS."""
 
     def close(self) -> None:
         """Close the connection, and tell nobody."""

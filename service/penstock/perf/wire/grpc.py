@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from penstock.http2.errors import ErrorCode, ProtocolError
 from penstock.http2.hpack import Decoder, Field, HeaderCache, encode
-from penstock.perf.wire.call import Call, Listener
+from penstock.perf.wire.call import Call, Listener, Request
+from penstock.perf.wire.endpoint import Endpoint
 from penstock.perf.wire.outgoing import Outgoing, frame
-from penstock.perf.wire.transport import Endpoint, Transport
+from penstock.perf.wire.transport import Transport
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW, _CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 _END_STREAM, _ACK, _END_HEADERS, _PADDED, _PRIORITY = 1, 1, 4, 8, 0x20
+_ENDING = _END_STREAM | _END_HEADERS
 _FRAME = struct.Struct(">HBBBI")  # length in two parts, type, flags, stream
 _PREFIX = struct.Struct(">BI")  # compressed, length
 _TABLE_SIZE, _MAX_STREAMS, _INITIAL_WINDOW, _MAX_FRAME = 1, 3, 4, 5
@@ -74,6 +76,8 @@ class GrpcWire:
         self._received = 0
         self._block = b""
         self._leaving = False
+        # The header blocks of nearly all answers, once they have come: of their begin and end.
+        self._begin = self._good = b""
         # Without a dynamic table, equal blocks mean the same, so that all but the first are known.
         self._headers = HeaderCache(Decoder(0, 1 << 16), _answer)
         settings = struct.pack(">HIHI", _TABLE_SIZE, 0, _INITIAL_WINDOW, _LARGEST)
@@ -87,31 +91,42 @@ class GrpcWire:
         """How many more calls may be started now; none once the server wants to go."""
         return 0 if self._leaving else self._most - len(self._calls)
 
-    def start(self, call: Call, head: bytes, body: bytes) -> None:
-        """Send a request of one message, behind the header block `head`."""
-        call.sent = head, body
+    @property
+    def under_way(self) -> Sequence[Call]:
+        """The calls that have not ended."""
+        return list(self._calls.values())
+
+    def start(self, call: Call, request: Request) -> None:
+        """Send a request, as `framed` makes it, with the next `flush`."""
+        call.sent = request
         number = call.number = self._next
-        self._next += 2
+        self._next = number + 2
         self._calls[number] = call
-        self._outgoing.send(number, head, _PREFIX.pack(0, len(body)) + body)
+        self._outgoing.send(number, request)
+
+    def flush(self) -> None:
+        """Send what was started."""
+        self._outgoing.flush()
 
     def cancel(self, call: Call) -> None:
         """Give up a call, of whose end nobody is told."""
         if self._calls.pop(call.number, None) is not None:
             self._outgoing.forget(call.number)
-            self.transport.send(frame(_RESET, 0, call.number, _CANCEL))
+            self._outgoing.queue(frame(_RESET, 0, call.number, _CANCEL))
+            self._outgoing.flush()
 
     def close(self) -> None:
         """Close the connection, and tell nobody."""
         self.transport.close()
 
-    def read(self) -> None:
+    def read(self, wait: bool = False) -> None:
         """Take what has come, with the time of its coming."""
         more = True
         while more:
-            received = self.transport.receive_into(self._view[self._end :])
+            view = self._view[self._end :] if self._end else self._view
+            received = self.transport.receive_into(view, wait)
             if received < 0:
-                return
+                break
             if not received:
                 self._lost("the server closed the connection")
                 return
@@ -121,41 +136,49 @@ class GrpcWire:
                 self._lost(f"not an answer of gRPC: {error}")
                 return
             self._renew(received)
-            more = self.transport.more
+            wait, more = False, self.transport.more
+        self._outgoing.flush()
 
     def _take(self, end: int, now: float) -> None:
-        buffer, calls, on_response = self._buffer, self._calls, self._listener.on_response
-        at = 0
+        buffer, at = self._buffer, 0
         while end - at >= 9:
             high, low, kind, flags, number = _FRAME.unpack_from(buffer, at)
             start = at + 9
-            length = high << 8 | low
-            after = start + length
+            after = start + (high << 8 | low)
             if after > end:
-                if length > _BUFFER - 9:
-                    raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+                _check_size(after - start)
                 break
             at = after
-            if kind != _DATA:
+            if kind == _DATA:
+                self._data(flags, number, start, after, now)
+            elif kind == _HEADERS:
+                self._header_frame(flags, number, start, after, now)
+            else:
                 self._control(kind, flags, number, bytes(buffer[start:after]), now)
-            elif (call := calls.get(number)) is not None:
-                if (
-                    length > 5
-                    and not flags
-                    and not call.missing
-                    and not call.partial
-                    and call.whole is None
-                    and _PREFIX.unpack_from(buffer, start)[1] == length - 5
-                    and (buffer[start + 5] != _ERROR or not call.streamed)
-                ):
-                    on_response(call, now)  # a frame that is one message, as nearly all are
-                else:
-                    self._data(call, flags, bytes(buffer[start:after]), now)
         self._end = end - at
-        if at:
+        if at < end:
             buffer[: self._end] = buffer[at:end]
 
-    def _data(self, call: Call, flags: int, data: bytes, now: float) -> None:
+    def _data(self, flags: int, number: int, start: int, after: int, now: float) -> None:
+        """A frame that is one message, as nearly all are, is not even copied."""
+        call = self._calls.get(number)
+        if call is None:
+            return
+        buffer = self._buffer
+        if (
+            after - start > 5
+            and not flags
+            and not call.missing
+            and not call.partial
+            and call.whole is None
+            and _PREFIX.unpack_from(buffer, start)[1] == after - start - 5
+            and (buffer[start + 5] != _ERROR or not call.streamed)
+        ):
+            self._listener.on_response(call, now)
+        else:
+            self._part(call, flags, bytes(buffer[start:after]), now)
+
+    def _part(self, call: Call, flags: int, data: bytes, now: float) -> None:
         """Messages that do not fill a frame each, and errors."""
         if flags & _PADDED:
             data = data[1 : len(data) - data[0]]
@@ -166,19 +189,20 @@ class GrpcWire:
             if call.missing:
                 return
             self._listener.on_response(call, now)
+        if call.partial is None:
+            call.partial = bytearray()
         call.partial += data
-        self._messages(call, now)
+        self._messages(call, call.partial, now)
 
-    def _messages(self, call: Call, now: float) -> None:
-        partial = call.partial
+    def _messages(self, call: Call, partial: bytearray, now: float) -> None:
         while len(partial) >= 5:
             size = _PREFIX.unpack_from(partial)[1]
             if len(partial) < 5 + size:
-                if size > _KEPT and len(partial) > 5 and not self._is_read(call):
+                if size > _KEPT and len(partial) > 5 and not _is_read(call, partial):
                     call.missing = 5 + size - len(partial)
                     partial.clear()
                 break
-            if size and self._is_error(call):
+            if size and _is_error(call, partial):
                 call.error = call.error or _error_text(bytes(partial[5 : 5 + size]))
             else:
                 if call.whole is not None:
@@ -186,21 +210,14 @@ class GrpcWire:
                 self._listener.on_response(call, now)
             del partial[: 5 + size]
 
-    def _is_read(self, call: Call) -> bool:
-        return call.whole is not None or self._is_error(call)
-
-    @staticmethod
-    def _is_error(call: Call) -> bool:
-        return call.streamed and call.partial[5] == _ERROR
-
     def _control(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
-        if kind in (_HEADERS, _CONTINUATION):
-            self._header_block(kind, flags, number, payload, now)
+        if kind == _CONTINUATION:
+            self._header_block(flags, number, payload, now)
         elif kind in (_SETTINGS, _PING):
             if not flags & _ACK:
                 if kind == _SETTINGS:
                     self._settings(payload)
-                self.transport.send(frame(kind, _ACK, 0, payload if kind == _PING else b""))
+                self._outgoing.queue(frame(kind, _ACK, 0, payload if kind == _PING else b""))
         elif kind == _WINDOW:
             self._outgoing.opened(number, int.from_bytes(payload, "big"))
         elif kind == _RESET:
@@ -208,11 +225,30 @@ class GrpcWire:
         elif kind == _GOAWAY:
             self._leave(int.from_bytes(payload[:4], "big"), payload[8:], now)
 
-    def _header_block(self, kind: int, flags: int, number: int, payload: bytes, now: float) -> None:
-        if kind == _HEADERS and flags & (_PADDED | _PRIORITY):
+    def _header_frame(self, flags: int, number: int, start: int, after: int, now: float) -> None:
+        """Blocks that have come before, and say that all is well, are not looked into."""
+        buffer, size = self._buffer, after - start
+        if flags == _ENDING and size == len(self._good) and buffer.startswith(self._good, start):
+            call = self._calls.pop(number, None)
+            if call is not None:
+                if self._outgoing.waiting:
+                    self._outgoing.forget(number)
+                self._listener.on_end(call, now, call.error)
+            return
+        if (
+            flags == _END_HEADERS
+            and size == len(self._begin)
+            and buffer.startswith(self._begin, start)
+        ):
+            return
+        payload = bytes(buffer[start:after])
+        if flags & (_PADDED | _PRIORITY):
             padding = payload[0] if flags & _PADDED else 0
             begin = bool(flags & _PADDED) + (5 if flags & _PRIORITY else 0)
             payload = payload[begin : len(payload) - padding]
+        self._header_block(flags, number, payload, now)
+
+    def _header_block(self, flags: int, number: int, payload: bytes, now: float) -> None:
         block = self._block + payload
         if not flags & _END_HEADERS:
             self._block = block
@@ -220,9 +256,13 @@ class GrpcWire:
         self._block = b""
         answer = self._headers.decode(block)
         if answer.final or flags & _END_STREAM:
+            if answer.final and not answer.fault:
+                self._good = block
             fault = answer.fault if answer.final else "the call ended without a status"
             self._ended(number, now, fault)
-        elif answer.fault and (call := self._calls.get(number)) is not None:
+        elif not answer.fault:
+            self._begin = block
+        elif (call := self._calls.get(number)) is not None:
             call.error = answer.fault
 
     def _ended(self, number: int, now: float, fault: str) -> None:
@@ -238,7 +278,7 @@ class GrpcWire:
             call.refusals += 1
             del self._calls[number]
             self._outgoing.forget(number)
-            self.start(call, *call.sent)
+            self.start(call, call.sent)
             return
         self._ended(number, now, f"the server reset the stream, code {code}")
 
@@ -250,7 +290,7 @@ class GrpcWire:
             elif name == _INITIAL_WINDOW:
                 self._outgoing.set_initial_window(value)
             elif name == _MAX_FRAME:
-                self._outgoing.max_frame = value
+                self._outgoing.set_max_frame(value)
 
     def _leave(self, last: int, reason: bytes, now: float) -> None:
         """The server wants to go: it does not answer calls behind the `last`."""
@@ -270,8 +310,22 @@ class GrpcWire:
         self._received += received
         if self._received > _RENEWED:
             opened = struct.pack(">I", self._received)
-            self.transport.send(frame(_WINDOW, 0, 0, opened))
+            self._outgoing.queue(frame(_WINDOW, 0, 0, opened))
             self._received = 0
+
+
+def _check_size(length: int) -> None:
+    """Raise `ProtocolError` for a frame that the buffer has no room for."""
+    if length > _BUFFER - 9:
+        raise ProtocolError(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes")
+
+
+def _is_read(call: Call, partial: bytearray) -> bool:
+    return call.whole is not None or _is_error(call, partial)
+
+
+def _is_error(call: Call, partial: bytearray) -> bool:
+    return call.streamed and partial[5] == _ERROR
 
 
 def _answer(fields: tuple[Field, ...] | None) -> _Answer:

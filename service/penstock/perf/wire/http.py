@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from penstock.perf.wire.call import Call, Listener
-from penstock.perf.wire.transport import Endpoint, Transport
+from penstock.perf.wire.call import Call, Listener, Request
+from penstock.perf.wire.endpoint import Endpoint
+from penstock.perf.wire.transport import Transport
 
 _BUFFER = 1 << 18
+_MOST_HEADS = 64  # that are remembered
 _KEPT = 1 << 16  # bytes of a body that are looked at for errors and counts of tokens
 _ERROR = re.compile(rb'"error"\s*:\s*(\{.*\}|"(?:[^"\\]|\\.)*")', re.DOTALL)
 _MESSAGE = re.compile(rb'"message"\s*:\s*"((?:[^"\\]|\\.)*)"')
@@ -33,8 +36,24 @@ def request_head(
     return ("\r\n".join(lines) + "\r\n").encode()
 
 
+def request(head: bytes, body: bytes) -> Request:
+    """A request; its `head` ends before the blank line, and names no length."""
+    return (b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the head of an answer says; `length` is -1 for a body that ends with the connection."""
+
+    status: int
+    length: int
+    chunked: bool
+    events: bool
+    closes: bool
+
+
 class HttpWire:
-    """A connection; `head` of a request ends before its blank line, and names no length."""
+    """A connection with one call at a time."""
 
     def __init__(self, endpoint: Endpoint, listener: Listener) -> None:
         self.transport = Transport(endpoint, "http/1.1")
@@ -43,6 +62,7 @@ class HttpWire:
         self._view = memoryview(bytearray(_BUFFER))
         self._buffer = bytearray()  # what came and was not taken yet
         self._gone = False
+        self._heads: dict[bytes, _Head] = {}  # those of answers are the same for many
         self._begin()
 
     def _begin(self) -> None:
@@ -58,10 +78,18 @@ class HttpWire:
         """One while nothing is under way."""
         return 0 if self._gone or self._call is not None else 1
 
-    def start(self, call: Call, head: bytes, body: bytes) -> None:
-        """Send a request."""
+    @property
+    def under_way(self) -> Sequence[Call]:
+        """The call that has not ended."""
+        return [] if self._call is None else [self._call]
+
+    def start(self, call: Call, request: Request) -> None:
+        """Send a request, at once."""
         self._call = call
-        self.transport.send(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        self.transport.send(request[0])
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
     def cancel(self, call: Call) -> None:
         """Give up a call, and with it the connection."""
@@ -73,11 +101,11 @@ class HttpWire:
         """Close the connection, and tell nobody."""
         self.transport.close()
 
-    def read(self) -> None:
+    def read(self, wait: bool = False) -> None:
         """Take what has come, with the time of its coming."""
         more = True
         while more and not self._gone:
-            received = self.transport.receive_into(self._view)
+            received = self.transport.receive_into(self._view, wait)
             if received < 0:
                 return
             now = time.perf_counter()
@@ -89,7 +117,7 @@ class HttpWire:
             except (HttpError, ValueError) as error:
                 self._lost(now, f"not an answer of HTTP: {error}")
                 return
-            more = self.transport.more
+            wait, more = False, self.transport.more
 
     def _take(self, data: memoryview, now: float) -> None:
         self._buffer += data
@@ -114,21 +142,19 @@ class HttpWire:
             if len(self._buffer) > _KEPT:
                 raise HttpError("its head has no end")
             return False
-        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        block = bytes(self._buffer[:end])
         del self._buffer[: end + 4]
-        words = first.split(b" ", 2)
-        if len(words) < 2 or not words[0].startswith(b"HTTP/1") or not words[1].isdigit():
-            raise HttpError(first[:60].decode("latin-1"))
-        self._status = int(words[1])
+        head = self._heads.get(block)
+        if head is None:
+            head = _read_head(block)
+            if len(self._heads) < _MOST_HEADS:
+                self._heads[block] = head
+        self._status = head.status
         if self._status < 200:
             return True
-        headers = dict(_header(line) for line in lines)
         self._in_head = False
-        self._chunked = headers.get(b"transfer-encoding", b"").lower() == b"chunked"
-        self._events = headers.get(b"content-type", b"").startswith(b"text/event-stream")
-        self._closes = headers.get(b"connection", b"").lower() == b"close"
-        length = headers.get(b"content-length")
-        self._left = 0 if self._chunked or self._status in (204, 304) else int(length or -1)
+        self._chunked, self._events, self._closes = head.chunked, head.events, head.closes
+        self._left = head.length
         return True
 
     def _take_chunks(self, now: float) -> bool:
@@ -216,6 +242,24 @@ class HttpWire:
         if call is not None:
             self._listener.on_end(call, now, call.error or reason)
         self._listener.on_lost(self, reason)
+
+
+def _read_head(block: bytes) -> _Head:
+    first, *lines = block.split(b"\r\n")
+    words = first.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1") or not words[1].isdigit():
+        raise HttpError(first[:60].decode("latin-1"))
+    status = int(words[1])
+    headers = dict(_header(line) for line in lines)
+    chunked = headers.get(b"transfer-encoding", b"").lower() == b"chunked"
+    no_body = chunked or status in (204, 304)
+    return _Head(
+        status,
+        0 if no_body else int(headers.get(b"content-length") or -1),
+        chunked,
+        headers.get(b"content-type", b"").startswith(b"text/event-stream"),
+        headers.get(b"connection", b"").lower() == b"close",
+    )
 
 
 def _header(line: bytes) -> tuple[bytes, bytes]:

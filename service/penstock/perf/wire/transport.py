@@ -1,48 +1,18 @@
-"""Sockets that never block, with TLS where it is asked for."""
+"""Sockets that block only where somebody asks for it, with TLS where that is asked for."""
 
 from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from penstock.perf.wire.endpoint import Endpoint
 
 _CONNECT_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a server listens, and how connections to it are secured.
-
-    `authority` names a certificate; empty files are the system's certificates and no certificate of
-    the client's. With `unverified` any certificate will do.
-    """
-
-    host: str
-    port: int
-    secure: bool = False
-    root_certificates: str = ""
-    certificate: str = ""
-    private_key: str = ""
-    unverified: bool = False
-
-    @property
-    def authority(self) -> str:
-        """Host and port as they stand in requests."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    def context(self, protocol: str) -> ssl.SSLContext:
-        """TLS settings, with the protocol that is spoken inside."""
-        context = ssl.create_default_context(cafile=self.root_certificates or None)
-        if self.unverified:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if self.certificate:
-            context.load_cert_chain(self.certificate, self.private_key or None)
-        context.set_alpn_protocols([protocol])
-        return context
+_WAIT = struct.pack("ll", 0, 50_000)  # seconds and microseconds that a read waits at most
+_AT_ONCE = socket.MSG_DONTWAIT
 
 
 class Transport:
@@ -53,11 +23,15 @@ class Transport:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._tls: ssl.SSLSocket | None = None
+            # A plain socket says of each read whether it waits; one of TLS never does.
             if endpoint.secure:
                 context = endpoint.context(protocol)
                 self._tls = context.wrap_socket(plain, server_hostname=endpoint.host)
+                self._tls.setblocking(False)
+            else:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _WAIT)
+                plain.setblocking(True)
             self._socket: socket.socket = self._tls or plain
-            self._socket.setblocking(False)
         except BaseException:
             plain.close()
             raise
@@ -81,9 +55,7 @@ class Transport:
         """Send now what can be sent now, and the rest when there is room for it."""
         if self._unsent:
             self._unsent.append(memoryview(data))
-            return
-        sent = self._send(data)
-        if sent < len(data):
+        elif (sent := self._send(data)) < len(data):
             self._unsent.append(memoryview(data)[sent:])
             self.on_blocked()
 
@@ -97,10 +69,17 @@ class Transport:
                 return
             self._unsent.popleft()
 
-    def receive_into(self, buffer: memoryview) -> int:
+    @property
+    def waits(self) -> bool:
+        """Whether reads can wait."""
+        return self._tls is None
+
+    def receive_into(self, buffer: memoryview, wait: bool = False) -> int:
         """How many bytes were read; 0 at the end of the connection, -1 if there are none yet."""
         try:
-            return self._socket.recv_into(buffer)
+            if self._tls is None:
+                return self._socket.recv_into(buffer, 0, 0 if wait else _AT_ONCE)
+            return self._tls.recv_into(buffer)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return -1
         except OSError:
@@ -112,7 +91,9 @@ class Transport:
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
-            return self._socket.send(data)
+            if self._tls is None:
+                return self._socket.send(data, _AT_ONCE)
+            return self._tls.send(data)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError:

@@ -1,0 +1,49 @@
+"""A process of the load, started as `python -m penstock.perf.load.child`.
+
+It takes a pickled `Job` from its standard input, and tells `Message`s on its standard output. The
+end of the input, too, ends the load.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+
+from penstock.perf.load.job import Ended, Go, Job, Message, Ready
+from penstock.perf.load.pipe import read_message, write_message
+from penstock.perf.load.worker import Worker
+
+
+def main() -> None:
+    """The process: connect, wait for the start, put the load on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this ends it
+    job = read_message(sys.stdin.buffer)
+    assert isinstance(job, Job)
+
+    def tell(message: Message) -> None:
+        write_message(sys.stdout.buffer, message)
+
+    worker = Worker(job, tell, sys.stdin.fileno())
+    try:
+        worker.connect()
+    except OSError as error:
+        tell(Ready(error.strerror or str(error)))
+        return
+    tell(Ready())
+    start = read_message(sys.stdin.buffer)
+    assert isinstance(start, Go)
+    # What is kept is kept by arrays: there is little garbage with rings, and looking takes time.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    worker.run(start)
+    worker.close()
+    tell(Ended(worker.problem))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (EOFError, BrokenPipeError):
+        sys.exit(1)  # who started this is gone
