@@ -19,7 +19,7 @@ from loadtest.report import Row, arguments, median_rows, show
 from loadtest.scenarios.unary import measured
 from penstock.protocol import grpc_service_pb2 as pb
 
-_CONFIG = """
+REPEAT = """
 backend: "repeat"
 input [
   { name: "IN" data_type: TYPE_INT32 dims: [-1] },
@@ -78,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         (directory / "models" / "repeat" / "1").mkdir(parents=True)
-        (directory / "models" / "repeat" / "config.pbtxt").write_text(_CONFIG)
+        (directory / "models" / "repeat" / "config.pbtxt").write_text(REPEAT)
         with penstock(directory / "models") as server, bare_echo() as echo:
 
             def measure() -> list[Row]:

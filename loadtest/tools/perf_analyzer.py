@@ -22,6 +22,7 @@ from pathlib import Path
 
 from loadtest.process import Server, penstock
 from loadtest.report import Row, show
+from loadtest.scenarios.streams import REPEAT
 from loadtest.tools.programs import program
 from loadtest.tools.report import ToolError
 
@@ -41,19 +42,6 @@ max_batch_size: 8
 input [ {{ name: "IN" data_type: TYPE_FP32 dims: [ 4 ] }} ]
 output [ {{ name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }} ]
 ensemble_scheduling {{ step [ {steps} ] }}
-"""
-_REPEAT = """\
-backend: "repeat"
-input [
-  { name: "IN" data_type: TYPE_INT32 dims: [-1] },
-  { name: "DELAY" data_type: TYPE_UINT32 dims: [-1] },
-  { name: "WAIT" data_type: TYPE_UINT32 dims: [1] }
-]
-output [
-  { name: "OUT" data_type: TYPE_INT32 dims: [1] },
-  { name: "IDX" data_type: TYPE_UINT32 dims: [1] }
-]
-model_transaction_policy { decoupled: true }
 """
 _BLS = """\
 backend: "python"
@@ -92,7 +80,7 @@ def write_models(folder: Path) -> Path:
         "second": _IDENTITY.format(further=""),
         "sequence": _IDENTITY.format(further=sequences),
         "ensemble": _ENSEMBLE.format(steps=", ".join(steps)),
-        "repeat": _REPEAT,
+        "repeat": REPEAT,
         "bls": _BLS,
     }
     for name, config in configs.items():

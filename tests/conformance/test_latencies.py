@@ -13,28 +13,21 @@ import pytest
 import tritonclient.grpc as grpcclient
 from prometheus_client.parser import text_string_to_metric_families
 
+from harness.repeat_model import REPEAT
 from harness.serving import Served, serving
 
-_REPEAT = """\
-backend: "repeat"
-max_batch_size: 0
-model_transaction_policy { decoupled: true }
+_BUCKETS = """\
 model_metrics { metric_control: [ {
     metric_identifier: { family: "nv_inference_first_response_histogram_ms" }
     histogram_options: { buckets: [ 100, 600000 ] }
 } ] }
-input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
-        { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
-        { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
-output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
-         { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
 """
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Served]:
     (tmp_path / "models" / "repeat" / "1").mkdir(parents=True)
-    (tmp_path / "models" / "repeat" / "config.pbtxt").write_text(_REPEAT)
+    (tmp_path / "models" / "repeat" / "config.pbtxt").write_text(REPEAT + _BUCKETS)
     flags = ("histogram_latencies=true", "summary_latencies=true", "summary_quantiles=0.5:0.01")
     arguments = [f"--metrics-config={flag}" for flag in flags]
     with serving(tmp_path / "models", tmp_path / "log", *arguments) as served:

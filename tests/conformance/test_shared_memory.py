@@ -22,6 +22,7 @@ from tritonclient.utils import shared_memory as shm
 from conformance.golden import Case, Peer
 from harness.posix_memory import posix_memory
 from harness.recorded import answers, needs_answers
+from harness.repeat_model import REPEAT
 from harness.serving import Served, serving, wait_until
 
 _ADD = """\
@@ -63,17 +64,6 @@ input [ { name: "IN" data_type: TYPE_STRING dims: [ -1 ] } ]
 output [ { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] } ]
 """
 
-_REPEAT = """\
-backend: "repeat"
-max_batch_size: 0
-model_transaction_policy { decoupled: true }
-input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
-        { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
-        { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
-output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
-         { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
-"""
-
 
 @pytest.fixture(scope="module", params=["grpcio", "native"])
 def server(
@@ -81,7 +71,7 @@ def server(
 ) -> Iterator[Served]:
     """A server whose clients may share memory, with a model in a process and others in threads."""
     directory = tmp_path_factory.mktemp("shared_memory")
-    for name, config in (("simple", _CONFIG), ("strings", _IDENTITY), ("repeat", _REPEAT)):
+    for name, config in (("simple", _CONFIG), ("strings", _IDENTITY), ("repeat", REPEAT)):
         path = directory / "models" / name
         (path / "1").mkdir(parents=True)
         (path / "config.pbtxt").write_text(config)

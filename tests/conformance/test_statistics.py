@@ -14,6 +14,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
+from harness.repeat_model import REPEAT
 from harness.serving import Served, serving, wait_until
 
 _MODEL = """\
@@ -71,16 +72,8 @@ class TritonPythonModel:
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
-_REPEAT = """\
-backend: "repeat"
-max_batch_size: 0
-model_transaction_policy { decoupled: true }
+_COUNTED = """\
 parameters { key: "penstock.response_statistics" value: { string_value: "true" } }
-input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },
-        { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },
-        { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]
-output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },
-         { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]
 """
 
 _BATCHING = """\
@@ -95,7 +88,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     configs = {
         "process": _CONFIG.format(backend="python", more=""),
         "thread": _CONFIG.format(backend="identity", more=_BATCHING),
-        "repeat": _REPEAT,
+        "repeat": REPEAT + _COUNTED,
         "late": _CONFIG.format(
             backend="python", more="model_transaction_policy { decoupled: true }"
         ),

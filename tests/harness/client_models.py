@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.repeat_model import REPEAT
+
 _COPY = """
 backend: "identity"
 max_batch_size: 8
@@ -15,16 +17,6 @@ output { name: "TEXT" data_type: TYPE_STRING dims: [ -1 ] }
 output { name: "NUMBERS" data_type: TYPE_FP32 dims: [ 2, -1 ] }
 output { name: "SMALL" data_type: TYPE_INT8 dims: [ 1 ] }
 output { name: "HALF" data_type: TYPE_BF16 dims: [ -1 ] }
-"""
-
-_REPEAT = """
-backend: "repeat"
-model_transaction_policy { decoupled: true }
-input { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] }
-input { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] }
-input { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] }
-output { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] }
-output { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] }
 """
 
 _STORY = """
@@ -102,7 +94,7 @@ def write_client_models(repository: Path) -> Path:
     """Write the models; returns the folder."""
     for name, config in {
         "copy": _COPY,
-        "repeat": _REPEAT,
+        "repeat": REPEAT,
         "story": "",
         "length": "",
         "waits": "",

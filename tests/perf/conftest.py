@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.repeat_model import REPEAT
 from harness.serving import Served, serving
 from penstock.perf.command import run
 from perf.failing_server import FailingServer, failing_server
@@ -32,24 +33,11 @@ sequence_batching { max_sequence_idle_microseconds: 5000000 }
 input [ { name: "IN" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
-_REPEAT = """\
-backend: "repeat"
-input [
-  { name: "IN" data_type: TYPE_INT32 dims: [-1] },
-  { name: "DELAY" data_type: TYPE_UINT32 dims: [-1] },
-  { name: "WAIT" data_type: TYPE_UINT32 dims: [1] }
-]
-output [
-  { name: "OUT" data_type: TYPE_INT32 dims: [1] },
-  { name: "IDX" data_type: TYPE_UINT32 dims: [1] }
-]
-model_transaction_policy { decoupled: true }
-"""
 
 
 def write_models(directory: Path) -> Path:
     """Models that answer at once, of fixed and of any size, one of sequences, one that streams."""
-    models = {"identity": _IDENTITY, "any": _ANY, "sequence": _SEQUENCE, "repeat": _REPEAT}
+    models = {"identity": _IDENTITY, "any": _ANY, "sequence": _SEQUENCE, "repeat": REPEAT}
     for name, config in models.items():
         (directory / name / "1").mkdir(parents=True)
         (directory / name / "config.pbtxt").write_text(config)

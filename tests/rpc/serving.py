@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import numpy as np
 
+from harness.repeat_model import REPEAT
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.tensor import Array, DataType, Tensor
 from penstock.models.loading.build_version import VersionBuilder
@@ -122,15 +123,7 @@ def write_models(root: Path) -> Path:
     _write(root / "batched", f"max_batch_size: 8 {numbers} dynamic_batching {{ }}")
     process = 'parameters { key: "penstock.host" value: { string_value: "process" } }'
     _write(root / "isolated", f"{numbers} {process}")
-    _write(
-        root / "repeat",
-        'backend: "repeat" model_transaction_policy { decoupled: true }'
-        ' input [ { name: "IN" data_type: TYPE_INT32 dims: [ -1 ] },'
-        ' { name: "DELAY" data_type: TYPE_UINT32 dims: [ -1 ] },'
-        ' { name: "WAIT" data_type: TYPE_UINT32 dims: [ 1 ] } ]'
-        ' output [ { name: "OUT" data_type: TYPE_INT32 dims: [ 1 ] },'
-        ' { name: "IDX" data_type: TYPE_UINT32 dims: [ 1 ] } ]',
-    )
+    _write(root / "repeat", REPEAT)
     return root
 
 
