@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from loadtest.stream_tally import Call, Tally
 from penstock.http2.hpack import Decoder, encode
 
-_SERVICE = b"/inference.GRPCInferenceService/"
+_METHOD = b"/inference.GRPCInferenceService/ModelStreamInfer"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
@@ -21,8 +21,7 @@ _LARGEST = (1 << 31) - 1
 _INITIAL = 65535
 _RENEWED = 1 << 29  # bytes after which the connection's window is opened again
 _MAX_FRAME_SIZE = 5  # of SETTINGS
-# The first byte of a message without an error: a response within one of the stream, a model's name.
-_FIRST_BYTES = {"ModelStreamInfer": 0x12, "ModelInfer": 0x0A}
+_RESPONSE = 0x12  # the first byte of a message without an error: a response within the stream's
 
 
 class Http2Wire:
@@ -34,10 +33,8 @@ class Http2Wire:
         tally: Tally,
         on_end: Callable[[Http2Wire], None],
         metadata: Mapping[str, str],
-        method: str = "ModelStreamInfer",
     ) -> None:
         host, _, port = target.rpartition(":")
-        self._first_byte = _FIRST_BYTES[method]
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tally = tally
@@ -56,7 +53,7 @@ class Http2Wire:
             [
                 (b":method", b"POST"),
                 (b":scheme", b"http"),
-                (b":path", _SERVICE + method.encode()),
+                (b":path", _METHOD),
                 (b":authority", target.encode()),
                 (b"te", b"trailers"),
                 (b"content-type", b"application/grpc"),
@@ -121,7 +118,7 @@ class Http2Wire:
             length > 5
             and not call.partial
             and _PREFIX.unpack_from(self._buffer, at)[1] == length - 5
-            and self._buffer[at + 5] == self._first_byte
+            and self._buffer[at + 5] == _RESPONSE
         )
 
     def _assemble(self, call: Call, data: bytearray, now: float) -> None:
@@ -132,7 +129,7 @@ class Http2Wire:
             length = _PREFIX.unpack_from(partial)[1]
             if len(partial) < 5 + length:
                 break
-            if length and partial[5] != self._first_byte:
+            if length and partial[5] != _RESPONSE:
                 self._tally.error(call, bytes(partial[5 : 5 + length]), now)
             else:
                 self._tally.message(call, now)

@@ -1,4 +1,4 @@
-"""Load of many streams or calls, read in a process of its own by a client that costs little.
+"""Load of many streams of tokens, read in a process of its own by a client that costs little.
 
 A stock client in Python spends several times on a message what the server does, and a machine of
 few cores then measures its client. This one takes about a microsecond.
@@ -20,27 +20,24 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.http2_wire import Http2Wire
-from loadtest.http_wire import HttpWire
 from loadtest.process import cpu_seconds
 from loadtest.sse_wire import SseWire
 from loadtest.stream_tally import Tally, percentile
 
 _ENDLESS = 1 << 40  # rounds
 _WARMING = 1.0  # seconds of calls at a rate before what is measured
-_METHODS = {"grpc": "ModelStreamInfer", "infer": "ModelInfer"}  # of HTTP/2, by wire
 _SETTLING = 0.3  # seconds between the first message of the last stream and what is measured
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLoad:
-    """`streams` loops of calls, each of which is answered by a stream, or by one message.
+    """`streams` loops of calls, each of which is answered by a stream.
 
     With `rounds` each loop calls so often, and all of it is measured; else calls go on until, with
     every stream under way, `seconds` were measured. With `rate`, for `grpc`, so many calls a second
     begin whatever has ended, and `streams` are the connections. `headers` go with every call, and
     errors that have `refusal` in them are counted. `request_files` hold what is sent, in turns:
-    serialized `ModelInferRequest`s for `grpc`, and for `infer`, which is unary; bodies for `sse`,
-    and for `http`, which is answered at once, both of which go to `paths`. `watched` are
+    serialized `ModelInferRequest`s for `grpc`; bodies for `sse`, which go to `paths`. `watched` are
     processes by name whose CPU time is measured. `mark` is a text that every token has in it.
     """
 
@@ -119,12 +116,13 @@ class _Client:
     def _opened(self) -> list[Any]:
         load = self._load
         tally, ended, headers = self._tally, self._ended, load.headers
-        if method := _METHODS.get(load.wire):
+        if load.wire == "grpc":
             count = min(load.connections, load.streams)
-            return [Http2Wire(load.target, tally, ended, headers, method) for _ in range(count)]
+            return [Http2Wire(load.target, tally, ended, headers) for _ in range(count)]
         paths = cycle(load.paths)
-        kind = SseWire if load.wire == "sse" else HttpWire
-        return [kind(load.target, next(paths), tally, ended, headers) for _ in range(load.streams)]
+        return [
+            SseWire(load.target, next(paths), tally, ended, headers) for _ in range(load.streams)
+        ]
 
     def run(self) -> dict[str, Any]:
         """All of the load, and what came of it."""
@@ -153,8 +151,7 @@ class _Client:
         self._read_until(lambda: len(tally.firsts) >= streams)
         settled = time.perf_counter() + _SETTLING
         self._read_until(lambda: time.perf_counter() >= settled)
-        if self._load.wire in ("grpc", "sse"):
-            self._firsts = list(tally.firsts)  # few calls begin while others are measured
+        self._firsts = list(tally.firsts)  # few calls begin while others are measured
         start, cpu = self._begin()
         end = start + self._load.seconds
         self._read_until(lambda: time.perf_counter() >= end)

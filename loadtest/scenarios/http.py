@@ -5,7 +5,7 @@
 COMMAND starts the other server in the foreground and takes its usual options, which are added.
 Without one, our own figures are printed alone. Each call is measured on all of them in turn. CPU
 is what a server uses a call (or an event), all its processes; `front` is our first process alone,
-in which the two protocols differ. One client reads all of it (`loadtest.stream_load`).
+in which the two protocols differ.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import re
 import shlex
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from loadtest.process import Server, family, peer, penstock
+from loadtest.load import Load, run
+from loadtest.process import Server, peer, penstock
 from loadtest.python_models import write_python_models
 from loadtest.report import Row, arguments, median_rows, show
-from loadtest.stream_load import StreamLoad, run
 from penstock.protocol import grpc_service_pb2 as pb
 
 _INFER = "/v2/models/identity/infer"
@@ -50,11 +50,6 @@ class _Case:
     in_flight: int
     headers: dict[str, str] = field(default_factory=dict)
     responses: int = 1
-
-    @property
-    def wires(self) -> tuple[str, str]:
-        """How it is read over HTTP, and over gRPC."""
-        return ("http", "infer") if self.responses == 1 else ("sse", "grpc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +152,9 @@ def _row(directory: Path, ours: Server, other: Server | None, case: _Case, secon
     body, message = directory / "body", directory / "message"
     body.write_bytes(case.body)
     message.write_bytes(case.message.SerializeToString())
-    http, grpc = case.wires
-    own = _measured(ours, _http_load(ours, case, http, body, seconds))
-    grpc_load = StreamLoad(ours.target, grpc, [str(message)], case.in_flight, seconds=seconds)
+    own = _measured(ours, _http_load(ours, case, body, seconds))
+    streamed = case.responses > 1
+    grpc_load = Load(ours.target, str(message), case.in_flight, seconds, streamed)
     grpc_own = _measured(ours, grpc_load)
     row: dict[str, float | str] = {
         "case": case.name,
@@ -175,7 +170,7 @@ def _row(directory: Path, ours: Server, other: Server | None, case: _Case, secon
         "of grpc cpu": own.cpu / grpc_own.cpu,
     }
     if other is not None:
-        theirs = _measured(other, _http_load(other, case, http, body, seconds))
+        theirs = _measured(other, _http_load(other, case, body, seconds))
         row |= {
             "peer rate": theirs.rate,
             "peer cpu us": theirs.cpu,
@@ -186,32 +181,29 @@ def _row(directory: Path, ours: Server, other: Server | None, case: _Case, secon
     return row
 
 
-def _http_load(server: Server, case: _Case, wire: str, body: Path, seconds: float) -> StreamLoad:
-    return StreamLoad(
+def _http_load(server: Server, case: _Case, body: Path, seconds: float) -> Load:
+    return Load(
         f"127.0.0.1:{server.http_port}",
-        wire,
-        [str(body)],
+        str(body),
         case.in_flight,
-        seconds=seconds,
-        paths=[case.path],
+        seconds,
+        case.responses > 1,
+        path=case.path,
         headers=case.headers,
     )
 
 
-def _measured(server: Server, load: StreamLoad) -> _Measured:
-    outcome = run(replace(load, watched=_watched(server)))
-    each = 1e6 / max(outcome.messages, 1)
-    times = (outcome.first_p50, outcome.first_p99)
+def _measured(server: Server, load: Load) -> _Measured:
+    before, front = server.cpu_seconds(), server.own_cpu_seconds()
+    outcome = run(load)
+    each = 1e6 / max(outcome.all_messages, 1)
     return _Measured(
         outcome.messages / outcome.seconds,
-        outcome.cpu["all"] * each,
-        outcome.cpu["front"] * each,
-        *times,
+        (server.cpu_seconds() - before) * each,
+        (server.own_cpu_seconds() - front) * each,
+        outcome.first_p50,
+        outcome.first_p99,
     )
-
-
-def _watched(server: Server) -> dict[str, Sequence[int]]:
-    return {"front": [server.pid], "all": list(family(server.pid))}
 
 
 if __name__ == "__main__":

@@ -112,11 +112,11 @@ def _answers(channel: grpc.Channel, case: Case) -> Iterator[bytes]:
         yield from answer.infer_response.raw_output_contents
 
 
-def measured(server: Server, load: Load, responses: int) -> _Measured:
+def measured(server: Server, load: Load) -> _Measured:
     """The outcome, and CPU microseconds a response: of all processes, and of the first."""
     before, front = server.cpu_seconds(), server.own_cpu_seconds()
     outcome = run(load)
-    each = 1e6 / max(outcome.calls * responses, 1)
+    each = 1e6 / max(outcome.all_messages, 1)
     return _Measured(
         outcome,
         (server.cpu_seconds() - before) * each,
@@ -159,7 +159,6 @@ def _row(directory: Path, servers: Sequence[Server], case: Case, seconds: float)
             Load(
                 server.target, str(file), case.in_flight, seconds, case.stream, rounds=case.rounds
             ),
-            case.responses,
         )
         for server in servers
     ]

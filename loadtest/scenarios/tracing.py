@@ -107,7 +107,7 @@ def _rows(
             server.target, str(file), case.in_flight, seconds, case.stream, rounds=case.rounds
         )
         with _scraping(server) if variant.scraped else nullcontext():
-            run = measured(server, load, case.responses)
+            run = measured(server, load)
         yield {
             "case": case.name,
             "in flight": str(case.in_flight),

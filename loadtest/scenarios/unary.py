@@ -41,7 +41,7 @@ def measured(server: Server, load: Load) -> tuple[Outcome, float]:
     """The outcome, and the server's CPU microseconds a call."""
     before = server.cpu_seconds()
     outcome = run(load)
-    return outcome, (server.cpu_seconds() - before) / outcome.calls * 1e6
+    return outcome, (server.cpu_seconds() - before) / max(outcome.all_calls, 1) * 1e6
 
 
 def main() -> None:
