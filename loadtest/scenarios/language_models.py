@@ -4,15 +4,16 @@
     python -m loadtest.scenarios.language_models --engine vllm --python .venv-vllm/bin/python
 
 Of each model, named for how long a step of one stream takes on two cores, there are: the engine in
-a process of its own, with all cores and with one thread; the server over gRPC and SSE, with each
-`penstock.stream_interval_ms`; and for vLLM `vllm serve` with the same arguments. They run in turns
-and in one run, so that `ratio`, tokens a second against the engine with all cores, holds on a
-machine that others use too. `+first` is what the first token takes longer than there. That floor
-has all requests of a round in the same step, and nobody to tell. So a second one is the engine
-behind a pipe: requests come from another process, one after another, and their texts go back there,
-which is the least that a server in another process has to do. `of pipe` and `+pipe` are against it.
-CPU is microseconds a token: of the front, of the process that it started, of that one's own
-processes, and of the client. `--servers compiled=PYTHON` adds the server of another environment.
+a process of its own, with all cores and with one thread; the server over gRPC and SSE (and, with
+`--wire completions`, over OpenAI's API), with each `penstock.stream_interval_ms`; and for vLLM
+`vllm serve` with the same arguments. They run in turns and in one run, so that `ratio`, tokens a
+second against the engine with all cores, holds on a machine that others use too. `+first` is what
+the first token takes longer than there. That floor has all requests of a round in the same step,
+and nobody to tell. So a second one is the engine behind a pipe: requests come from another process,
+one after another, and their texts go back there, which is the least that a server in another
+process has to do. `of pipe` and `+pipe` are against it. CPU is microseconds a token: of the front,
+of the process that it started, of that one's own processes, and of the client. `--servers
+compiled=PYTHON` adds the server of another environment.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from loadtest.random_llms import MODELS, RandomLlm
 from loadtest.report import Row, arguments, median_rows, show
 from loadtest.stream_load import StreamLoad, run
 
+_WIRES = ("grpc", "sse", "completions")
 _FEWEST, _MOST = 32, 128  # tokens of a request
 _PROCESSES = ("front", "engine", "core", "client")
 _PIPED = "engine, by a pipe"
@@ -87,7 +89,7 @@ def _options() -> argparse.ArgumentParser:
     names = [model.name for model in MODELS]
     parser.add_argument("--models", nargs="+", choices=names, default=names)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--wire", nargs="+", choices=("grpc", "sse"), default=["grpc", "sse"])
+    parser.add_argument("--wire", nargs="+", choices=_WIRES, default=["grpc", "sse"])
     parser.add_argument("--intervals", nargs="+", default=["0", "4"], help="in ms")
     parser.add_argument("--python", default=sys.executable, help="the engine's interpreter")
     parser.add_argument(
@@ -140,6 +142,8 @@ def _served(server: Server, wire: str, model: str, directory: Path) -> Measure:
         if wire == "grpc":
             body = grpc_request(model, PROMPT, work.sampling).SerializeToString()
             return _read(server, server.target, wire, "", body, directory, work)
+        if wire == "completions":
+            return _completed(server, model, directory, work)
         target, path = f"127.0.0.1:{server.http_port}", f"/v2/models/{model}/generate_stream"
         body = sse_body(PROMPT, work.sampling)
         return _read(server, target, wire, path, body, directory, work)
@@ -148,12 +152,14 @@ def _served(server: Server, wire: str, model: str, directory: Path) -> Measure:
 
 
 def _served_by_vllm(server: Server, directory: Path) -> Measure:
-    def measure(work: Work) -> dict[str, float]:
-        body = completion_body("llm", PROMPT, work.sampling)
-        target = f"127.0.0.1:{server.http_port}"
-        return _read(server, target, "sse", "/v1/completions", body, directory, work)
+    return lambda work: _completed(server, "llm", directory, work)
 
-    return measure
+
+def _completed(server: Server, model: str, directory: Path, work: Work) -> dict[str, float]:
+    """Measured over OpenAI's API."""
+    body = completion_body(model, PROMPT, work.sampling)
+    target = f"127.0.0.1:{server.http_port}"
+    return _read(server, target, "sse", "/v1/completions", body, directory, work)
 
 
 def _read(

@@ -1,0 +1,117 @@
+"""Sentences in, embeddings out: OpenAI's API beside the binary tensors of HTTP and gRPC.
+
+    python -m loadtest.scenarios.embeddings [--in-flight 1 8 32] [--servers NAME=PYTHON ...]
+
+The demo's `minilm`, whose batches are dynamic. Calls of one sentence are measured on each way in
+turn. CPU is microseconds a call, of all processes of the server; `front` is its first alone.
+`ratio` is the rate against binary tensors over HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from loadtest.process import Server, family, penstock
+from loadtest.report import Row, arguments, median_rows, show
+from loadtest.stream_load import StreamLoad, run
+from penstock.demo import write_demo
+from penstock.protocol import grpc_service_pb2 as pb
+
+_SENTENCE = "Water runs through the pipe to the wheel."
+_MODEL = "minilm"
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a sentence is asked about."""
+
+    name: str
+    wire: str
+    body: bytes
+    path: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def ways() -> Iterator[_Way]:
+    """Each way; the first is what the others are compared with."""
+    value = _SENTENCE.encode()
+    element = len(value).to_bytes(4, "little") + value
+    tensor: dict[str, object] = {"name": "TEXT", "datatype": "BYTES", "shape": [1, 1]}
+    tensor["parameters"] = {"binary_data_size": len(element)}
+    output = {"name": "EMBEDDING", "parameters": {"binary_data": True}}
+    text = json.dumps({"inputs": [tensor], "outputs": [output]}).encode()
+    length = {"inference-header-content-length": str(len(text))}
+    yield _Way("HTTP, binary", "http", text + element, f"/v2/models/{_MODEL}/infer", length)
+    message = pb.ModelInferRequest(model_name=_MODEL)
+    message.inputs.add(name="TEXT", datatype="BYTES", shape=[1, 1])
+    message.raw_input_contents.append(element)
+    yield _Way("gRPC", "infer", message.SerializeToString())
+    for encoding in ("float", "base64"):
+        asked = {"model": _MODEL, "input": _SENTENCE, "encoding_format": encoding}
+        body = json.dumps(asked).encode()
+        yield _Way(f"/v1/embeddings, {encoding}", "http", body, "/v1/embeddings")
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--python", default=sys.executable, help="which has the server")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
+        directory = Path(temporary)
+        write_demo(directory / "demo", report=lambda _: None)
+        shutil.copytree(directory / "demo" / _MODEL, directory / "models" / _MODEL)
+        server = stack.enter_context(penstock(directory / "models", python=options.python))
+
+        def measure() -> list[Row]:
+            return [
+                row
+                for in_flight in options.in_flight
+                for row in _rows(server, in_flight, options.seconds, directory)
+            ]
+
+        rows = median_rows(options.rounds, measure)
+    show(f"embeddings of {_MODEL}", rows, options.json)
+
+
+def _rows(server: Server, in_flight: int, seconds: float, directory: Path) -> Iterator[Row]:
+    floor = 0.0
+    for way in ways():
+        file = directory / "request.bin"
+        file.write_bytes(way.body)
+        target = f"127.0.0.1:{server.http_port}" if way.wire == "http" else server.target
+        watched = {"front": [server.pid], "all": list(family(server.pid))}
+        load = StreamLoad(
+            target,
+            way.wire,
+            [str(file)],
+            in_flight,
+            seconds=seconds,
+            paths=[way.path],
+            headers=way.headers,
+            watched=watched,
+        )
+        found = run(load)
+        rate = found.messages / found.seconds
+        floor = floor or rate
+        yield {
+            "way": way.name,
+            "in flight": str(in_flight),
+            "rate": rate,
+            "ratio": rate / floor,
+            "p50 ms": found.first_p50,
+            "p99 ms": found.first_p99,
+            "cpu us": found.cpu["all"] / max(found.messages, 1) * 1e6,
+            "front us": found.cpu["front"] / max(found.messages, 1) * 1e6,
+        }
+
+
+if __name__ == "__main__":
+    main()
