@@ -201,6 +201,19 @@ def test_each_element_comes_in_a_response_of_its_own(client: Any) -> None:
 
 
 @pytest.mark.contract("CC-12")
+@pytest.mark.parametrize("library", [grpcclient, httpclient], ids=["grpc", "http"])
+def test_numbers_come_back_to_each_new_client(server: Served, library: Any) -> None:
+    numbers = np.arange(16, dtype=np.int32).reshape(1, 16)
+    address = server.grpc if library is grpcclient else server.http
+    answers = []
+    for _ in range(3):
+        with library.InferenceServerClient(address) as client:
+            result = client.infer("custom_identity_int32", [tensor("INPUT0", numbers, library)])
+            answers.append(result.as_numpy("OUTPUT0").tolist())
+    assert answers == [numbers.tolist()] * 3
+
+
+@pytest.mark.contract("CC-12")
 def test_a_number_comes_as_often_as_it_says(client: Any) -> None:
     requests = [
         {

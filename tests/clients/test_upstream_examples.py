@@ -1,136 +1,95 @@
 """Triton's own client examples, unchanged, against the models of `penstock demo --examples`.
 
     git clone https://github.com/triton-inference-server/client
-    PENSTOCK_TRITON_EXAMPLES=client/src/python/examples pytest -rs tests/clients
+    PENSTOCK_TRITON_EXAMPLES=client pytest -rs tests/clients
 
-They are not part of this project; without that folder these tests are left out.
+They are not part of this project; without that folder these tests are left out. What runs them
+is tried on programs of the tests' own.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from harness.serving import Served, serving
-from penstock.demo.colour_classifier import COLOURS
+from clients import upstream
+from clients.upstream_runs import RUNS, Run
 
-_FOLDER = os.environ.get("PENSTOCK_TRITON_EXAMPLES", "")
-_FILES = {path.name for path in Path(_FOLDER).glob("*.py")} if _FOLDER else set[str]()
+_FOLDER = upstream.examples(Path(os.environ.get("PENSTOCK_TRITON_EXAMPLES", "nowhere")))
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.needs(
-        "Triton's client examples",
-        "" if _FILES else "PENSTOCK_TRITON_EXAMPLES does not name a folder of Triton's examples",
-    ),
-]
-
-_KINDS = ("grpc", "grpc_aio", "http", "http_aio")
-# What comes after the `simple_KIND_` of a file, and the options that it is started with.
-_SIMPLE = (
-    ("infer_client.py", ()),
-    ("async_infer_client.py", ()),
-    ("string_infer_client.py", ()),
-    ("health_metadata.py", ()),
-    ("keepalive_client.py", ()),
-    ("custom_args_client.py", ()),
-    ("shm_client.py", ()),
-    ("shm_string_client.py", ()),
-    ("sequence_sync_infer_client.py", ()),
-    ("sequence_sync_infer_client.py", ("-d",)),
-    ("sequence_stream_infer_client.py", ()),
-    ("sequence_stream_infer_client.py", ("-d",)),
-    ("custom_repeat.py", ()),
-)
-_OTHERS = (
-    "grpc_client.py",
-    "grpc_explicit_byte_content_client.py",
-    "grpc_explicit_int8_content_client.py",
-    "grpc_explicit_int_content_client.py",
-)
-_IMAGES = (
-    ("image_client.py", "grpc", ()),
-    ("image_client.py", "grpc", ("--async",)),
-    ("image_client.py", "grpc", ("--streaming",)),
-    ("image_client.py", "http", ()),
-    ("image_client.py", "http", ("--async",)),
-    ("grpc_image_client.py", "", ()),
-    ("ensemble_image_client.py", "grpc", ()),
-    ("ensemble_image_client.py", "http", ()),
-)
-
-
-def run(name: str, *arguments: str) -> str:
-    """What an example prints, which has to end well."""
-    if name not in _FILES:
-        pytest.skip(f"there is no {name} in {_FOLDER}")
-    done = subprocess.run(
-        [sys.executable, str(Path(_FOLDER) / name), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.mark.contract("CC-12")
-@pytest.mark.parametrize("kind", _KINDS)
-@pytest.mark.parametrize(("rest", "options"), _SIMPLE)
-def test_simple_examples(server: Served, kind: str, rest: str, options: tuple[str, ...]) -> None:
-    address = server.http if kind.startswith("http") else server.grpc
-    printed = run(f"simple_{kind}_{rest}", "-u", address, *options)
-    assert "PASS" in printed or rest == "health_metadata.py"
-
-
-@pytest.mark.contract("CC-11")
-@pytest.mark.parametrize("name", _OTHERS)
-def test_examples_of_generated_stubs(server: Served, name: str) -> None:
-    assert "PASS" in run(name, "-u", server.grpc)
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def picture(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The file of an image that is green."""
-    image = pytest.importorskip("PIL.Image")
-    path = tmp_path_factory.mktemp("images") / "green.png"
-    image.new("RGB", (40, 30), (10, 240, 20)).save(path)
-    return str(path)
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[upstream.Servers]:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    with ExitStack() as stack:
+        yield upstream.Servers(tmp_path_factory.mktemp("servers"), stack)
 
 
-@pytest.mark.contract("CC-10")
-@pytest.mark.parametrize("model", ["densenet_onnx", "inception_onnx"])
-@pytest.mark.parametrize(("name", "protocol", "options"), _IMAGES)
-def test_image_examples(
-    server: Served, picture: str, model: str, name: str, protocol: str, options: tuple[str, ...]
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return upstream.pictures(tmp_path_factory.mktemp("images"))
+
+
+@pytest.mark.needs(
+    "Triton's client examples",
+    "" if _FOLDER.is_dir() else "PENSTOCK_TRITON_EXAMPLES does not name Triton's examples",
+)
+@pytest.mark.contract("CC-10", "CC-11", "CC-12")
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_upstream_example(run: Run, servers: upstream.Servers, images: Path) -> None:
+    if not (_FOLDER / run.file).is_file():
+        pytest.skip(f"there is no {run.file} in {_FOLDER}")
+    result = upstream.perform(run, _FOLDER, servers, images)
+    if result.verdict not in (upstream.PASSED, upstream.FAILED):
+        pytest.skip(f"{run.file}: {result.verdict}")
+    assert result.verdict == upstream.PASSED, result.printed
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("import sys; print('PASS', *sys.argv[1:])", upstream.PASSED),
+        ("print('PASS'); raise SystemExit(1)", upstream.FAILED),
+        ("print('nothing to say')", upstream.FAILED),
+        ("import not_there.part", "not_there is not installed"),
+        ('model_name = "inception_graphdef"', "inception_graphdef is no longer"),
+    ],
+)
+def test_verdicts(
+    servers: upstream.Servers, images: Path, tmp_path: Path, text: str, verdict: str
 ) -> None:
-    address = server.http if protocol == "http" else server.grpc
-    arguments = ["-u", address, "-c", "2", *options, *(("-i", protocol) if protocol else ())]
-    if not name.startswith("ensemble"):
-        arguments += ["-m", model, "-s", "INCEPTION"]
-    printed = run(name, *arguments, picture)
-    assert "PASS" in printed
-    assert f"({list(COLOURS).index('GREEN')}) = GREEN" in printed
+    (tmp_path / "example.py").write_text(text)
+    result = upstream.perform(Run("example.py"), tmp_path, servers, images)
+    assert result.verdict.startswith(verdict)
 
 
-@pytest.fixture(scope="module")
-def controlled(repositories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server whose models clients load and unload."""
-    log = tmp_path_factory.mktemp("controlled") / "log"
-    explicit = "--model-control-mode=explicit"
-    with serving(repositories / "model_repository", log, explicit) as ready:
-        yield ready
+@pytest.mark.parametrize("count", [7, 8])
+def test_an_example_finds_as_many_models_as_it_counts(
+    servers: upstream.Servers, images: Path, tmp_path: Path, count: int
+) -> None:
+    (tmp_path / "example.py").write_text(
+        "import sys\n"
+        "import tritonclient.grpc as grpcclient\n"
+        "client = grpcclient.InferenceServerClient(sys.argv[-1])\n"
+        f"if len(client.get_model_repository_index().models) != {count}:\n"
+        "    sys.exit(1)\n"
+        "print('PASS')\n"
+    )
+    result = upstream.perform(Run("example.py"), tmp_path, servers, images)
+    assert result.verdict == upstream.PASSED, result.printed
 
 
-@pytest.mark.contract("CC-12")
-@pytest.mark.parametrize("kind", _KINDS)
-def test_model_control_examples(controlled: Served, kind: str) -> None:
-    address = controlled.http if kind.startswith("http") else controlled.grpc
-    assert "PASS" in run(f"simple_{kind}_model_control.py", "-u", address)
+def test_examples_without_arguments_of_their_own_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "simple_grpc_cudashm_client.py").write_text("import not_there")
+    (tmp_path / "new_example.py").write_text("")
+    assert upstream.main([str(tmp_path)]) == 1
+    assert "new_example.py: nobody has said" in capsys.readouterr().out

@@ -25,6 +25,7 @@ _ADD_FILES: dict[str, dict[str, Callable[[Path], None]]] = {
         "simple_string": example_models.add_string,
     },
     OTHERS: {
+        "custom_identity_int32": example_models.add_nothing,
         "image_preprocess_nhwc_299x299x3_inception": example_models.add_nothing,
         "preprocess_inception_ensemble": example_models.add_nothing,
         "repeat_int32": example_models.add_nothing,
