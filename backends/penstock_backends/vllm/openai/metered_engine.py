@@ -9,8 +9,9 @@ from copy import copy
 from functools import partial
 from typing import Any, Final
 
-from penstock.backend import ReportUsage
+from penstock.backend import InvalidRequestError, ReportUsage
 from penstock_backends.language_model import UsageReporter
+from penstock_backends.language_model.constraints import check_constraint
 from penstock_backends.vllm.engine import VllmEngine
 
 
@@ -48,7 +49,10 @@ class MeteredEngine:
     def generate(
         self, prompt: Any, sampling_params: Any, request_id: str, **more: Any
     ) -> AsyncGenerator[Any, None]:
-        """vLLM's outputs."""
+        """vLLM's outputs; raises `ValueError`, which its application tells, for a constraint that
+        would keep the engine busy for minutes.
+        """
+        _check_constraint(sampling_params.structured_outputs)
         exchange = CURRENT.get()
         usage = None if exchange is None else exchange.reporter()
         if usage is not None:
@@ -114,6 +118,17 @@ class _PromptCount:
         self._usage.prompt = len(output.prompt_token_ids or ())
         self._usage.cached = getattr(output, "num_cached_tokens", None) or 0
         self._usage.add(0, finished=output.finished)
+
+
+def _check_constraint(given: Any) -> None:
+    """Hold constraints to the bounds of those of requests with tensors."""
+    if given is None:
+        return
+    names = ("json", "regex", "choice", "grammar", "structural_tag")
+    try:
+        check_constraint({name: getattr(given, name, None) for name in names})
+    except InvalidRequestError as error:
+        raise ValueError(error.message) from error
 
 
 def _told_early(sampling: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from backends.generation import until
 from penstock.core.application import BackendApplication
 from penstock.core.errors import InvalidRequestError
 from penstock.core.http_exchange import HttpExchange
@@ -140,3 +143,58 @@ async def test_tokens_of_a_text_and_back(application: BackendApplication) -> Non
     back = {"model": "m", "tokens": answer["tokens"]}
     _, text = await whole(begin(application, "/detokenize", back))
     assert text["prompt"] == "def f"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"regex": "(a{1,100}){1,100}"},
+        {"choice": [str(number) for number in range(20_000)]},
+        {"json": {"type": "string", "pattern": "((x{1,99}){1,99})+"}},
+    ],
+)
+async def test_constraint_that_would_keep_the_engine_busy_is_refused(
+    application: BackendApplication, how: Any
+) -> None:
+    body = {**CHAT, "structured_outputs": how}
+    status, answer = await whole(begin(application, "/v1/chat/completions", body))
+    assert status == 400
+    assert "more than" in answer["error"]["message"]
+
+
+async def test_tokens_of_all_prompts_are_reported(application: BackendApplication) -> None:
+    told: list[Any] = []
+    body = {"model": "m", "prompt": ["The with", "The with"], "max_tokens": 3, "ignore_eos": True}
+    _, answer = await whole(begin(application, "/v1/completions", body, told))
+    usage = answer["usage"]
+    assert told[-1] == (usage["prompt_tokens"], told[-1][1], 6)
+
+
+async def test_application_describes_what_is_shown_of_it(application: BackendApplication) -> None:
+    document = await application.description()
+    assert document["info"]["title"] == "vLLM"
+    paths = document["paths"]
+    assert {"/v1/chat/completions", "/v1/completions", "/tokenize"} <= paths.keys()
+    assert "/v1/load_lora_adapter" not in paths
+    text = json.dumps(document)
+    named = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+    assert named == document["components"]["schemas"].keys()
+    assert "messages" in text
+
+
+async def test_clients_that_leave_at_any_moment_leave_nothing_behind(
+    application: BackendApplication, instance: RunningInstance
+) -> None:
+    """More than run at once, so some leave while they wait, some in their prompt, some later."""
+    assert isinstance(instance.backend, VllmBackend)
+    messages = [{"role": "user", "content": "word " * 150}]
+    body = {**CHAT, "messages": messages, "stream": True, "max_tokens": 600, "ignore_eos": True}
+    streams = [begin(application, "/v1/chat/completions", body) for _ in range(24)]
+    for stream in streams:
+        await asyncio.sleep(0.01)
+        stream.close()
+    metrics = instance.backend.metrics
+    left = ("running_requests", "waiting_requests", "kv_cache_usage")
+    await until(lambda: not any(metrics()[f"penstock_llm_{name}"] for name in left))
+    status, _ = await whole(begin(application, "/v1/chat/completions", CHAT))
+    assert status == 200

@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from backends.exchanging import application, whole
 from backends.generation import plain, token_ids
 from penstock.core.config import ModelConfig
 from penstock.core.errors import InvalidRequestError
+from penstock.core.http_exchange import HttpExchange
+from penstock.core.request import InferenceRequest, metered
 from penstock.demo.language_model import CHECKPOINT
 from penstock.testing import RunningInstance, running
 from penstock_backends.vllm import VllmBackend
@@ -30,6 +33,7 @@ SETTINGS = {
     "max_model_len": 128,
     "max_num_seqs": 8,
 }
+JSON_BODY = (("content-type", "application/json"),)
 NAMES = ("embed", "classify", "rerank")
 
 
@@ -159,3 +163,25 @@ async def test_a_malformed_embedding_request_is_refused(
     expected = why if name == "embed" else "Model m does not support 'embed' request"
     with pytest.raises(InvalidRequestError, match=expected):
         await ask(instance, embedding_request=text)
+
+
+ASKED: dict[str, tuple[str, Any]] = {
+    "embed": ("/v1/embeddings", {"input": ["a list", "a class of things"]}),
+    "classify": ("/classify", {"input": ["a list", "a class of things"]}),
+    "rerank": ("/v1/rerank", {"query": "a", "documents": ["a list", "a class of things"]}),
+}
+
+
+async def test_tokens_of_exchanges_are_reported(model: tuple[str, RunningInstance]) -> None:
+    name, instance = model
+    path, body = ASKED[name]
+    told: list[tuple[int, int, int]] = []
+    exchange = HttpExchange(
+        "POST", path, "", JSON_BODY, json.dumps({"model": "m", **body}).encode()
+    )
+    request = metered(InferenceRequest("m", exchange=exchange), lambda *one: told.append(one))
+    async with application(instance.backend) as app:
+        status, text = await whole(app.answer(request))
+    assert status == 200
+    assert told[-1] == (json.loads(text)["usage"]["prompt_tokens"], 0, 0)
+    assert len(told) == 2
