@@ -43,6 +43,7 @@ class Worker:
         self._pool = Pool(job.endpoint, job.http, job.connections, self, self._poll)
         self._record = Record()
         self._slots = Slots(job)
+        self._streamed = job.streamed
         self._closed = isinstance(job.shape, ClosedLoop)
         self._in_flight = 0
         self._waiting: deque[tuple[int, float]] = deque()  # slots and when they were due
@@ -151,8 +152,7 @@ class Worker:
         self._in_flight += 1
         self._gone_since = 0.0
         number, request = self._slots.next(slot)
-        call = Call(number, slot, due, time.perf_counter(), self._job.streamed)
-        call.wire = wire
+        call = Call(number, slot, due, time.perf_counter(), self._streamed, wire)
         wire.start(call, request)
 
     def _note_refusal(self, now: float) -> None:
@@ -183,7 +183,8 @@ class Worker:
             outcome = self._record.outcome(error or "the call ended without a response")
         self._record.end(call, now, outcome)
         wire: Wire = call.wire
-        if self._closed and self._goes_on(now) and not self._waiting and wire.room > 0:
+        further = now < self._stop_at and self._sent < self._most and not self._waiting
+        if further and self._closed and wire.room > 0:
             self._send(wire, call.slot, now)  # who reads the connection flushes it
             return
         self._pool.give_back(wire)

@@ -32,14 +32,16 @@ class Call:
     partial: bytearray | None = None
     missing: int = 0
     whole: list[bytes] | None = None
-    wire: Any = None
 
-    def __init__(self, payload: int, slot: int, due: float, start: float, streamed: bool) -> None:
+    def __init__(
+        self, payload: int, slot: int, due: float, start: float, streamed: bool, wire: Any = None
+    ) -> None:
         self.payload = payload
         self.slot = slot
         self.due = due
         self.start = start
         self.streamed = streamed
+        self.wire = wire
 
 
 class Listener(Protocol):

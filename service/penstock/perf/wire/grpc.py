@@ -121,10 +121,10 @@ class GrpcWire:
 
     def read(self, wait: bool = False) -> None:
         """Take what has come, with the time of its coming."""
-        more = True
+        transport, more = self.transport, True
         while more:
             view = self._view[self._end :] if self._end else self._view
-            received = self.transport.receive_into(view, wait)
+            received = transport.receive_into(view, wait)
             if received < 0:
                 break
             if not received:
@@ -135,8 +135,10 @@ class GrpcWire:
             except (ProtocolError, IndexError, struct.error) as error:
                 self._lost(f"not an answer of gRPC: {error}")
                 return
-            self._renew(received)
-            wait, more = False, self.transport.more
+            self._received += received
+            if self._received > _RENEWED:
+                self._renew()
+            wait, more = False, not transport.waits and transport.more
         self._outgoing.flush()
 
     def _take(self, end: int, now: float) -> None:
@@ -181,7 +183,7 @@ class GrpcWire:
     def _part(self, call: Call, flags: int, data: bytes, now: float) -> None:
         """Messages that do not fill a frame each, and errors."""
         if flags & _PADDED:
-            data = data[1 : len(data) - data[0]]
+            data = _unpadded(data)
         if call.missing:
             taken = min(call.missing, len(data))
             call.missing -= taken
@@ -242,10 +244,10 @@ class GrpcWire:
         ):
             return
         payload = bytes(buffer[start:after])
-        if flags & (_PADDED | _PRIORITY):
-            padding = payload[0] if flags & _PADDED else 0
-            begin = bool(flags & _PADDED) + (5 if flags & _PRIORITY else 0)
-            payload = payload[begin : len(payload) - padding]
+        if flags & _PADDED:
+            payload = _unpadded(payload)
+        if flags & _PRIORITY:
+            payload = payload[5:]
         self._header_block(flags, number, payload, now)
 
     def _header_block(self, flags: int, number: int, payload: bytes, now: float) -> None:
@@ -306,12 +308,18 @@ class GrpcWire:
             self._ended(number, now, reason)
         self._listener.on_lost(self, reason)
 
-    def _renew(self, received: int) -> None:
-        self._received += received
-        if self._received > _RENEWED:
-            opened = struct.pack(">I", self._received)
-            self._outgoing.queue(frame(_WINDOW, 0, 0, opened))
-            self._received = 0
+    def _renew(self) -> None:
+        opened = struct.pack(">I", self._received)
+        self._outgoing.queue(frame(_WINDOW, 0, 0, opened))
+        self._received = 0
+
+
+def _unpadded(payload: bytes) -> bytes:
+    """What is in a frame beside its padding, whose length is the first byte."""
+    end = len(payload) - payload[0]
+    if end < 1:
+        raise ProtocolError(ErrorCode.PROTOCOL_ERROR, "a frame with more padding than bytes")
+    return payload[1:end]
 
 
 def _check_size(length: int) -> None:

@@ -35,6 +35,8 @@ class Transport:
         except BaseException:
             plain.close()
             raise
+        self.waits = self._tls is None
+        """Whether reads can wait, and everything that there is to read shows on the socket."""
         self._unsent: deque[memoryview] = deque()
         self.on_blocked: Callable[[], None] = _nothing
 
@@ -68,11 +70,6 @@ class Transport:
                 self._unsent[0] = part[sent:]
                 return
             self._unsent.popleft()
-
-    @property
-    def waits(self) -> bool:
-        """Whether reads can wait."""
-        return self._tls is None
 
     def receive_into(self, buffer: memoryview, wait: bool = False) -> int:
         """How many bytes were read; 0 at the end of the connection, -1 if there are none yet."""
