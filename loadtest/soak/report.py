@@ -75,34 +75,21 @@ class Report:
         ]
         totals = [ledger.total(outcome) for outcome in _OUTCOMES]
         head = ["calls by", "calls", "right", "wrong", "lost", "expected errors", "unexpected"]
-        return _table(head, [*rows, ["**all**", sum(totals), *totals]])
+        return markdown_table(head, [*rows, ["**all**", sum(totals), *totals]])
 
     def _errors(self) -> str:
         rows = [[cause, status, n] for (cause, status), n in sorted(self.ledger.errors.items())]
-        return _table(["cause of the error", "status", "calls"], rows)
+        return markdown_table(["cause of the error", "status", "calls"], rows)
 
     def _recoveries(self) -> str:
         rows = [
             [what, len(times), f"{statistics.median(times):.2f} s", f"{max(times):.2f} s"]
             for what, times in sorted(self.ledger.recoveries.items())
         ]
-        return _table(["model, trouble", "times", "right again, median", "max"], rows)
+        return markdown_table(["model, trouble", "times", "right again, median", "max"], rows)
 
     def _holdings(self) -> str:
-        end = self.watch.samples[-1] if self.watch.samples else self.after
-        rows = [
-            [name, *(_number(getattr(sample, key)) for sample in (self.before, end, self.after))]
-            for name, key in (
-                ("memory of the server, MiB", "server_memory"),
-                ("memory of all processes, MiB", "tree_memory"),
-                ("descriptors of the server", "descriptors"),
-                ("descriptors of all processes", "tree_descriptors"),
-                ("threads", "threads"),
-                ("processes", "processes"),
-                ("objects in /dev/shm", "shared_objects"),
-            )
-        ]
-        table = _table(["held", "before the load", "at its end", "at rest behind it"], rows)
+        table = holdings(self.watch, self.before, self.after)
         left = ", ".join(self.left) or "nothing"
         return (
             f"{table}\n\nThe server's memory over the second half: {self.watch.slope():+.1f} MiB an"
@@ -110,7 +97,25 @@ class Report:
         )
 
 
-def _table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+def holdings(watch: Watch, before: Sample, after: Sample) -> str:
+    """What the server held before a load, at its end, and at rest behind it."""
+    end = watch.samples[-1] if watch.samples else after
+    rows = [
+        [name, *(_number(getattr(sample, key)) for sample in (before, end, after))]
+        for name, key in (
+            ("memory of the server, MiB", "server_memory"),
+            ("memory of all processes, MiB", "tree_memory"),
+            ("descriptors of the server", "descriptors"),
+            ("descriptors of all processes", "tree_descriptors"),
+            ("threads", "threads"),
+            ("processes", "processes"),
+            ("objects in /dev/shm", "shared_objects"),
+        )
+    ]
+    return markdown_table(["held", "before the load", "at its end", "at rest behind it"], rows)
+
+
+def markdown_table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 

@@ -23,13 +23,20 @@ _TIME = re.compile(r"([^.Z+]+?)(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
     """Both configurations, one after the other."""
+    return [unary(addresses, seconds, folder), streams(addresses, seconds, folder)]
+
+
+def unary(addresses: Addresses, seconds: float, folder: Path, *options: str) -> Outcome:
+    """Unary calls, with the protos; `options` are further ones of ghz."""
     proto = [f"--proto={_ROOT / 'proto' / 'grpc_service.proto'}"]
     proto += [f"--import-paths={_ROOT / 'proto'}"]
+    return _run("unary.json", [*proto, *options], addresses, seconds, folder)
+
+
+def streams(addresses: Addresses, seconds: float, folder: Path, *options: str) -> Outcome:
+    """Token streams, by reflection."""
     data = [f"--data-file={CONFIGS / 'stream-data.json'}"]
-    return [
-        _run("unary.json", proto, addresses, seconds, folder),
-        _run("stream.toml", data, addresses, seconds, folder),
-    ]
+    return _run("stream.toml", [*data, *options], addresses, seconds, folder)
 
 
 def _run(

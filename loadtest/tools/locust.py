@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,44 @@ _FAILED = 1  # the exit status of a run with failures, whose report is whole
 
 
 def run(addresses: Addresses, seconds: float, folder: Path) -> list[Outcome]:
-    """All kinds of users at the same time."""
+    """All kinds of well-behaved users at the same time."""
+    return put_on(addresses, seconds, folder, well_behaved(addresses), 6)
+
+
+def well_behaved(addresses: Addresses) -> list[str]:
+    """The kinds of users that a server has everything for, and that stay to the end."""
+    return ["GrpcUser", "HttpUser", *(["OpenAiUser"] if _has_openai(addresses) else [])]
+
+
+def put_on(
+    addresses: Addresses,
+    seconds: float,
+    folder: Path,
+    users: Sequence[str],
+    count: int,
+    pause: float = 0.0,
+) -> list[Outcome]:
+    """So many users of these kinds, each with a pause of so many seconds between its tasks."""
     if importlib.util.find_spec("locust") is None:
         raise ToolError("locust is not installed: pip install 'penstock[loadtest]'")
-    users = ["GrpcUser", "HttpUser", *(["OpenAiUser"] if _has_openai(addresses) else [])]
     prefix = folder.resolve() / "locust"
     command = [sys.executable, "-m", "locust", "-f", str(FILE), *users, "--headless"]
-    command += ["-u", "6", "-r", "6", f"--run-time={max(1, round(seconds))}s", "--only-summary"]
+    command += [
+        "-u",
+        str(count),
+        "-r",
+        str(count),
+        f"--run-time={max(1, round(seconds))}s",
+        "--only-summary",
+    ]
     command += [f"--csv={prefix}", "--csv-full-history", f"--html={prefix}.html"]
     command += [f"--json-file={prefix}", "--stop-timeout=10"]
-    environment = {**os.environ, "GRPC": addresses.grpc, "HTTP": addresses.http}
+    environment = {
+        **os.environ,
+        "GRPC": addresses.grpc,
+        "HTTP": addresses.http,
+        "PAUSE": str(pause),
+    }
     done = subprocess.run(
         command,
         env=environment,

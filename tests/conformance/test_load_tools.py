@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
-from loadtest.tools import genai_perf, ghz, k6, locust
+from loadtest.tools import genai_perf, ghz, k6, locust, soak
 from loadtest.tools.outcome import Outcome, server_counts
 from loadtest.tools.report import Addresses, Run
 
@@ -55,6 +55,19 @@ def test_load_tool_sees_no_error_and_the_server_counts_none(
     assert [each.name for each in outcomes if not each.calls] == []
     assert after.failed == before.failed
     assert after.success - before.success >= _requests(outcomes)
+
+
+@_missing("ghz", "make tools")
+@pytest.mark.needs("locust", "" if _LOCUST else "locust is not installed")
+@pytest.mark.time_limit(120)
+def test_soak_with_clients_that_leave_or_read_slowly_leaves_nothing(tmp_path: Path) -> None:
+    found = soak.soak(8.0, 4.0, tmp_path)
+    print(found.as_markdown())
+    assert found.faults == []
+    names = [each.name for each in found.outcomes]
+    assert "locust: grpc ModelInfer, cancelled" in names
+    assert "locust: grpc ModelStreamInfer, read slowly" in names
+    assert set(found.failed) >= {"CANCELED"}
 
 
 def _requests(outcomes: list[Outcome]) -> int:

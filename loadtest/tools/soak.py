@@ -1,0 +1,182 @@
+"""Load tools of others for many minutes beside each other: no error, and nothing that grows.
+
+    python -m loadtest.tools.soak [--minutes 5] [--json soak.json] [--out FOLDER]
+
+ghz calls `simple` and reads tokens of `tiny_llm` at fixed rates. Users of locust do so over gRPC,
+HTTP and OpenAI's endpoints, and check what they get; others give up calls and streams under way, or
+read a stream far more slowly than it is made. The status is 1 if a report of a tool has an error,
+the server has failed a request that nobody cancelled, or it holds more at rest than before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from loadtest.scenarios.streams import REPEAT
+from loadtest.soak.report import holdings, markdown_table
+from loadtest.soak.server import Server, running
+from loadtest.soak.watch import Sample, Watch, settled
+from loadtest.tools import ghz, locust
+from loadtest.tools.outcome import Outcome
+from loadtest.tools.report import Addresses, ToolError
+from penstock.demo import write_demo
+
+_WARM_UP = 15.0
+_REST = 3.0
+_SAMPLING = 5.0
+_COUNT = 10  # users
+_PAUSE = 0.02  # seconds between what each of them does
+_MORE_MEMORY = 16.0  # MiB that the server may hold at rest beyond what it held before
+_FAILURES = re.compile(r'^nv_inference_request_failure\{.*reason="(\w+)".*\} (\d+)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Soaked:
+    """What the tools and the server say; `failed` are requests by reason, in the server."""
+
+    minutes: float
+    outcomes: Sequence[Outcome]
+    failed: Mapping[str, int]
+    watch: Watch
+    before: Sample
+    after: Sample
+    status: int | None
+    left: Sequence[str]
+
+    @property
+    def faults(self) -> list[str]:
+        """Why the soak is not passed; none if it is."""
+        found = [f"{e.name}: {e.errors} errors {e.messages}" for e in self.outcomes if e.errors]
+        found += [f"{each.name}: no calls" for each in self.outcomes if not each.calls]
+        found += [
+            f"{count} requests failed: {reason}"
+            for reason, count in self.failed.items()
+            if count and reason != "CANCELED"
+        ]
+        for name in ("descriptors", "threads", "processes", "shared_objects"):
+            grown = getattr(self.after, name) - getattr(self.before, name)
+            found += [f"{grown} {name} more"] if grown > 0 else []
+        grown_memory = self.after.server_memory - self.before.server_memory
+        found += [f"{grown_memory:.0f} MiB more"] if grown_memory > _MORE_MEMORY else []
+        found += [f"exit status {self.status}"] if self.status else []
+        return [*found, *(f"left behind: {name}" for name in self.left)]
+
+    def as_markdown(self) -> str:
+        """The tables of `docs/load-tests.md`."""
+        rows = [
+            [e.name, e.calls, e.errors, *(f"{v:.1f}" for v in (e.per_second, e.p50, e.p99))]
+            for e in self.outcomes
+        ]
+        heads = ["tool: request", "calls", "errors", "a second", "p50 ms", "p99 ms"]
+        reasons = ", ".join(f"{reason} {n}" for reason, n in self.failed.items() if n)
+        return "\n\n".join(
+            [
+                f"`python -m loadtest.tools.soak --minutes {self.minutes:g}` at `{_commit()}`:",
+                markdown_table(heads, rows),
+                holdings(self.watch, self.before, self.after),
+                f"Memory of the server over the second half: {self.watch.slope():+.1f} MiB an"
+                f" hour. Failed in the server: {reasons or 'none'}.\n",
+            ]
+        )
+
+
+def main() -> None:
+    options = _options()
+    try:
+        found = soak(options.minutes * 60, _WARM_UP, options.out)
+    except ToolError as error:
+        sys.exit(str(error))
+    print(found.as_markdown())
+    if options.json is not None:
+        content = {
+            "outcomes": [asdict(each) for each in found.outcomes],
+            "samples": found.watch.as_rows(),
+            "failed": found.failed,
+            "faults": found.faults,
+        }
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    sys.exit("; ".join(found.faults) or 0)
+
+
+def soak(seconds: float, warm_up: float, out: Path) -> Soaked:
+    """Put the tools on a server of our own, with their reports in `out`; raises `ToolError`."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        _write_models(folder / "models")
+        server = stack.enter_context(running(folder / "models", folder))
+        watch = Watch(server.process.pid)
+        _put_on(server, warm_up, folder, Watch(server.process.pid))
+        time.sleep(_REST)
+        before = watch.look()
+        out.mkdir(parents=True, exist_ok=True)
+        outcomes = _put_on(server, seconds, out, watch)
+        after = settled(watch, before)
+        failed = _failed(server)
+        server.stop()
+    return Soaked(seconds / 60, outcomes, failed, watch, before, after, server.status, watch.left())
+
+
+def _write_models(repository: Path) -> None:
+    write_demo(repository, report=lambda line: None)
+    (repository / "repeat" / "1").mkdir(parents=True)
+    (repository / "repeat" / "config.pbtxt").write_text(REPEAT)
+
+
+def _put_on(server: Server, seconds: float, folder: Path, watch: Watch) -> list[Outcome]:
+    """All tools at the same time, while the server is watched; raises `ToolError`."""
+    addresses = Addresses(f"127.0.0.1:{server.grpc_port}", f"127.0.0.1:{server.http_port}")
+    with ThreadPoolExecutor(3) as pool:
+        unary = pool.submit(ghz.unary, addresses, seconds, folder, "--rps=50")
+        streams = pool.submit(ghz.streams, addresses, seconds, folder, "--rps=2")
+        kinds = [*locust.well_behaved(addresses), "LeavingUser", "SlowUser"]
+        users = pool.submit(locust.put_on, addresses, seconds, folder, kinds, _COUNT, _PAUSE)
+        running_tools: list[Future[Any]] = [unary, streams, users]
+        while wait(running_tools, _SAMPLING).not_done:
+            watch.sample()
+        named = [("ghz", unary.result()), ("ghz", streams.result())]
+        named += [("locust", each) for each in users.result()]
+    return [replace(each, name=f"{tool}: {each.name}") for tool, each in named]
+
+
+def _failed(server: Server) -> dict[str, int]:
+    """Requests that the server has failed, by reason."""
+    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        page = answer.read().decode()
+    found: dict[str, int] = {}
+    for reason, count in _FAILURES.findall(page):
+        found[reason] = found.get(reason, 0) + int(count)
+    return found
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/loadtest/soak"), help="the tools' own reports"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
