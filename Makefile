@@ -30,7 +30,7 @@ COMPILES = $(shell $(PYTHON) -c 'import os, shutil, sysconfig; \
 	print("yes" if shutil.which(compiler.split()[0]) and os.path.exists(headers) else "")')
 # The tests whose code is compiled.
 COMPILED_TESTS := $(addprefix tests/,packaging core inflight metrics system http1 http2 scheduling hosting \
-	models server rpc tracing gateway) \
+	models server rpc tracing gateway perf) \
 	$(addprefix tests/backends/,language_model openvino_genai python)
 
 # Of those that are not of conformance, what starts servers and talks to them takes half of the time.
