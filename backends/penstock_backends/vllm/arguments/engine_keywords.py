@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from penstock.backend import ModelLoadError, suggestion
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
+
+logger = logging.getLogger(__name__)
+
+_OPPOSITES = {"disable_log_requests": "enable_log_requests"}
+"""Arguments that the samples of Triton's vLLM backend have, and vLLM has no longer, by the one that
+says the opposite today."""
 
 _SIMILARITY = 0.6
 """Of a name that is suggested: words are often in another order (`max_seq_num`)."""
@@ -27,11 +34,37 @@ def engine_keywords(arguments: EngineArguments) -> dict[str, Any]:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     types = {field.name: field.type for field in fields(AsyncEngineArgs)}
+    arguments = with_present_names(arguments, types)
     check_names(arguments, types)
     return {
         name: _converted(arguments, name, value, set(_alternatives(types[name])))
         for name, value in arguments.values.items()
     }
+
+
+def with_present_names(arguments: EngineArguments, known: Collection[str]) -> EngineArguments:
+    """The arguments, of which those that vLLM has turned into their opposites go by its name today.
+
+    Raises `ModelLoadError` for a value that is not a boolean. Where both names are given, the one
+    of today counts.
+    """
+    values = dict(arguments.values)
+    for former, present in _OPPOSITES.items():
+        if former in values and former not in known and present in known:
+            text = str(values.pop(former)).lower()
+            if text not in _BOOLEANS:
+                raise ModelLoadError(
+                    f"engine argument '{former}' in '{arguments.path}' must be true or false"
+                )
+            values.setdefault(present, not _BOOLEANS[text])
+            logger.warning(
+                "'%s' in '%s' is '%s' in this vLLM, here %s",
+                former,
+                arguments.path,
+                present,
+                json.dumps(values[present]),
+            )
+    return replace(arguments, values=values)
 
 
 def check_names(arguments: EngineArguments, known: Iterable[str]) -> None:

@@ -38,6 +38,11 @@ def test_every_argument_may_be_given_its_default(name: str) -> None:
     assert is_dataclass(taken) if value == {} and is_dataclass(taken) else taken == value
 
 
+def test_samples_of_tritons_backend_load() -> None:
+    """Their argument against a log of requests is one for it today, and off."""
+    assert keywords(disable_log_requests="true") == {"enable_log_requests": False}
+
+
 @pytest.mark.parametrize("name", OBJECTS)
 def test_objects_become_what_the_command_line_makes_of_them(name: str) -> None:
     given, module, cls = OBJECTS[name]
