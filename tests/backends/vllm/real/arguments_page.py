@@ -57,9 +57,9 @@ What `model.json` of a model with `backend: "vllm"` may hold: the arguments of v
 `AsyncEngineArgs`, here those of {__version__}. Names are checked before the engine starts
 (`unknown engine argument 'max_seq_num' in '<file>'; did you mean 'max_num_seqs'?`). An object
 becomes the class that the argument has, as on vLLM's command line, and an unknown name within it
-fails the load too. Numbers and booleans may be texts. `disable_log_requests`, which samples of Triton's
-backend have and vLLM has no longer, is `enable_log_requests` turned round. Everything else is passed
-on as it is.
+fails the load too. Numbers and booleans may be texts. `disable_log_requests`, which samples of
+Triton's backend have and vLLM has no longer, is `enable_log_requests` turned round. Everything else
+is passed on as it is.
 
 The tests are those in `tests/backends/vllm`. Every argument is given its default by
 `real/test_engine_keywords.py::test_every_argument_may_be_given_its_default`; the last column names
