@@ -81,7 +81,7 @@ class Servers:
         elif name == "tls":
             options += self._tls()
         elif name == "default ports":
-            options += _free_default_ports()
+            options += default_ports()
         log = self._folder / f"{name.replace(' ', '-')}.log"
         return self._stack.enter_context(serving(own, log, *options))
 
@@ -115,8 +115,11 @@ class Servers:
         ]
 
 
-def _free_default_ports() -> list[str]:
-    """Flags for Triton's default ports, which some examples have written into them."""
+def default_ports() -> list[str]:
+    """Flags for Triton's default ports, which some examples have written into them.
+
+    Raises `LeftOutError` where one is taken.
+    """
     for port in _DEFAULT_PORTS.values():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -158,10 +161,11 @@ def perform(run: Run, folder: Path, servers: Servers, images: Path) -> Result:
         "127.0.0.1", "localhost"
     )
     places = {"URL": address, "CA": servers.certificate, "IMAGES": str(images)}
-    return _run(path, [argument.format(**places) for argument in run.arguments], run.prints)
+    return run_program(path, [word.format(**places) for word in run.arguments], run.prints)
 
 
-def _run(path: Path, arguments: Sequence[str], prints: Sequence[str]) -> Result:
+def run_program(path: Path, arguments: Sequence[str], prints: Sequence[str]) -> Result:
+    """Run a program of Python's, which has to end well and to print these words."""
     try:
         done = subprocess.run(
             [sys.executable, str(path), *arguments],
