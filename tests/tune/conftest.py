@@ -47,6 +47,48 @@ class TritonPythonModel:
 """
 
 
+_SPEAKER_CONFIG = """\
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "sampling_parameters" data_type: TYPE_STRING dims: [ 1 ] optional: true }
+]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+"""
+_SPEAKER = """\
+import json, time
+from pathlib import Path
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        path = Path(args["model_repository"], args["model_version"], "model.json")
+        self.seconds = json.loads(path.read_text())["step_ms"] / 1e3
+
+    def execute(self, requests):
+        for request in requests:
+            given = pb_utils.get_input_tensor_by_name(request, "sampling_parameters").as_numpy()
+            sender = request.get_response_sender()
+            for _ in range(json.loads(given.flat[0])["max_tokens"]):
+                time.sleep(self.seconds)
+                word = pb_utils.Tensor("text_output", np.array([b"word"], np.object_))
+                sender.send(pb_utils.InferenceResponse([word]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def write_speaker(models: Path) -> None:
+    """A language model of a kind: `step_ms` in its `model.json` is the time of a token."""
+    folder = models / "speaker"
+    (folder / "1").mkdir(parents=True)
+    (folder / "config.pbtxt").write_text(_SPEAKER_CONFIG)
+    (folder / "1" / "model.py").write_text(_SPEAKER)
+    (folder / "1" / "model.json").write_text('{"name": "speaker", "step_ms": 4}')
+
+
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
     """A repository with the model `sleepy`."""
@@ -87,7 +129,7 @@ def tune(models: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Tun
     def tune(*words: str, model: str = "sleepy") -> Ran:
         output = tmp_path / "tuned"
         own = [model, "--model-repository", str(models), "--output", str(output)]
-        short = ["--duration", "0.3", "--warmup", "0.1"]
+        short = ["--duration", "0.3", "--warmup", "0.1", "--rounds", "0"]
         try:
             status = run([*own, *short, *words])
         except SystemExit as ended:  # of argparse

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from harness.serving import wait_until
+from harness.serving import alive, wait_until
 from penstock import cli
 from penstock.perf.errors import Status
+from penstock.perf.server_side import processes_below
 from penstock.protocol.model_config_pb2 import ModelConfig
-from tune.conftest import CONFIG, Tune
+from tune.conftest import CONFIG, Tune, write_speaker
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +55,34 @@ def test_files_hold_each_load_of_each_variant(tune: Tune) -> None:
     assert {each["load"] for each in ran.results["front"]} <= {row["Load"] for row in rows}
 
 
+@pytest.mark.contract("MA-15")
+def test_settings_of_an_engine_are_searched_with_prompts(tune: Tune, models: Path) -> None:
+    write_speaker(models)
+    words = ["--engine", "step_ms=1,4", "-c", "1", "-d", "0.6", "--max-ttft", "10s"]
+    ran = tune(*words, model="speaker")
+    assert ran.status == 0, ran.printed
+    assert ran.results["objectives"] == {"tokens": 1.0}
+    assert ran.results["best"]["changes"] == {"engine.step_ms": 1}
+    loads = [each["loads"][0] for each in ran.results["variants"]]
+    assert all(each["responses_per_request"] == 32 for each in loads)
+    written = json.loads((ran.folder / "best" / "1" / "model.json").read_text())
+    assert written == {"name": "speaker", "step_ms": 1}
+    kept = json.loads((models / "speaker" / "1" / "model.json").read_text())
+    assert kept["step_ms"] == 4
+
+
+@pytest.mark.contract("MA-03")
+def test_the_best_is_measured_once_more_beside_the_original(tune: Tune) -> None:
+    ran = tune("--instances", "1-2", "--concurrency", "4", "--rounds", "2")
+    assert ran.status == 0, ran.printed
+    assert "once more, 2 times in turns, by the original's:" in ran.printed
+    check = ran.results["check"]
+    assert len(check["rounds"]) == 2
+    assert check["figures"]["throughput"]["ratio"] > 1.02
+    assert ran.results["best"]["changes"] == {"instances": 2}
+
+
+@pytest.mark.contract("MA-06")
 def test_a_climb_stops_where_nothing_gets_better(tune: Tune) -> None:
     ran = tune("--batch-sizes", "1,2,4,8", "--concurrency", "1")
     assert ran.status == 0, ran.printed
@@ -157,6 +186,18 @@ def test_control_c_reports_what_was_measured(models: Path, tmp_path: Path) -> No
     results = json.loads((output / "sleepy" / "results.json").read_text())
     assert len(results["variants"]) >= 2
     assert (output / "sleepy" / "report.html").exists()
+
+
+def test_no_server_outlives_a_search_that_is_killed(models: Path, tmp_path: Path) -> None:
+    words = ["--model-repository", str(models), "--output", str(tmp_path / "tuned"), "-c", "1"]
+    command = [sys.executable, "-m", "penstock", "tune", "sleepy", *words, "-d", "60"]
+    log = tmp_path / "tuned" / "sleepy" / "server.log"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: log.exists() and "successfully loaded 'sleepy'" in log.read_text())
+        below = list(processes_below(process.pid))[1:]
+        process.kill()
+    assert len(below) >= 2
+    wait_until(lambda: not any(map(alive, below)))
 
 
 @pytest.mark.parametrize(

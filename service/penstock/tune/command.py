@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.measure import Progress
 from penstock.perf.report.console import Ticker
-from penstock.tune.measured import Ranking
 from penstock.tune.options import Plan
 from penstock.tune.reading import read_plans
 from penstock.tune.report.files import write_results
@@ -43,14 +42,13 @@ def _tune(plan: Plan) -> Status:
         ticker(progress, f"{title}: ")
 
     outcome = Tuning(plan, say, report).run()
-    ranking = Ranking(outcome.variants, plan.aims)
-    say(summary_lines(outcome, ranking))
-    written = write_results(outcome, ranking)
-    say(["", *(f"wrote {path}" for path in written)])
-    return _status(outcome, ranking)
+    say(summary_lines(outcome))
+    say(["", *(f"wrote {path}" for path in write_results(outcome))])
+    return _status(outcome)
 
 
-def _status(outcome: Outcome, ranking: Ranking) -> Status:
+def _status(outcome: Outcome) -> Status:
+    ranking = outcome.ranking
     if outcome.interrupted:
         return Status.INTERRUPTED
     if ranking.winner is not None:

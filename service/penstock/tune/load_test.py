@@ -70,6 +70,7 @@ class LoadTest:
         outcome = session.run()
         self._look()
         (figures,) = outcome.points
+        figures["load"]["label"] = load.label
         return Measurement(figures | self._memory(figures), outcome.interrupted)
 
     def _progress(self, progress: Progress) -> None:

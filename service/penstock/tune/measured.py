@@ -77,10 +77,13 @@ class Row:
 
 
 class Ranking:
-    """The variants of a search, the best first."""
+    """The variants of a search, the best first; `is_refuted` if a check spoke against that one."""
 
-    def __init__(self, variants: Sequence[Measured], aims: Aims) -> None:
+    def __init__(
+        self, variants: Sequence[Measured], aims: Aims, *, is_refuted: bool = False
+    ) -> None:
         self.aims = aims
+        self._is_refuted = is_refuted
         self.variants = list(variants)
         rows = [
             Row(each, figures, each.standing(aims))
@@ -101,7 +104,8 @@ class Ranking:
         top = self.rows[0] if self.rows and self.rows[0].standing.kept else None
         if top is None or self.original is None:
             return top
-        return top if is_better(top.standing, self.original.standing) else self.original
+        is_gain = is_better(top.standing, self.original.standing) and not self._is_refuted
+        return top if is_gain or not self.original.standing.kept else self.original
 
     @property
     def closest(self) -> Row | None:

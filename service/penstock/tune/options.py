@@ -50,9 +50,11 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One model's search. `values` are those of its dimensions by name; without any they are found.
+    """One model's search.
 
-    `perf` are further words for `penstock perf`, such as `--shape`.
+    `values` are those of its dimensions by name; without any they are found, and so are objectives
+    of `aims`. `perf` are further words for `penstock perf`, such as `--shape`. In `rounds` the best
+    variant is measured beside the original once more.
     """
 
     model: str
@@ -66,5 +68,6 @@ class Plan:
     serving: Serving = field(default_factory=Serving)
     budget: Budget = field(default_factory=Budget)
     trials: Trials = field(default_factory=Trials)
+    rounds: int = 3
     resume: bool = False
     quiet: bool = False

@@ -140,6 +140,10 @@ def _add_search(parser: ArgumentParser) -> None:
         help="variants that Optuna tries (5 to 10 %% of all, 5 and 20 at least)",
     )  # fmt: skip
     add("--patience", type=whole(1), metavar="N", help="Optuna ends after N without gain (10)")
+    add(
+        "--rounds", type=whole(0), metavar="N",
+        help="measure the best and the original once more, in turns (3)",
+    )  # fmt: skip
     add("--resume", action="store_true", help="go on where the last search with --output stopped")
     add(
         "--server-flag", action="append", default=[], type=checked(assignment),

@@ -100,6 +100,7 @@ def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:
         serving=_serving(chosen),
         budget=Budget(chosen.variants or 0, chosen.budget or 0.0),
         trials=_trials(chosen),
+        rounds=3 if chosen.rounds is None else chosen.rounds,
         resume=chosen.resume,
         quiet=chosen.quiet,
     )
@@ -157,8 +158,8 @@ def _trials(chosen: Namespace) -> Trials:
 
 def _aims(chosen: Namespace) -> Aims:
     objectives = tuple(chosen.objective)
-    if not objectives:
-        objectives = (objective("goodput" if chosen.goodput else "throughput"),)
+    if not objectives and chosen.goodput:
+        objectives = (objective("goodput"),)
     if any(each.name == "goodput" for each in objectives) and not chosen.goodput:
         raise TuneError("--objective goodput needs --goodput, which says what is good")
     limits = [

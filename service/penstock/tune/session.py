@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from penstock.perf.compare import compare
 from penstock.perf.errors import PerfError, Status
 from penstock.perf.measure import Progress
 from penstock.tune.automatic import automatic_values, dimensions
-from penstock.tune.choice import FAILED, Standing, best_standing
+from penstock.tune.check import Check, checked
+from penstock.tune.choice import FAILED, Aims, Figures, Standing, best_standing, objective
 from penstock.tune.errors import TuneError, VariantError
-from penstock.tune.load_test import LoadTest, perf_words
-from penstock.tune.measured import Measured
+from penstock.tune.load_test import LoadTest, Measurement, is_language_model, perf_words
+from penstock.tune.loads import Load
+from penstock.tune.measured import Measured, Ranking, Row
 from penstock.tune.model_files import ModelFiles, read_model
 from penstock.tune.options import BRUTE, OPTUNA, Plan
 from penstock.tune.record import FILE, Record
@@ -41,7 +44,8 @@ class Outcome:
 
     plan: Plan
     files: ModelFiles
-    variants: list[Measured] = field(default_factory=list)
+    ranking: Ranking
+    check: Check | None = None
     ended: str = ""
     interrupted: bool = False
 
@@ -58,17 +62,27 @@ class Tuning:
         self._space = Space([])
         self._began = time.monotonic()
         self._visited: dict[Variant, Standing] = {}
+        self._aims = self._aims_of({})
 
     def run(self) -> Outcome:
         """Measure until the search ends, its budget is spent, or Ctrl-C; raises `TuneError`."""
         self._record.begin(self._circumstances(), resume=self._plan.resume)
-        interrupted = False
+        ended, check, interrupted = "", None, False
         try:
             with TemporaryDirectory(prefix="penstock-tune-") as folder:
                 ended = self._search(Path(folder))
+                check = self._check(Path(folder))
         except KeyboardInterrupt:
             ended, interrupted = "interrupted: these are the results until then", True
-        return Outcome(self._plan, self._files, list(self._measured()), ended, interrupted)
+        is_refuted = check is not None and not check.is_confirmed
+        ranking = Ranking(list(self._measured()), self._aims, is_refuted=is_refuted)
+        return Outcome(self._plan, self._files, ranking, check, ended, interrupted)
+
+    def _aims_of(self, config: Mapping[str, Any]) -> Aims:
+        """What the plan aims at, or what a model of this configuration is for."""
+        aims = self._plan.aims
+        name = "tokens" if is_language_model(config) else "throughput"
+        return replace(aims, objectives=aims.objectives or (objective(name),))
 
     def _circumstances(self) -> dict[str, Any]:
         """What has to be equal for measurements to be comparable."""
@@ -123,21 +137,41 @@ class Tuning:
 
     def _put_loads(self, variant: Variant, server: ModelServer) -> None:
         changes = self._space.changes(variant)
-        title = f"[{len(self._visited) + 1}] {label(changes)}"
-        words = perf_words(self._plan.model, self._plan.perf, self._record.facts["config"])
-        test = LoadTest(words, server, partial(self._report, title))
+        test = self._load_test(f"[{len(self._visited) + 1}] {label(changes)}", server)
         done = dict(self._record.points.get(key(changes), {}))
         while (load := self._plan.loads.next(done)) is not None:
-            try:
-                measurement = test.measure(load)
-            except PerfError as error:
-                server.check()
-                raise VariantError(str(error)) from error
-            if measurement.interrupted:
-                raise KeyboardInterrupt
-            server.check()
-            done[load.label] = measurement.figures
-            self._record.add(changes, load.label, measurement.figures)
+            figures = done[load.label] = _measured(test, load, server)
+            self._record.add(changes, load.label, figures)
+
+    def _load_test(self, title: str, server: ModelServer) -> LoadTest:
+        words = perf_words(self._plan.model, self._plan.perf, self._record.facts["config"])
+        return LoadTest(words, server, partial(self._report, title))
+
+    def _check(self, folder: Path) -> Check | None:
+        """Measure the best variant and the original once more, in turns, if one is better."""
+        ranking = Ranking(list(self._measured()), self._aims)
+        best, original = ranking.winner, ranking.original
+        if not self._plan.rounds or best is None or original is None or best is original:
+            return None
+        self._say([f"once more, in turns: {label(best.variant.changes)} and the original"])
+        pairs = compare(
+            lambda side: self._once_more((best, original)[side], folder), self._plan.rounds
+        )
+        return checked(pairs, self._aims)
+
+    def _once_more(self, row: Row, folder: Path) -> Figures | None:
+        """The figures of a variant under the load at which it was best; `None` if it fails now."""
+        changes = row.variant.changes
+        name = row.figures["load"]["label"]
+        load = next(each for each in self._plan.loads.all if each.label == name)
+        try:
+            self._files.write_variant(changes, folder / "models")
+            with self._server(folder) as server:
+                server.load(self._plan.model)
+                return _measured(self._load_test(label(changes), server), load, server)
+        except VariantError as error:
+            self._say([f"{label(changes)}: failed: {error}"])
+            return None
 
     def _server(self, folder: Path) -> AbstractContextManager[ModelServer]:
         options = self._plan.serving
@@ -149,6 +183,7 @@ class Tuning:
 
     def _open_space(self) -> None:
         config, engine = self._record.facts["config"], self._files.engine
+        self._aims = self._aims_of(config)
         values = self._plan.values or automatic_values(config, engine)
         self._space = Space(dimensions(values, config, engine))
         words = ", ".join(f"{each.name} ({len(each.values)})" for each in self._space.dimensions)
@@ -174,10 +209,10 @@ class Tuning:
         name = key(changes)
         points = list(self._record.points.get(name, {}).values())
         failure = self._record.failures.get(name)
-        found = FAILED if failure else best_standing(points, self._plan.aims)
+        found = FAILED if failure else best_standing(points, self._aims)
         self._visited[variant] = found
         measured = Measured(changes, self._space.settings(variant), tuple(points), failure or "")
-        self._say(measured.line(len(self._visited), self._plan.aims))
+        self._say(measured.line(len(self._visited), self._aims))
 
     def _measured(self) -> Iterable[Measured]:
         """Everything on record, of variants too that were not measured to their end."""
@@ -188,6 +223,19 @@ class Tuning:
             points = tuple(self._record.points.get(name, {}).values())
             failure = self._record.failures.get(name, "")
             yield Measured(changes, {**originals, **changes}, points, failure)
+
+
+def _measured(test: LoadTest, load: Load, server: ModelServer) -> dict[str, Any]:
+    """The figures of one load; raises `VariantError` if it cannot be put on, or ends the server."""
+    try:
+        measurement: Measurement = test.measure(load)
+    except PerfError as error:
+        server.check()
+        raise VariantError(str(error)) from error
+    if measurement.interrupted:
+        raise KeyboardInterrupt
+    server.check()
+    return measurement.figures
 
 
 def _search_of(plan: Plan, space: Space) -> Search:

@@ -49,6 +49,9 @@ def read_analysis(path: Path) -> Analysis:
     """Read a file; raises `TuneError` that names the key which is wrong."""
     section = _content(path)
     _check(path, "", section, (*GLOBAL, *WITHOUT_EFFECT))
+    for name in SEARCH:
+        if not isinstance(section.get(name, 1), int):
+            raise TuneError(f"{path}: {name} is not a whole number")
     _refuse_unmeasurable(path, section)
     reader = _Reader(path)
     common = reader.common(section)
@@ -96,16 +99,25 @@ def _refuse_unmeasurable(path: Path, section: Mapping[str, Any]) -> None:
 
 def _models(path: Path, given: Any) -> dict[str, Mapping[str, Any]]:
     """Names of models with what is said of each."""
-    if isinstance(given, str):
-        return {name.strip(): {} for name in given.split(",")}
-    if isinstance(given, Mapping):
-        return {str(name): own or {} for name, own in given.items()}
-    if not isinstance(given, list):
-        raise TuneError(f"{path}: profile_models names no model")
     found: dict[str, Mapping[str, Any]] = {}
-    for each in given:
-        found |= _models(path, each)
+    if isinstance(given, str):
+        found = {name.strip(): {} for name in given.split(",") if name.strip()}
+    elif isinstance(given, Mapping):
+        found = {str(name): mapping(path, f"profile_models.{name}", given, name) for name in given}
+    elif isinstance(given, list):
+        for each in given:
+            found |= _models(path, each)
+    if not found:
+        raise TuneError(f"{path}: profile_models names no model")
     return found
+
+
+def mapping(path: Path, name: str, owner: Mapping[Any, Any], key: Any) -> Mapping[str, Any]:
+    """A section with keys of its own, empty where it is left out; raises `TuneError`."""
+    found = owner.get(key)
+    if found is not None and not isinstance(found, Mapping):
+        raise TuneError(f"{path}: {name} is not a mapping of keys")
+    return found or {}
 
 
 class _Reader:
@@ -120,9 +132,9 @@ class _Reader:
 
     def common(self, section: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """What holds for every model."""
-        words = [f"--model-repository={section['model_repository']}"] * (
-            "model_repository" in section
-        )
+        words = []
+        if "model_repository" in section:
+            words.append(f"--model-repository={section['model_repository']}")
         for name, option in OPTIONS.items():
             if name in section:
                 words += [option, *_values(section[name])]
@@ -147,12 +159,12 @@ class _Reader:
         below = f"profile_models.{name}."
         _check(self._path, below, own, (*OF_A_MODEL, *OF_A_MODEL_WITHOUT_EFFECT))
         self.without_effect += [below + each for each in own if each in OF_A_MODEL_WITHOUT_EFFECT]
-        parameters = own.get("parameters") or {}
+        parameters = self._section(own, "parameters", below)
         _check(self._path, f"{below}parameters.", parameters, list(OPTIONS)[2:])
         words, perf = self._shared(own, below)
         for key, value in parameters.items():
             words += [OPTIONS[key], *_values(value)]
-        swept = own.get("model_config_parameters") or {}
+        swept = self._section(own, "model_config_parameters", below)
         where = f"{self._path}: {below}model_config_parameters"
         for path, values in dimensions(swept, where):
             words.append(f"--field={path}={','.join(map(json.dumps, values))}")
@@ -164,20 +176,24 @@ class _Reader:
     def _shared(self, section: Mapping[str, Any], below: str) -> tuple[list[str], list[str]]:
         """What may stand on top and below a model alike."""
         words = [
-            *self._constraints(section.get("constraints") or {}, below),
+            *self._constraints(self._section(section, "constraints", below), below),
             *self._objectives(section.get("objectives") or {}, below),
         ]
-        for name, value in (section.get("triton_server_flags") or {}).items():
+        for name, value in self._section(section, "triton_server_flags", below).items():
             words.append(f"--server-flag={name}={_flag_value(value)}")
-        for name, value in (section.get("triton_server_environment") or {}).items():
+        for name, value in self._section(section, "triton_server_environment", below).items():
             words.append(f"--env={name}={value}")
         perf: list[str] = []
         for key in ("perf_analyzer_flags", "genai_perf_flags"):
-            perf += self._perf_words(section.get(key) or {}, f"{below}{key}.")
+            perf += self._perf_words(self._section(section, key, below), f"{below}{key}.")
         return words, perf
 
+    def _section(self, owner: Mapping[str, Any], key: str, below: str) -> Mapping[str, Any]:
+        return mapping(self._path, f"{below}{key}", owner, key)
+
     def _constraints(self, section: Mapping[str, Any], below: str) -> Iterator[str]:
-        for metric, bounds in section.items():
+        for metric in section:
+            bounds = self._section(section, metric, f"{below}constraints.")
             for bound, value in bounds.items():
                 if (metric, bound) not in CONSTRAINTS:
                     known = ", ".join(f"{one}.{other}" for one, other in CONSTRAINTS)

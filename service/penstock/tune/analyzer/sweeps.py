@@ -43,7 +43,7 @@ def _leaves(
                 f"{suggestion(str(name), names)}"
             )
         below = (*path, str(name))
-        if _is_map(field):
+        if _is_map(field) and isinstance(value, Mapping):
             yield from (((*below, str(key)), field, entry) for key, entry in value.items())
         elif field.message_type is not None and not field.is_repeated and value:
             yield from _leaves(value, field.message_type, below, where)

@@ -22,29 +22,29 @@ _LONG = ("curves", "windows")
 """Figures that only charts need."""
 
 
-def write_results(outcome: Outcome, ranking: Ranking) -> list[Path]:
+def write_results(outcome: Outcome) -> list[Path]:
     """Write everything; the paths. Raises `TuneError`."""
     try:
-        return list(_write(outcome, ranking))
+        return list(_write(outcome))
     except OSError as error:
         raise TuneError(f"results cannot be written: {error}") from error
 
 
-def _write(outcome: Outcome, ranking: Ranking) -> Iterator[Path]:
-    folder = outcome.plan.output
+def _write(outcome: Outcome) -> Iterator[Path]:
+    folder, ranking = outcome.plan.output, outcome.ranking
     folder.mkdir(parents=True, exist_ok=True)
     if ranking.winner is not None:
         yield from _write_best(outcome, ranking.winner)
     if ranking.rows:
         page = folder / "report.html"
-        page.write_text(html_report(outcome, ranking))
+        page.write_text(html_report(outcome))
         yield page
     results = folder / "results.json"
-    results.write_text(json.dumps(document(outcome, ranking), indent=1) + "\n")
+    results.write_text(json.dumps(document(outcome), indent=1) + "\n")
     yield results
     if ranking.rows:
         table = folder / "results.csv"
-        _write_csv(table, outcome, ranking)
+        _write_csv(table, outcome)
         yield table
 
 
@@ -75,8 +75,9 @@ def _perf_document(outcome: Outcome, variant: Measured) -> dict[str, Any]:
     }
 
 
-def document(outcome: Outcome, ranking: Ranking) -> dict[str, Any]:
+def document(outcome: Outcome) -> dict[str, Any]:
     """All figures but those of charts."""
+    ranking = outcome.ranking
     aims, winner = ranking.aims, ranking.winner
     return {
         "tool": f"penstock tune {__version__}",
@@ -88,6 +89,7 @@ def document(outcome: Outcome, ranking: Ranking) -> dict[str, Any]:
         ],
         "ended": outcome.ended,
         "best": None if winner is None else _choice(winner),
+        "check": None if outcome.check is None else outcome.check.comparison,
         "closest": None if ranking.closest is None else _choice(ranking.closest),
         "front": [
             {"changes": variant.changes, "load": figures["load"]["label"]}
@@ -114,11 +116,11 @@ def _variant(measured: Measured, ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _write_csv(path: Path, outcome: Outcome, ranking: Ranking) -> None:
+def _write_csv(path: Path, outcome: Outcome) -> None:
     """A row for each load of each variant; the first columns have Model Analyzer's names."""
     rows = [
-        _csv_row(outcome, ranking, measured, figures)
-        for measured in ranking.variants
+        _csv_row(outcome, measured, figures)
+        for measured in outcome.ranking.variants
         for figures in measured.points
     ]
     with path.open("w", newline="") as file:
@@ -127,9 +129,8 @@ def _write_csv(path: Path, outcome: Outcome, ranking: Ranking) -> None:
         writer.writerows(rows)
 
 
-def _csv_row(
-    outcome: Outcome, ranking: Ranking, measured: Measured, figures: Figures
-) -> Mapping[str, Any]:
+def _csv_row(outcome: Outcome, measured: Measured, figures: Figures) -> Mapping[str, Any]:
+    ranking = outcome.ranking
     latency = figures["latency_ms"] or {}
     times = {f"{name} Latency (ms)": latency.get(name) for name in ("p50", "p90", "p95", "p99")}
     kept = standing(figures, ranking.aims).kept and not measured.failure

@@ -16,13 +16,14 @@ _MOST_BARS = 12
 _LATENCIES = ("p50", "p99")
 
 
-def html_report(outcome: Outcome, ranking: Ranking) -> str:
+def html_report(outcome: Outcome) -> str:
     """The page."""
-    return page(f"penstock tune: {outcome.plan.model}", _parts(outcome, ranking))
+    return page(f"penstock tune: {outcome.plan.model}", _parts(outcome))
 
 
-def _parts(outcome: Outcome, ranking: Ranking) -> Iterator[str]:
-    for line in verdict(outcome, ranking):
+def _parts(outcome: Outcome) -> Iterator[str]:
+    ranking = outcome.ranking
+    for line in verdict(outcome):
         yield words(line.strip(), bad=ranking.winner is None)
     yield charts(_charts(ranking))
     yield heading("Variants at their best load")

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from penstock.tune.check import Check
 from penstock.tune.choice import broken
 from penstock.tune.measured import Ranking, Row, headline, mebibytes
 from penstock.tune.session import Outcome
 from penstock.tune.space import label, shown
 
 _MOST_ROWS = 20
+_CHECKED = ("throughput", "goodput", "responses_per_second", "latency_p50_ms", "latency_p99_ms")
 
 
-def summary_lines(outcome: Outcome, ranking: Ranking) -> Iterator[str]:
+def summary_lines(outcome: Outcome) -> Iterator[str]:
     """A table of the variants, the best first, and what to take."""
+    ranking = outcome.ranking
     if ranking.rows:
         yield ""
         yield from table(ranking)
     for each in ranking.failed:
         yield f"failed: {label(each.changes)}: {each.failure}"
     yield ""
-    yield from verdict(outcome, ranking)
+    yield from verdict(outcome)
 
 
 def table(ranking: Ranking) -> Iterator[str]:
@@ -76,22 +79,41 @@ def _mark(ranking: Ranking, row: Row) -> str:
     return ", ".join(marks)
 
 
-def verdict(outcome: Outcome, ranking: Ranking) -> Iterator[str]:
+def verdict(outcome: Outcome) -> Iterator[str]:
     """What to take, and how much it gains; or which variant came closest to the limits."""
     if outcome.ended:
         yield outcome.ended
+    ranking = outcome.ranking
     winner = ranking.winner
     if winner is None:
         yield from _none(ranking)
         return
     figures = ", ".join(headline(winner.figures, ranking.aims))
     yield f"best: {label(winner.variant.changes)}: {figures}"
-    if winner is ranking.original:
+    if winner is ranking.original and outcome.check is None:
         yield "no variant is better than the original by more than 2 %"
-        return
-    for name, before, after in ranking.gains():
+    for name, before, after in () if winner is ranking.original else ranking.gains():
         ratio = f"{after / before:.2f} times" if before else "was"
         yield f"  {name}: {_number(after)}, {ratio} the original's {_number(before)}"
+    if outcome.check is not None:
+        yield from _checked(outcome.check)
+
+
+def _checked(check: Check) -> Iterator[str]:
+    """What became of the best variant when it was measured once more beside the original."""
+    yield f"once more, {check.rounds} times in turns, by the original's:"
+    for name in _CHECKED:
+        if each := check.comparison["figures"].get(name):
+            between = (
+                ""
+                if each["low"] is None
+                else f", with 95 % confidence {each['low']:.2f} to {each['high']:.2f}"
+            )
+            yield f"  {name}: {each['ratio']:.2f} times{between}"
+    if check.broken:
+        yield f"  limits broken in {check.broken} of {check.rounds} rounds"
+    if not check.is_confirmed:
+        yield "the gain did not last: the original stays"
 
 
 def _none(ranking: Ranking) -> Iterator[str]:
