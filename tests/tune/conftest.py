@@ -28,7 +28,9 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.config = json.loads(args["model_config"])
-        self.mode = self.config.get("parameters", {}).get("mode", {}).get("string_value", "")
+        given = {name: each["string_value"] for name, each in self.config["parameters"].items()}
+        self.mode = given.get("mode", "")
+        self.seconds = float(given.get("seconds", "0.05"))
         if self.mode == "refuse":
             raise ValueError("this mode is refused")
 
@@ -37,7 +39,7 @@ class TritonPythonModel:
             os.kill(os.getppid(), signal.SIGKILL)
         if self.mode == "fail":
             raise ValueError("no answer")
-        time.sleep(0.02)
+        time.sleep(self.seconds)
         return [
             pb_utils.InferenceResponse(
                 [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(each, "IN").as_numpy())]
