@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.cli import values
 from penstock.cli.flags.flag import Group, boolean, integer, text
 from penstock.cli.flags.restrictions import restriction
+from penstock.cli.flags.tls import tls_flags
 from penstock.settings import CompressionLevel
 
 GRPC = Group(
@@ -41,19 +42,7 @@ GRPC = Group(
             "backend or its parameter penstock.response_window says.",
             values.positive("Error: --grpc-max-response-pool-size must be greater than 0."),
         ),
-        boolean("grpc-use-ssl", "grpc.tls.enabled", "Encrypt with TLS. Default false."),
-        boolean(
-            "grpc-use-ssl-mutual",
-            "grpc.tls.mutual",
-            "Encrypt with TLS and require a certificate of clients too. Default false.",
-        ),
-        text("grpc-server-cert", "grpc.tls.certificate", "PEM file: certificate of the server."),
-        text("grpc-server-key", "grpc.tls.key", "PEM file: key of the server."),
-        text(
-            "grpc-root-cert",
-            "grpc.tls.root_certificate",
-            "PEM file: root certificate for those of clients.",
-        ),
+        *tls_flags("grpc"),
         text(
             "grpc-infer-response-compression-level",
             "grpc.response_compression",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.cli import values
 from penstock.cli.flags.flag import Flag, Group, boolean, integer, text
 from penstock.cli.flags.restrictions import restriction
+from penstock.cli.flags.tls import tls_flags
 
 HTTP = Group(
     "HTTP",
@@ -51,19 +52,7 @@ HTTP = Group(
             "An idle stream of events gets a comment each so many seconds; 0 for none. Default 15.",
             values.not_negative("sse-keepalive-secs"),
         ),
-        boolean("http-use-ssl", "http.tls.enabled", "Encrypt with TLS. Default false."),
-        boolean(
-            "http-use-ssl-mutual",
-            "http.tls.mutual",
-            "Encrypt with TLS and require a certificate of clients too. Default false.",
-        ),
-        text("http-server-cert", "http.tls.certificate", "PEM file: certificate of the server."),
-        text("http-server-key", "http.tls.key", "PEM file: key of the server."),
-        text(
-            "http-root-cert",
-            "http.tls.root_certificate",
-            "PEM file: root certificate for those of clients.",
-        ),
+        *tls_flags("http"),
         boolean(
             "http-docs",
             "http.docs",
