@@ -60,6 +60,12 @@ def test_a_field_that_is_gone_takes_its_line_with_it() -> None:
     assert merge(_TEXT, wanted) == _TEXT.replace("dynamic_batching { }\n", "")
 
 
+def test_a_field_between_separators_that_stand_apart_may_go() -> None:
+    wanted = ModelConfig(name="m", max_batch_size=4)
+    text = 'name: "m" ; dynamic_batching { } ; max_batch_size: 4'
+    assert _parsed(merge(text, wanted)) == wanted
+
+
 def test_new_fields_stand_at_the_end() -> None:
     wanted = _parsed(_TEXT)
     wanted.response_cache.enable = True

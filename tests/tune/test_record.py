@@ -84,3 +84,14 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "record").write_text('{"version": 99}\n')
     with pytest.raises(TuneError, match="no record of this version"):
         _begun(tmp_path / "record", resume=True)
+
+
+def test_an_output_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TuneError, match=r"file/folder/record cannot be written: Not a directory"):
+        _begun(tmp_path / "file" / "folder" / "record")
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TuneError, match="cannot be read: Is a directory"):
+        _begun(tmp_path, resume=True)

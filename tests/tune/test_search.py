@@ -45,6 +45,16 @@ def test_brute_force_measures_every_variant_once_and_the_original_first(space: S
     assert measured[0] == space.start
 
 
+@given(_spaces)
+def test_the_size_of_a_space_is_the_number_of_its_variants(space: Space) -> None:
+    assert space.size == len(list(space))
+
+
+def test_a_space_too_large_to_be_walked_has_a_size() -> None:
+    space = Space([Dimension(f"d{number}", tuple(range(10)), 3) for number in range(12)])
+    assert space.size == 10**12
+
+
 @given(_spaces, st.data())
 def test_a_climb_ends_where_no_neighbour_is_better(space: Space, data: st.DataObject) -> None:
     known: dict[Variant, float] = {}

@@ -45,9 +45,9 @@ class ModelFiles:
         config = json_format.MessageToDict(
             text_format.Parse(self.text, ModelConfig()), preserving_proto_field_name=True
         )
-        for name, value in changed.items():
-            change(config, name, value)
         try:
+            for name, value in changed.items():
+                change(config, name, value)
             wanted = json_format.ParseDict(config, ModelConfig())
         except (json_format.ParseError, AttributeError, TypeError) as error:
             raise VariantError(f"not a configuration: {error}") from error

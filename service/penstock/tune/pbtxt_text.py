@@ -46,9 +46,14 @@ def merge(text: str, wanted: ModelConfig) -> str:
     if added:
         merged = f"{merged.rstrip()}\n" + "\n".join(added) + "\n"
     # Forms of the text format that the scan does not know must not change what is asked for.
-    if text_format.Parse(merged, ModelConfig()) != wanted:
-        return str(text_format.MessageToString(wanted))
-    return merged
+    return merged if _says(merged, wanted) else str(text_format.MessageToString(wanted))
+
+
+def _says(text: str, wanted: ModelConfig) -> bool:
+    try:
+        return bool(text_format.Parse(text, ModelConfig()) == wanted)
+    except text_format.ParseError:
+        return False
 
 
 def fields(text: str) -> Iterator[FieldText]:

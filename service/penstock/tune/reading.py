@@ -77,10 +77,15 @@ def _plans_of_file(
 
 def _overlaid(base: Namespace, chosen: Namespace) -> Namespace:
     """Options of a file with those of the command line over them."""
-    given = {name: value for name, value in vars(chosen).items() if value not in (None, [], False)}
+    given = {name: value for name, value in vars(chosen).items() if _is_given(value)}
     if given.keys() & _LOADS:
         base = Namespace(**{**vars(base), **dict.fromkeys(_LOADS)})
     return Namespace(**{**vars(base), **given})
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an option stands on the command line; 0 is a value."""
+    return value is not None and value is not False and value != []
 
 
 def _plan(chosen: Namespace, model: str, further: Sequence[str]) -> Plan:

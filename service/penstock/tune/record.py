@@ -37,7 +37,6 @@ class Record:
                 " --resume, or choose another --output"
             )
         if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._append({"version": _VERSION, "circumstances": circumstances})
             return
         lines = self._read()
@@ -77,6 +76,7 @@ class Record:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
@@ -85,10 +85,13 @@ class Record:
 
     def _read(self) -> Iterator[dict[str, Any]]:
         """The lines; one that a sudden end has cut off is removed from the file."""
-        whole = self._path.read_bytes()
-        kept = whole[: whole.rfind(b"\n") + 1]
-        if kept != whole:
-            self._path.write_bytes(kept)
+        try:
+            whole = self._path.read_bytes()
+            kept = whole[: whole.rfind(b"\n") + 1]
+            if kept != whole:
+                self._path.write_bytes(kept)
+        except OSError as error:
+            raise TuneError(f"{self._path} cannot be read: {error.strerror}") from error
         for number, text in enumerate(kept.splitlines(), 1):
             try:
                 line = json.loads(text)

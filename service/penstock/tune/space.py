@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 Variant = tuple[int, ...]
@@ -70,7 +71,8 @@ class Space:
     @property
     def size(self) -> int:
         """How many variants there are, the original among them."""
-        return sum(1 for _ in self)
+        values = prod(len(dimension.values) for dimension in self.dimensions)
+        return values + (UNCHANGED in self.start)
 
     def __iter__(self) -> Iterator[Variant]:
         """Every variant, the original first."""
