@@ -118,7 +118,8 @@ class BackendApplication:
         except (InferenceError, ValueError):
             return {}
         head = parts[0].head
-        return told if head is not None and head.status < _FAILED else {}
+        well = head is not None and head.status < _FAILED and isinstance(told, dict)
+        return told if well else {}
 
     async def close(self) -> None:
         """End what is running, since the backend is about to be finalized."""

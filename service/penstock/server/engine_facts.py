@@ -36,9 +36,11 @@ async def told_descriptions(models: Iterable[LoadedModel]) -> dict[str, Mapping[
 async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T | None:
     """What `work` returns in so many seconds; `None` where it does not, or is refused."""
     asked = asyncio.ensure_future(work)
-    await asyncio.wait([asked], timeout=seconds)
+    try:
+        await asyncio.wait([asked], timeout=seconds)
+    finally:
+        asked.cancel()  # no effect on work that is done
     if not asked.done():
-        asked.cancel()
         return None
     error = asked.exception()
     if isinstance(error, InferenceError):

@@ -87,7 +87,7 @@ class Telling(Backend):
 
     async def _answer(self, scope: Message, receive: Any, send: Any) -> None:
         assert (scope["method"], scope["path"]) == ("GET", ASGI_DESCRIPTION)
-        text = {"told": b'{"info": {"title": "T"}}', "broken": b"{"}[self._name]
+        text = {"told": b'{"info": {"title": "T"}}', "broken": b"{", "list": b"[1]"}[self._name]
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": text})
 
@@ -96,12 +96,12 @@ async def test_models_are_asked_and_need_not_answer(
     tmp_path: Path, install_backend: InstallBackend
 ) -> None:
     install_backend("fake", Telling)
-    names = ["told", "mute", "broken"]
+    names = ["told", "mute", "broken", "list"]
     for name in names:
         write_model(tmp_path, name)
     async with serving(tmp_path, names) as server:
         found = await server.openai_descriptions()
         counted = [model.statistics.success.count for model in server.snapshot()]
     assert found == {"told": {"info": {"title": "T"}}}
-    assert counted == [0, 0, 0]
+    assert counted == [0, 0, 0, 0]
     assert asyncio.all_tasks() == {asyncio.current_task()}
