@@ -6,6 +6,29 @@ from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 
+FLOOD = '''
+import asyncio
+
+import numpy as np
+
+from penstock.model import DataType, Input, Model, ModelConfig, Output
+
+
+class Flood(Model):
+    """Responses of 4 KiB without end."""
+
+    config = ModelConfig(
+        input=(Input("IN", DataType.INT32, dims=(1,)),),
+        output=(Output("OUT", DataType.UINT8, dims=(4096,)),),
+    )
+
+    async def infer(self, request):
+        while True:
+            yield {"OUT": np.zeros(4096, np.uint8)}
+            await asyncio.sleep(0)
+'''
+"""A model of this server's own interface that never stops: for clients that read slowly."""
+
 _IDENTITY = """
 import triton_python_backend_utils as pb_utils
 

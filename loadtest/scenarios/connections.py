@@ -21,6 +21,7 @@ from typing import Any
 import grpc
 
 from loadtest.process import Server, penstock
+from loadtest.python_models import FLOOD
 from loadtest.report import Row, show
 from penstock.http2 import frames
 from penstock.http2.frames import FrameType
@@ -29,27 +30,6 @@ from penstock.http2.hpack import encode
 from penstock.protocol import grpc_service_pb2 as pb
 
 _SERVICE = "/inference.GRPCInferenceService"
-_FLOOD = '''
-import asyncio
-
-import numpy as np
-
-from penstock.model import DataType, Input, Model, ModelConfig, Output
-
-
-class Flood(Model):
-    """Responses of 4 KiB without end."""
-
-    config = ModelConfig(
-        input=(Input("IN", DataType.INT32, dims=(1,)),),
-        output=(Output("OUT", DataType.UINT8, dims=(4096,)),),
-    )
-
-    async def infer(self, request):
-        while True:
-            yield {"OUT": np.zeros(4096, np.uint8)}
-            await asyncio.sleep(0)
-'''
 _PER_CONNECTION = 100
 """Streams of a slow reader: each connection has some, as a window of its own is theirs together."""
 
@@ -163,7 +143,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         models = Path(temporary)
         (models / "flood" / "1").mkdir(parents=True)
-        (models / "flood" / "1" / "model.py").write_text(_FLOOD)
+        (models / "flood" / "1" / "model.py").write_text(FLOOD)
         rows: list[Row] = []
         for measure, count in ((_idle, options.connections), (_unread, options.streams)):
             # Each with a server of its own: memory that was torn is used again.

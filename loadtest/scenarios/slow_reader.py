@@ -23,33 +23,12 @@ import grpc
 from tests.harness.cancelling import tokens_message
 
 from loadtest.process import Server, penstock
+from loadtest.python_models import FLOOD
 from penstock.demo import write_demo
 from penstock.protocol import grpc_service_pb2 as pb
 
 _METHOD = "/inference.GRPCInferenceService/ModelStreamInfer"
 _READERS = 4
-
-_FLOOD = '''
-import asyncio
-
-import numpy as np
-
-from penstock.model import DataType, Input, Model, ModelConfig, Output
-
-
-class Flood(Model):
-    """Responses of 4 KiB without end."""
-
-    config = ModelConfig(
-        input=(Input("IN", DataType.INT32, dims=(1,)),),
-        output=(Output("OUT", DataType.UINT8, dims=(4096,)),),
-    )
-
-    async def infer(self, request):
-        while True:
-            yield {"OUT": np.zeros(4096, np.uint8)}
-            await asyncio.sleep(0)
-'''
 
 
 def _flood_message() -> pb.ModelInferRequest:
@@ -135,7 +114,7 @@ def main() -> None:
         models = Path(temporary) / "models"
         write_demo(models, report=lambda _: None)
         (models / "flood" / "1").mkdir(parents=True)
-        (models / "flood" / "1" / "model.py").write_text(_FLOOD)
+        (models / "flood" / "1" / "model.py").write_text(FLOOD)
         with penstock(models, f"--grpc-transport={options.transport}") as server:
             asyncio.run(_measure(server, options.seconds))
 
