@@ -15,11 +15,11 @@ class _Stuck(FakeInstance):
 
     def __init__(self) -> None:
         super().__init__("m_0")
-        self.asked = asyncio.Event()
+        self.stuck = asyncio.Event()
         self.gone = asyncio.Event()
 
     async def control(self, action: str, arguments: Mapping[str, Any]) -> Any:
-        self.asked.set()
+        self.stuck.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -30,7 +30,7 @@ class _Stuck(FakeInstance):
 async def test_an_asker_that_leaves_takes_its_question_back() -> None:
     engine = _Stuck()
     asker = asyncio.create_task(told_adapters(make_model(engine)))
-    await engine.asked.wait()
+    await engine.stuck.wait()
     asker.cancel()
     await asyncio.wait([asker])
     await engine.gone.wait()
