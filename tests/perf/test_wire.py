@@ -125,6 +125,16 @@ def peer() -> Iterator[_Peer]:
     )
 )
 def test_any_bytes_end_the_call_once(peer: _Peer, kind: str, answer: bytes) -> None:
+    assert len(_ends(peer, kind, answer)) == 1
+
+
+def test_call_that_ends_without_headers_has_no_status(peer: _Peer) -> None:
+    ending = b"\x00\x00\x00\x01\x05\x00\x00\x00\x01"  # HEADERS, END_STREAM and END_HEADERS
+    assert _ends(peer, "grpc", ending) == ["the call ended without a status"]
+
+
+def _ends(peer: _Peer, kind: str, answer: bytes) -> list[str]:
+    """The errors of the ends of one call that is answered so."""
     peer.answer = answer
     thread = threading.Thread(target=peer.serve_one)
     thread.start()
@@ -144,4 +154,4 @@ def test_any_bytes_end_the_call_once(peer: _Peer, kind: str, answer: bytes) -> N
     finally:
         wire.close()
         thread.join()
-    assert len(heard.ends) == 1
+    return heard.ends

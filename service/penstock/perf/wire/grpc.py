@@ -230,7 +230,11 @@ class GrpcWire:
     def _header_frame(self, flags: int, number: int, start: int, after: int, now: float) -> None:
         """Blocks that have come before, and say that all is well, are not looked into."""
         buffer, size = self._buffer, after - start
-        if flags == _ENDING and size == len(self._good) and buffer.startswith(self._good, start):
+        if (
+            flags == _ENDING
+            and 0 < size == len(self._good)
+            and buffer.startswith(self._good, start)
+        ):
             call = self._calls.pop(number, None)
             if call is not None:
                 if self._outgoing.waiting:
