@@ -51,15 +51,16 @@ def _run(
         text = output.read()
     if not report.exists():
         raise ToolError(f"no report for {config}: {text.strip()}")
-    return _read(report)
+    return read_report(report)
 
 
-def _read(report: Path) -> Outcome:
-    """What the report says: ghz ends with status 0 even when every call has failed."""
+def read_report(report: Path) -> Outcome:
+    """What a report says: ghz ends with status 0 even when every call has failed."""
     found = json.loads(report.read_text())
-    begin = _time(found["date"])
     details = found.get("details") or []
-    times = [(_time(each["timestamp"]) - begin, each["latency"] / 1e6) for each in details]
+    begun = [_time(each["timestamp"]) for each in details]
+    first = min(begun, default=0.0)
+    times = [(at - first, each["latency"] / 1e6) for at, each in zip(begun, details, strict=True)]
     errors = [each["error"] or each["status"] for each in details if each["status"] != "OK"]
     good = found["statusCodeDistribution"].get("OK", 0)
     missing = sum(found["statusCodeDistribution"].values()) - good - len(errors)

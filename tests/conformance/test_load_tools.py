@@ -107,6 +107,28 @@ def test_ghz_with_a_model_that_is_missing_is_seen_by_its_report(
     assert "unknown model: 'missing'" in unary.messages[0]
 
 
+def test_seconds_of_a_report_of_ghz_begin_with_its_first_call(tmp_path: Path) -> None:
+    """Its date is that of its end."""
+    calls = [
+        {
+            "timestamp": f"2026-01-02T03:04:0{second}.123456789Z",
+            "latency": 2_000_000,
+            "status": "OK",
+        }
+        for second in (1, 1, 2, 3)
+    ]
+    report = {
+        "name": "calls",
+        "date": "2026-01-02T03:04:05Z",
+        "total": 4_000_000_000,
+        "details": calls,
+        "statusCodeDistribution": {"OK": 4},
+    }
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    found = ghz.read_report(tmp_path / "report.json")
+    assert found.rate == [(0, 2.0), (1, 1.0)]
+
+
 def test_requests_of_ghz_are_requests() -> None:
     """Its files may not rot where it is not installed."""
     data = json.loads((ghz.CONFIGS / "unary.json").read_text())["data"]
