@@ -112,6 +112,9 @@ def test_a_resumed_search_measures_only_what_is_missing(tune: Tune) -> None:
     assert whole.startswith(kept)
     assert whole.count("\n") == kept.count("\n") + 1
     assert tune("--instances", "1-2", "--resume", "-c", "1", "-d", "0.4").status == Status.USAGE
+    other = tune("--instances", "1-2", "--resume", "-c", "2")
+    assert other.status == Status.USAGE
+    assert "measured with another load" in other.printed
 
 
 @pytest.mark.contract("MA-10")

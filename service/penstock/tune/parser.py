@@ -15,6 +15,7 @@ from penstock.tune.values import (
     first_and_last,
     milliseconds,
     named_values,
+    rate,
     seconds,
     size,
     weighted_objective,
@@ -118,8 +119,8 @@ def _add_aims(parser: ArgumentParser) -> None:
     add("--max-itl", type=time, metavar="TIME", help="p99 of the time for each further token")
     add("--max-memory", type=memory, metavar="SIZE", help="of the server's processes: 1GiB")
     add("--max-gpu-memory", type=memory, metavar="SIZE", help="of all GPUs that it uses")
-    add("--min-throughput", type=checked(positive), metavar="N", help="inferences a second")
-    add("--min-goodput", type=checked(positive), metavar="N", help="good requests a second")
+    add("--min-throughput", type=checked(rate), metavar="N", help="inferences a second")
+    add("--min-goodput", type=checked(rate), metavar="N", help="good requests a second")
     add(
         "--goodput", action="append", default=[], type=checked(goal), metavar="METRIC:LIMIT",
         help="which requests are good: ttft, itl, latency (ms), tokens_per_second",

@@ -91,7 +91,7 @@ class Tuning:
             "model": self._plan.model,
             "config.pbtxt": self._files.text,
             "model.json": self._files.engine,
-            "load": self._plan.perf,
+            "load": [*self._plan.perf, *(each.label for each in self._plan.loads.all)],
             "server": [*options.flags, *options.environment.items()],
         }
 

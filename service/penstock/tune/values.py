@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Any
 
 from penstock.tune.choice import OBJECTIVES, Objective, objective
@@ -115,6 +116,17 @@ def _amount(text: str, units: Mapping[str, float], what: str, example: str) -> f
     if match is None or unit not in units or not float(match[1]):
         raise ValueError(f"'{text}' is not {what}: write {example}")
     return float(match[1]) * units[unit]
+
+
+def rate(text: str) -> float:
+    """A number a second, above 0."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.0 < found < inf:
+        raise ValueError(f"'{text}' is not a number a second above 0")
+    return found
 
 
 def weighted_objective(text: str) -> Objective:

@@ -167,7 +167,7 @@ class _Reader:
         swept = self._section(own, "model_config_parameters", below)
         where = f"{self._path}: {below}model_config_parameters"
         for path, values in dimensions(swept, where):
-            words.append(f"--field={path}={','.join(map(json.dumps, values))}")
+            words.append(f"--field={path}={','.join(map(_json, values))}")
         words += _automatic(section, parameters, swept)
         if swept and "run_config_search_mode" not in section:
             words.append("--mode=brute")
@@ -276,6 +276,10 @@ def _values(value: Any) -> list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return [part.strip() for part in str(value).split(",")]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=str)  # YAML has dates, which no field does
 
 
 def _flag_value(value: Any) -> str:
