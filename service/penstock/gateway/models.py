@@ -9,9 +9,9 @@ from penstock.core.config import config_to_json
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.replies import PLAIN, Reply, error_reply, json_reply, reply
 from penstock.gateway.router import Target
-from penstock.inflight.statistics import Duration
-from penstock.models.serving.answers import ModelStatistics, TensorMetadata
+from penstock.models.serving.answers import TensorMetadata
 from penstock.server.server import InferenceServer
+from penstock.server.statistics_json import statistics_json
 
 
 class ServerEndpoints:
@@ -66,7 +66,7 @@ class ModelEndpoints:
 
     async def statistics(self, _: HttpCall, target: Target) -> Reply:
         models = await self._server.statistics(target.model, target.version)
-        return json_reply({"model_stats": [_statistics(model) for model in models]})
+        return json_reply({"model_stats": [statistics_json(model) for model in models]})
 
 
 def _health(good: bool) -> Reply:
@@ -75,50 +75,3 @@ def _health(good: bool) -> Reply:
 
 def _tensors(tensors: Iterable[TensorMetadata]) -> list[dict[str, Any]]:
     return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in tensors]
-
-
-_DURATIONS = (
-    "success",
-    "fail",
-    "queue",
-    "compute_input",
-    "compute_infer",
-    "compute_output",
-    "cache_hit",
-    "cache_miss",
-)
-_RESPONSE_DURATIONS = (
-    "compute_infer",
-    "compute_output",
-    "success",
-    "fail",
-    "empty_response",
-    "cancel",
-)
-_BATCH_DURATIONS = ("compute_input", "compute_infer", "compute_output")
-
-
-def _statistics(model: ModelStatistics) -> dict[str, Any]:
-    counted = model.statistics
-    return {
-        "name": model.name,
-        "version": model.version,
-        "last_inference": counted.last_inference,
-        "inference_count": counted.inference_count,
-        "execution_count": counted.execution_count,
-        "inference_stats": {name: _duration(getattr(counted, name)) for name in _DURATIONS},
-        "response_stats": {
-            str(index): {name: _duration(getattr(one, name)) for name in _RESPONSE_DURATIONS}
-            for index, one in sorted(counted.responses.items())
-        },
-        "batch_stats": [
-            {"batch_size": size}
-            | {name: _duration(getattr(batch, name)) for name in _BATCH_DURATIONS}
-            for size, batch in sorted(counted.batches.items())
-        ],
-        "memory_usage": [],
-    }
-
-
-def _duration(duration: Duration) -> dict[str, int]:
-    return {"count": duration.count, "ns": duration.ns}

@@ -23,8 +23,9 @@ from penstock.in_process.response import (
     ResponseReader,
 )
 from penstock.in_process.running_server import RunningServer
-from penstock.in_process.views import model_view, statistics_view
+from penstock.in_process.views import model_view
 from penstock.server.server import InferenceServer
+from penstock.server.statistics_json import statistics_json
 
 Result = TypeVar("Result")
 Put = Callable[[InferenceResponse], None]
@@ -138,7 +139,7 @@ class Model:
     def statistics(self) -> dict[str, Any]:
         """The counters of its versions."""
         found = self._ask(lambda core: core.statistics(self.name, self._version))
-        return {"model_stats": [statistics_view(each) for each in found]}
+        return {"model_stats": [statistics_json(each) for each in found]}
 
     def config(self, config_version: int = 1) -> dict[str, Any]:
         """The configuration; there is one form of it, 1."""
