@@ -296,3 +296,42 @@ async def test_reader_that_leaves_ends_the_request(endless: tuple[_Endless, sock
     await standstill(lambda: server.sent)
     connection.close()
     await asyncio.wait_for(server.left.wait(), 20)
+
+
+class _LargeOnesServer(FakeServer):
+    """Sends two large responses, the second while the first is encoded, or an error behind one."""
+
+    def __init__(self, *, fails: bool) -> None:
+        super().__init__()
+        self._fails = fails
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def answer(self, request: InferenceRequest, stream: ResponseStream) -> None:
+        if self._fails:
+            stream.send(_texts())
+            stream.send(InferenceResponse(error=InternalError("too late"), final=True))
+        else:
+            self._tasks.append(asyncio.create_task(self._send(stream)))
+
+    async def _send(self, stream: ResponseStream) -> None:
+        stream.send(_texts())
+        stream.send(_texts(final=True))
+
+
+_LARGE = ["x" * 4000] * 5
+"""Texts that are not encoded in one piece, and yet leave a client room for more."""
+
+
+def _texts(**fields: Any) -> InferenceResponse:
+    return InferenceResponse({"OUT": Tensor.from_strings(_LARGE, (len(_LARGE),))}, **fields)
+
+
+async def test_a_large_response_that_comes_while_another_is_encoded_is_sent() -> None:
+    events = _events(await _post(_STREAM, _LargeOnesServer(fails=False)))
+    assert [event["OUT"] for event in events] == [_LARGE, _LARGE]
+
+
+async def test_an_error_behind_a_large_response_is_an_event() -> None:
+    first, last = _events(await _post(_STREAM, _LargeOnesServer(fails=True)))
+    assert first["OUT"] == _LARGE
+    assert last == {"error": "too late"}

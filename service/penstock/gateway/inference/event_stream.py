@@ -113,8 +113,6 @@ class EventStream:
         if not self._done:
             self._write(answers)
             self._pump()
-            if self._stream.exhausted and not self._done:
-                self._finish()
 
     def _break_off(self, fault: Exception) -> None:
         """End with an event for a fault of the server, which the log tells of."""

@@ -45,6 +45,8 @@ async def answer_of_large(
 ) -> Answer:
     """As `answer_of`, of any size: the event loop has its turns meanwhile."""
     try:
+        if response.error is not None:
+            raise response.error
         outputs = wanted_outputs(request, response)
         large = {
             name: await tensor_to_text(name, tensor)
