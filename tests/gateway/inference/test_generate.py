@@ -51,6 +51,14 @@ async def _post(path: str, server: FakeServer, body: Any = None) -> httpx.Respon
         return await client.post(path, json={"IN": 1.0} if body is None else body)
 
 
+@pytest.mark.parametrize("path", [_ONE, _STREAM])
+async def test_an_input_that_comes_again_is_refused(path: str) -> None:
+    async with connected(FakeServer()) as client:
+        answer = await client.post(path, content=b'{"IN": 1.0, "IN": 2.0}')
+    assert answer.status_code == 400
+    assert "input 'IN' already exists in request" in answer.json()["error"]
+
+
 class _FullServer(FakeServer):
     """Has no room for any request, or finds that out after it has admitted it."""
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.core.errors import InferenceError, InternalError, InvalidRequestError
 from penstock.core.request import InferenceRequest
 from penstock.gateway.inference.generate_request import decode_generate
+from penstock.gateway.json.text import LARGE, parse
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
 _INPUTS = (
@@ -36,6 +37,26 @@ def test_nested_members_may_be_inputs_too() -> None:
     request = _decode({"parameters": {"text": "hi", "parameters": "again"}})
     assert request.inputs["text"].elements() == [b"hi"]
     assert request.parameters == {"parameters": "again"}
+
+
+@pytest.mark.parametrize("more", ["", " " * 2000, " " * LARGE], ids=["short", "longer", "large"])
+@pytest.mark.parametrize(
+    ("members", "again"),
+    [
+        ('"text": "a", "numbers": 1, "text": "b"', "text"),
+        ('"text": "a", "numbers": 1, "numbers": 1, "text": 5', "numbers"),
+        ('"numbers": [1], "parameters": {"text": "a", "text": 5}', "text"),
+        ('"text": "a", "parameters": {"text": "b"}', "text"),
+    ],
+)
+def test_an_input_that_comes_again_is_refused(members: str, again: str, more: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"input '{again}' already exists in request"):
+        _decode(parse(f"{{{members}{more}}}".encode()))
+
+
+def test_a_parameter_that_comes_again_counts_once() -> None:
+    request = _decode(parse(b'{"text": "a", "n": 1, "n": 2}'))
+    assert request.parameters == {"n": 1}
 
 
 @pytest.mark.contract("HG-03")

@@ -12,6 +12,7 @@ from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.inference.codec import read_id
 from penstock.gateway.inference.inputs import refuse_duplicate
 from penstock.gateway.json.fields import as_object, as_parameter, members_of
+from penstock.gateway.json.slices import names_of
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.models.serving.answers import ModelMetadata, TensorMetadata
 
@@ -44,11 +45,11 @@ class _SchemaMapping:
         self._known = {tensor.name: tensor for tensor in metadata.inputs}
 
     def convert(self, members: dict[str, Any]) -> None:
-        for key, value in members.items():
+        for key in names_of(members):
             if key == _NESTED:
-                self._convert_nested(value)
+                self._convert_nested(members[key])
             else:
-                self._convert_member(key, value)
+                self._convert_member(key, members[key])
 
     def _convert_nested(self, value: Any) -> None:
         if _NESTED in self._known:
@@ -57,8 +58,8 @@ class _SchemaMapping:
             )
         members = as_object(value, f"Expected JSON object for keyword: '{_NESTED}': ")
         try:
-            for key, inner in members.items():
-                self._convert_member(key, inner)
+            for key in names_of(members):
+                self._convert_member(key, members[key])
         except InferenceError as error:
             raise type(error)(f"Converting keyword: '{_NESTED}': {error}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -57,6 +57,35 @@ _MARKS = (b'"', b"[", b"{", b"}")
 
 class UnusualError(Exception):
     """The text is invalid or of an unexpected form: decode it in one piece."""
+
+
+class RepeatedMembers(dict[str, Any]):
+    """The members of an object that names some of them again: the first of equal names counts."""
+
+    def __init__(self, members: Mapping[str, Any], names: Sequence[str]) -> None:
+        super().__init__(members)
+        self.names = names
+        """The names of all members, those that come again included."""
+
+
+def names_of(members: Mapping[str, Any]) -> Iterable[str]:
+    """The names of an object's members, as often as they are in the text."""
+    return members.names if isinstance(members, RepeatedMembers) else members
+
+
+def _add_members(members: dict[str, Any], part: Mapping[str, Any]) -> list[str]:
+    """Add the members of `part` that are new; the names of the others are returned."""
+    repeated = []
+    for name in names_of(part):  # one by one, so that other threads have turns
+        if name in members:
+            repeated.append(name)
+        else:
+            members[name] = part[name]
+    return repeated
+
+
+def _members(members: dict[str, Any], repeated: list[str]) -> dict[str, Any]:
+    return RepeatedMembers(members, [*members, *repeated]) if repeated else members
 
 
 def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
@@ -150,6 +179,7 @@ class Slicer:
 
     def _decode_object(self, at: int) -> tuple[dict[str, Any], int]:
         members: dict[str, Any] = {}
+        repeated: list[str] = []
         self._open.append(members)
         text = self._text
         while True:
@@ -165,11 +195,10 @@ class Slicer:
                 at = self._next(at)
             else:
                 raise UnusualError
-            for name, value in part.items():  # one by one, so that other threads have turns
-                members.setdefault(name, value)
+            repeated += _add_members(members, part)
             if text[at - 1 : at] == b"}":
                 self._open.pop()
-                return members, at
+                return _members(members, repeated), at
             if text[at - 1 : at] != b",":
                 raise UnusualError
 
@@ -258,7 +287,7 @@ def discard(value: Any) -> None:
     todo = [value]
     while todo:
         value = todo.pop()
-        if type(value) is dict:
+        if isinstance(value, dict):
             while value:
                 todo.append(value.popitem()[1])
         elif type(value) is list:

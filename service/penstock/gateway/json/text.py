@@ -21,6 +21,7 @@ from penstock.gateway.json.errors import (
     trailing_error,
 )
 from penstock.gateway.json.slices import (
+    RepeatedMembers,
     Slicer,
     Text,
     UnusualError,
@@ -58,7 +59,9 @@ _STEP[[ord("]"), ord("}")]] = -1
 
 def _first_wins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    return found if len(found) == len(pairs) else dict(reversed(pairs))
+    if len(found) == len(pairs):
+        return found
+    return RepeatedMembers(dict(reversed(pairs)), [name for name, _ in pairs])
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_first_wins)
@@ -85,7 +88,8 @@ def dump_sorted(value: Any) -> bytes:
 def parse(data: Text) -> Any:
     """Parse JSON; of duplicate keys the first counts, NaN and Infinity are numbers.
 
-    Bytes that are not UTF-8 become surrogates (see `dump`). A NUL after the value ends the text.
+    `names_of` has the duplicates too. Bytes that are not UTF-8 become surrogates (see `dump`).
+    A NUL after the value ends the text.
     Raises an `InferenceError` for invalid JSON.
     """
     if _is_deep(data):
@@ -194,10 +198,10 @@ def _has_infinity(value: Any) -> bool:
     while todo:
         value = todo.pop()
         kind = type(value)
-        if kind is dict:
+        if isinstance(value, dict):
             todo += value.values()
         elif kind is list:
-            if value and type(value[0]) in (dict, list):
+            if value and isinstance(value[0], (dict, list)):
                 todo += value
             elif any(inf in part or -inf in part for part in slices(value)):
                 return True
