@@ -6,8 +6,7 @@ import asyncio
 import gc
 import socket
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,36 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.connections.wire import starter, wired
 from penstock.core.exit_deadline import ExitDeadline
-from penstock.gateway.connections.connection import ConnectionProtocol, Reserve
-from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
+from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
-from penstock.gateway.connections.open_connections import ConnectionRules, OpenConnections
 from penstock.gateway.replies import Reply, reply
-from penstock.http1.exchange import Exchange
 from penstock.http1.request_head import RequestHead
-from penstock.http1.unparsed import Unparsed
 
 _PATIENCE = 30.0
 _TURNS = 200_000
 _MANY = 2000
 
 
-Answering = Callable[[HttpCall], Awaitable[None]]
-
-
 async def _echo(call: HttpCall) -> None:
     """Answer with the path and the length of the body."""
     length = len(await call.body_until(1 << 30))
     call.send(reply(f"<{call.path} {length}>".encode()))
-
-
-def _starter(answering: Answering) -> Callable[[HttpCall], None]:
-    async def answer(call: HttpCall) -> None:
-        with suppress(ClientDisconnectError):
-            await answering(call)
-
-    return lambda call: call.run(answer(call))
 
 
 def _get(number: int) -> bytes:
@@ -64,87 +49,6 @@ def _post(number: int, body: bytes, *, chunk: int = 0) -> bytes:
 # -- the protocol on a transport that only records ------------------------------------------------
 
 
-class _Transport(asyncio.Transport):
-    """What the protocol asks of its transport."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.reading = True
-        self.closed = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self if name == "socket" else default
-
-    def fileno(self) -> int:
-        return -1
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def write(self, data: object) -> None:
-        assert isinstance(data, bytes)
-        self.written += data
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class _Wire:
-    """A protocol, and what it has parsed."""
-
-    def __init__(
-        self, connections: OpenConnections, answering: Answering, reserve: Reserve | None
-    ) -> None:
-        self.protocol = ConnectionProtocol(connections, _starter(answering), reserve)
-        self._last: Exchange | None = None
-
-    @property
-    def waiting(self) -> int:
-        """The requests that are parsed and not answered."""
-        return len(self.protocol.connection.exchanges)
-
-    @property
-    def received(self) -> int:
-        """Bytes of the body that is received, or was received last."""
-        exchanges = self.protocol.connection.exchanges
-        self._last = exchanges[-1] if exchanges else self._last
-        return self._last.body.received if self._last is not None else 0
-
-    def deliver(self, data: bytes) -> None:
-        """Deliver bytes as a transport does."""
-        while data:
-            memory = self.protocol.get_buffer(-1)
-            size = min(len(memory), len(data))
-            memory[:size] = data[:size]
-            data = data[size:]
-            self.protocol.buffer_updated(size)
-
-
-@asynccontextmanager
-async def _wired(
-    answering: Answering, reserve: Reserve | None = None
-) -> AsyncIterator[tuple[_Wire, _Transport]]:
-    connections = OpenConnections(ConnectionRules())
-    wire, transport = _Wire(connections, answering, reserve), _Transport()
-    wire.protocol.connection_made(transport)
-    try:
-        yield wire, transport
-    finally:
-        wire.protocol.connection_lost(None)
-        async with asyncio.timeout(_PATIENCE):
-            await asyncio.gather(*connections.tasks)
-
-
 async def _until(condition: Callable[[], bool]) -> None:
     """Give turns to the loop until the condition holds."""
     for _ in range(_TURNS):
@@ -161,7 +65,7 @@ async def test_few_requests_are_parsed_before_the_first_is_answered() -> None:
         await answering.wait()
         await _echo(call)
 
-    async with _wired(held) as (wire, transport):
+    async with wired(held) as (wire, transport):
         wire.deliver(b"".join(map(_get, range(_MANY))))
         for _ in range(50):
             await asyncio.sleep(0)
@@ -171,7 +75,7 @@ async def test_few_requests_are_parsed_before_the_first_is_answered() -> None:
 
 
 async def test_each_turn_parses_few_heads_and_bytes_wait_unread() -> None:
-    async with _wired(_echo) as (wire, transport):
+    async with wired(_echo) as (wire, transport):
         wire.deliver(b"".join(map(_get, range(_MANY))))
         while (before := transport.written.count(b">") + wire.waiting) < _MANY:
             assert wire.waiting <= 18
@@ -190,7 +94,7 @@ async def test_each_turn_parses_few_chunks(early: bool) -> None:
         call.send(reply(b"<>"))
 
     request = _post(1, b" " * 20_000, chunk=1)
-    async with _wired(unread if early else _echo) as (wire, transport):
+    async with wired(unread if early else _echo) as (wire, transport):
         wire.deliver(request[:60])
         await asyncio.sleep(0)
         wire.deliver(request[60:])
@@ -205,7 +109,7 @@ async def test_each_turn_parses_few_chunks(early: bool) -> None:
 
 async def test_body_of_known_length_is_parsed_at_once() -> None:
     request = _post(1, bytes(200_000))
-    async with _wired(_echo) as (wire, transport):
+    async with wired(_echo) as (wire, transport):
         wire.deliver(request)
         assert b" 200000>" in transport.written
 
@@ -217,7 +121,7 @@ async def test_body_of_a_request_that_waits_is_bounded() -> None:
         await answering.wait()
         await _echo(call)
 
-    async with _wired(held) as (wire, transport):
+    async with wired(held) as (wire, transport):
         wire.deliver(_get(0) + _post(1, bytes(1 << 20))[: 100 << 10])
         assert not transport.reading
         answering.set()
@@ -231,7 +135,7 @@ async def test_request_waits_until_the_client_reads_the_answers_before_it() -> N
         begun.append(call.path)
         call.send(reply(b"<%b 0>" % call.path.encode()))
 
-    async with _wired(answer) as (wire, transport):
+    async with wired(answer) as (wire, transport):
         wire.protocol.pause_writing()
         wire.deliver(_get(0) + _get(1) + _get(2))
         await asyncio.sleep(0)
@@ -242,7 +146,7 @@ async def test_request_waits_until_the_client_reads_the_answers_before_it() -> N
 
 
 async def test_request_behind_an_unread_answer_is_answered_after_a_half_close() -> None:
-    async with _wired(_echo) as (wire, transport):
+    async with wired(_echo) as (wire, transport):
         wire.protocol.pause_writing()
         wire.deliver(_get(0))
         assert wire.protocol.eof_received()
@@ -264,7 +168,7 @@ async def test_unread_answers_are_freed_when_their_client_goes() -> None:
 
     gc.disable()
     try:
-        async with _wired(answer) as (wire, _):
+        async with wired(answer) as (wire, _):
             wire.deliver(_get(0))
             await asyncio.sleep(0)
             assert alive[0]() is not None
@@ -284,7 +188,7 @@ async def test_incomplete_body_is_freed_when_its_client_goes(size: int) -> None:
 
     gc.disable()
     try:
-        async with _wired(_echo, reserve) as (wire, _):
+        async with wired(_echo, reserve) as (wire, _):
             wire.deliver(_post(0, bytes(size))[:-1000])
             wire.deliver(bytes(500))
             await asyncio.sleep(0)
@@ -297,7 +201,7 @@ async def test_incomplete_body_is_freed_when_its_client_goes(size: int) -> None:
 
 async def test_transport_is_let_go_when_the_client_goes() -> None:
     """That of TLS holds what it has sent last, encrypted."""
-    async with _wired(_echo) as (wire, transport):
+    async with wired(_echo) as (wire, transport):
         alive = weakref.ref(transport)
         del transport
         wire.deliver(_get(0))
@@ -315,7 +219,7 @@ async def test_client_that_goes_is_reported_to_the_request_in_progress() -> None
         call.on_disconnect(lambda: seen.append(call.path))
         await asyncio.sleep(0)
 
-    async with _wired(watching) as (wire, _):
+    async with wired(watching) as (wire, _):
         wire.deliver(_get(0) + _get(1))
         await asyncio.sleep(0)
     assert seen == ["/0"]
@@ -332,7 +236,7 @@ def _answers(received: bytes) -> list[tuple[int, int]]:
 
 async def _exchange(pieces: list[bytes]) -> bytes:
     """Send all, end this side, and read to the end."""
-    async with listening(_starter(_echo), "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port:
+    async with listening(starter(_echo), "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         reading = asyncio.create_task(reader.read())
         for piece in pieces:
@@ -360,7 +264,7 @@ async def test_client_that_only_sends_is_not_answered_without_end() -> None:
         call.send(reply(body))
 
     loop = asyncio.get_running_loop()
-    async with listening(_starter(answer), "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port:
+    async with listening(starter(answer), "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port:
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.setblocking(False)
             before = -1
@@ -399,7 +303,7 @@ def test_requests_are_answered_in_order_however_they_are_cut(
     )
 
     async def exchange() -> bytes:
-        async with _wired(_echo) as (wire, transport):
+        async with wired(_echo) as (wire, transport):
             at = 0
             for end in [*sorted(cuts), len(sent)]:
                 if piece := sent[at:end]:
@@ -411,32 +315,3 @@ def test_requests_are_answered_in_order_however_they_are_cut(
 
     expected = [(number, len(body)) for number, (body, _) in enumerate(requests)]
     assert _answers(asyncio.run(exchange())) == expected
-
-
-# -- slices ---------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.binary(max_size=50)), st.lists(st.booleans()))
-def test_slices_are_what_was_received(pieces: list[bytes], bodies: list[bool]) -> None:
-    unparsed, taken = Unparsed(), b""
-    for number, piece in enumerate(pieces):
-        unparsed.add(piece)
-        if unparsed:
-            in_body = number < len(bodies) and bodies[number]
-            taken += unparsed.take(unparsed.next_size(in_body=in_body))
-    while unparsed:
-        taken += unparsed.take(unparsed.next_size(in_body=False))
-    assert taken == b"".join(pieces)
-
-
-def test_slices_end_with_heads_and_bodies() -> None:
-    unparsed, slices = Unparsed(), []
-    unparsed.add(_get(1) + _post(2, b"\r\n\r\n!") + _get(3))
-    for length in (0, 5, None):
-        slices.append(unparsed.take(unparsed.next_size(in_body=False)))
-        unparsed.body_begins(length)
-        if length:
-            slices.append(unparsed.take(unparsed.next_size(in_body=True)))
-    head = _post(2, b"\r\n\r\n!")
-    assert slices == [_get(1), head[:-5], head[-5:], _get(3)]
-    assert not unparsed
