@@ -1,12 +1,15 @@
-"""Views of the server and its model repository, as frozen values: metadata and index."""
+"""Views of the server and its models: metadata, statistics and index, as frozen values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.errors import InvalidRequestError
+from penstock.models.serving.answers import ModelStatistics
 from penstock.models.serving.catalog import VersionState, VersionStatus, failed_reload
+from penstock.models.serving.loaded_model import LoadedModel
 
 _TWICE = "model appears in two or more repositories"
 _UNAVAILABLE = VersionState.UNAVAILABLE.value
@@ -55,6 +58,21 @@ class EngineControlled:
     name: str
     version: str
     instances: Mapping[str, Any]
+
+
+def model_statistics(
+    name: str, served: Collection[LoadedModel], version: int | None
+) -> tuple[ModelStatistics, ...]:
+    """Counters of the versions of a model that are served, or of one of them.
+
+    Raises `InvalidRequestError` where there are none.
+    """
+    if not served:
+        raise InvalidRequestError(f"requested model '{name}' is not available")
+    found = tuple(model.snapshot for model in served if version in (None, model.version))
+    if not found:
+        raise InvalidRequestError(f"requested model version is not available for model '{name}'")
+    return found
 
 
 def model_index(

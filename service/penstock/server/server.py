@@ -38,6 +38,7 @@ from penstock.server.answers import (
     ModelIndexEntry,
     ServerMetadata,
     model_index,
+    model_statistics,
 )
 from penstock.server.engine_facts import told_adapters, told_descriptions
 from penstock.server.load_meter import LoadMeter
@@ -193,15 +194,8 @@ class InferenceServer:
         number = parse_version(version)
         if not name:
             return tuple(self.snapshot())
-        models = self._catalog.served(name).values()
-        found = tuple(model.snapshot for model in models if not version or model.version == number)
-        if not models:
-            raise InvalidRequestError(f"requested model '{name}' is not available")
-        if version and not found:
-            raise InvalidRequestError(
-                f"requested model version is not available for model '{name}'"
-            )
-        return found
+        served = self._catalog.served(name).values()
+        return model_statistics(name, served, number if version else None)
 
     def snapshot(self) -> Iterable[ModelStatistics]:
         """Counters of every model version that serves."""
