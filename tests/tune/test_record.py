@@ -82,7 +82,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, words: str) -> None:
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "record").write_text('{"version": 99}\n')
-    with pytest.raises(TuneError, match="no record of this version"):
+    with pytest.raises(TuneError, match="not a record of this version"):
         _begun(tmp_path / "record", resume=True)
 
 

@@ -59,7 +59,7 @@ def test_values_are_read(read: Callable[[Any], Any], text: Any, value: Any) -> N
         (milliseconds, "20kg", "'20kg' is not a time: write 20ms or 0.5s"),
         (milliseconds, "0ms", "'0ms' is not a time"),
         (size, "much", "'much' is not an amount of memory"),
-        (named_values, "a=", "'a=' is no setting with values"),
+        (named_values, "a=", "'a=' is not a setting with values"),
         (weighted_objective, "speed", "'speed' is not an objective: write one of throughput"),
         (weighted_objective, "p99:-1", "'p99:-1' is not an objective"),
     ],

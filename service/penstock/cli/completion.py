@@ -16,6 +16,7 @@ from penstock.tune.parser import command_parser as tune_parser
 
 _OTHERS = {
     "serve": "Serve the models of a repository.",
+    "sagemaker": "Serve as an endpoint of SageMaker.",
     "demo": "Write a repository of small models.",
     "top": "Show models, queues and latencies of a running server.",
     "perf": "Put a load on a server and measure it.",
@@ -97,7 +98,8 @@ def options_of_commands() -> Mapping[str, Sequence[str]]:
     parsers |= {"tune": tune_parser(), "completion": parser()}
     parsers |= {verb: import_module(f"penstock.cli.verbs.{verb}").parser() for verb in VERBS}
     found = {name: _options(each) for name, each in parsers.items()}
-    return {"serve": ["--help", *(f"--{name}=" for name in FLAGS)], **found}
+    serving = ["--help", *(f"--{name}=" for name in FLAGS)]
+    return {"serve": serving, "sagemaker": serving, **found}
 
 
 def bash_script() -> str:

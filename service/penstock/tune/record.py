@@ -42,7 +42,7 @@ class Record:
         lines = self._read()
         head = next(lines, {})
         if head.get("version") != _VERSION:
-            raise TuneError(f"{self._path} is no record of this version of penstock tune")
+            raise TuneError(f"{self._path} is not a record of this version of penstock tune")
         _compare(self._path, head["circumstances"], circumstances)
         for line in lines:
             self._take(line)

@@ -69,7 +69,7 @@ def named_values(text: str) -> tuple[str, tuple[Any, ...]]:
     """`NAME=VALUE,VALUE`, each value as JSON if it is that."""
     name, equals, rest = text.partition("=")
     if not name or not equals or not rest:
-        raise ValueError(f"'{text}' is no setting with values: write NAME=VALUE,VALUE")
+        raise ValueError(f"'{text}' is not a setting with values: write NAME=VALUE,VALUE")
     return name, tuple(_value(each) for each in _split(rest))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from harness.serving import Served, wait_until
 from penstock import cli
-from penstock.cli import completion
+from penstock.cli import completion, usage
 from penstock.cli.verbs import VERBS
 
 Run = Callable[..., tuple[int, str, str]]
@@ -267,6 +268,11 @@ def test_bash_completes(
         check=True,
     )
     assert (shell.stdout.strip(), shell.stderr) == (completed, "")
+
+
+def test_every_command_of_the_help_is_completed() -> None:
+    named = re.findall(r"^  ([a-z]+) ", usage.COMMANDS, re.MULTILINE)
+    assert sorted(completion.options_of_commands()) == sorted(named)
 
 
 def test_the_script_for_zsh_names_every_command_and_option() -> None:
