@@ -32,6 +32,14 @@ def test_lines_lie_within_the_page(
         assert all(0 <= y <= 300 for y in places[1::2])
 
 
+def test_scattered_points_are_dots_without_a_line() -> None:
+    points = [(float(number), 1.0) for number in range(100)]
+    drawn = line_chart("t", Axis("x"), Axis("y"), [Series("others", points, scattered=True)])
+    page = ElementTree.fromstring(drawn)
+    assert len(list(page.iter("{http://www.w3.org/2000/svg}circle"))) == 100
+    assert not list(page.iter("{http://www.w3.org/2000/svg}polyline"))
+
+
 @given(rows=st.lists(st.lists(_NUMBERS, min_size=2, max_size=2), max_size=5))
 def test_bars_lie_within_the_page(rows: list[list[float]]) -> None:
     names = [f"model {number}" for number in range(len(rows))]

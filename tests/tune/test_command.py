@@ -21,6 +21,18 @@ from tune.conftest import CONFIG, Tune, write_speaker
 
 pytestmark = pytest.mark.slow
 
+_ENSEMBLE = """\
+platform: "ensemble"
+max_batch_size: 4
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 2 ] } ]
+ensemble_scheduling { step [ {
+  model_name: "sleepy" model_version: -1
+  input_map { key: "IN" value: "A" }
+  output_map { key: "OUT" value: "B" }
+} ] }
+"""
+
 
 @pytest.mark.contract("MA-01", "MA-05", "MA-13", "MA-16")
 def test_more_instances_of_a_model_that_sleeps_are_best(tune: Tune, models: Path) -> None:
@@ -225,6 +237,29 @@ def test_wrong_options_are_refused(
         ended = int(end.code or 0)
     assert ended == status
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.contract("MA-07")
+def test_optuna_chooses_what_is_measured(tune: Tune) -> None:
+    words = ["--mode", "optuna", "--parameter", "seconds=0.001,0.2", "--trials", "1-2"]
+    ran = tune(*words, "--concurrency", "1")
+    assert ran.status == 0, ran.printed
+    assert len(ran.changes) == 2
+    assert ran.changes[0] == {}
+
+
+def test_an_ensemble_finds_the_models_of_its_steps(tune: Tune, models: Path) -> None:
+    (models / "both" / "1").mkdir(parents=True)
+    (models / "both" / "config.pbtxt").write_text(_ENSEMBLE)
+    ran = tune("--batch-sizes", "1,4", "--mode", "brute", "--concurrency", "1", model="both")
+    assert ran.status == 0, ran.printed
+    assert ran.changes == [{}, {"max_batch_size": 1}]
+
+
+def test_settings_of_an_engine_need_its_file(tune: Tune) -> None:
+    ran = tune("--engine", "max_num_seqs=1,2")
+    assert ran.status == Status.USAGE
+    assert "model 'sleepy' has no model.json" in ran.printed
 
 
 def test_an_unknown_model_gets_the_right_one(tune: Tune) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from math import log
 
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.tune.choice import Standing
+from penstock.tune.errors import TuneError
 from penstock.tune.options import Trials
 from penstock.tune.optuna_search import OptunaSearch
 from penstock.tune.search import BruteSearch, QuickSearch, Search, is_better
@@ -142,6 +144,12 @@ def test_optuna_proposes_the_same_after_a_stop() -> None:
     whole = list(_walk(OptunaSearch(space, Trials()), lambda v: 1.0 + v[0]).items())
     for count in (1, 5, 9):
         assert OptunaSearch(space, Trials()).next(dict(whole[:count])) == whole[count][0]
+
+
+def test_without_optuna_the_way_to_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(TuneError, match=r"pip install 'penstock\[tune\]'"):
+        OptunaSearch(Space([]), Trials())
 
 
 def test_a_small_space_bounds_optunas_trials() -> None:

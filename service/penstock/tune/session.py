@@ -22,15 +22,16 @@ from penstock.tune.errors import TuneError, VariantError
 from penstock.tune.load_test import LoadTest, Measurement, is_language_model, perf_words
 from penstock.tune.loads import Load
 from penstock.tune.measured import Measured, Ranking, Row
-from penstock.tune.model_files import ModelFiles, read_model
+from penstock.tune.model_files import ENGINE_FILE, ModelFiles, read_model
 from penstock.tune.options import BRUTE, OPTUNA, Plan
 from penstock.tune.record import FILE, Record
 from penstock.tune.search import BruteSearch, QuickSearch, Search
 from penstock.tune.served import ModelServer, serving
-from penstock.tune.settings import CACHE
+from penstock.tune.settings import CACHE, is_engine
 from penstock.tune.space import Space, Variant, key, label
 
 _CACHE_BYTES = 64 << 20
+_TITLE = 40  # letters of a variant's name beside its progress, which has to fit a line
 Say = Callable[[Iterable[str]], None]
 """Prints lines for the user."""
 
@@ -58,6 +59,8 @@ class Tuning:
         self._say = say
         self._report = report
         self._files = read_model(plan.repositories, plan.model)
+        if self._files.engine_path is None and any(map(is_engine, plan.values)):
+            raise TuneError(f"model '{plan.model}' has no {ENGINE_FILE}, which --engine is for")
         self._record = Record(plan.output / FILE)
         self._space = Space([])
         self._began = time.monotonic()
@@ -123,6 +126,9 @@ class Tuning:
             text = f"model '{self._plan.model}' cannot be measured as it is: {error}"
             raise TuneError(text, Status.UNREACHABLE) from error
         self._visit(self._space.start)
+        if self._plan.mode == BRUTE:
+            minutes = (time.monotonic() - self._began) * (self._space.size - 1) / 60
+            self._say([f"the other {self._space.size - 1} take about {minutes:.0f} min"])
 
     def _measure(self, folder: Path, variant: Variant) -> None:
         """Measure what is open of a variant; why it cannot be measured is recorded, too."""
@@ -145,7 +151,7 @@ class Tuning:
 
     def _load_test(self, title: str, server: ModelServer) -> LoadTest:
         words = perf_words(self._plan.model, self._plan.perf, self._record.facts["config"])
-        return LoadTest(words, server, partial(self._report, title))
+        return LoadTest(words, server, partial(self._report, title[:_TITLE]))
 
     def _check(self, folder: Path) -> Check | None:
         """Measure the best variant and the original once more, in turns, if one is better."""
