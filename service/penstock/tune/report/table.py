@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from penstock.tune.check import Check
@@ -11,7 +12,15 @@ from penstock.tune.session import Outcome
 from penstock.tune.space import label, shown
 
 _MOST_ROWS = 20
-_CHECKED = ("throughput", "goodput", "responses_per_second", "latency_p50_ms", "latency_p99_ms")
+_QUIET = 0.3  # cores that what else runs on a machine may take without being told of
+_CHECKED = (
+    "throughput",
+    "goodput",
+    "responses_per_second",
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "server_cpu_us_per_request",
+)
 
 
 def summary_lines(outcome: Outcome) -> Iterator[str]:
@@ -92,11 +101,28 @@ def verdict(outcome: Outcome) -> Iterator[str]:
     yield f"best: {label(winner.variant.changes)}: {figures}"
     if winner is ranking.original and outcome.check is None:
         yield "no variant is better than the original by more than 2 %"
+    if (cores := others_cores(ranking)) > _QUIET:
+        yield f"rough: other programs took up to {cores:.1f} cores of this machine meanwhile"
     for name, before, after in () if winner is ranking.original else ranking.gains():
         ratio = f"{after / before:.2f} times" if before else "was"
         yield f"  {name}: {_number(after)}, {ratio} the original's {_number(before)}"
     if outcome.check is not None:
         yield from _checked(outcome.check)
+
+
+def others_cores(ranking: Ranking) -> float:
+    """The most cores that neither the server nor the load used of this machine, in any load."""
+    cores = os.cpu_count() or 1
+    return max(
+        (
+            cores * figures["client"]["machine_busy"]
+            - figures["server"].get("cpu_cores", cores)
+            - figures["client"]["busy"]
+            for variant in ranking.variants
+            for figures in variant.points
+        ),
+        default=0.0,
+    )
 
 
 def _checked(check: Check) -> Iterator[str]:
