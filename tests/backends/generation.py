@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.request import InferenceResponse
+from penstock.core.request import InferenceResponse, Sender
 from penstock.core.tensor import DataType, Tensor
 from penstock.core.timeline import Timeline
 from penstock.testing import RunningInstance
@@ -24,10 +24,12 @@ def start(
     *,
     inputs: Any = None,
     traced_by: Timeline | None = None,
+    sender: Sender | None = None,
     **sampling: Any,
 ) -> AsyncGenerator[InferenceResponse, None]:
     """A streamed request, unless `inputs` say otherwise; `traced_by` is its timeline.
 
+    `sender` is who sends it, as a server with tenants tells.
     `input_ids` among the inputs take the place of the prompt.
     """
     tensors = {
@@ -38,7 +40,7 @@ def start(
     }
     if "input_ids" in tensors:
         del tensors["text_input"]
-    return instance.infer(tensors, timeline=traced_by)
+    return instance.infer(tensors, timeline=traced_by, sender=sender)
 
 
 def plain(response: InferenceResponse) -> dict[str, Any]:

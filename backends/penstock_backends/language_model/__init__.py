@@ -12,7 +12,11 @@ from penstock_backends.language_model.declared_tensors import check_decoupled, c
 from penstock_backends.language_model.delivery import Delivery, PacedSender
 from penstock_backends.language_model.detokenizer import Detokenizer
 from penstock_backends.language_model.generation_record import GenerationRecord, record_of
-from penstock_backends.language_model.generation_times import GenerationTimes, exemplar_id
+from penstock_backends.language_model.generation_times import (
+    GenerationTimes,
+    exemplar_id,
+    tenant_label,
+)
 from penstock_backends.language_model.media import (
     MediaLimits,
     decode_image,
@@ -77,5 +81,6 @@ __all__ = [
     "record_of",
     "refuse",
     "stream_interval",
+    "tenant_label",
     "usage_of",
 ]

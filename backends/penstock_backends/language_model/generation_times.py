@@ -20,7 +20,8 @@ class GenerationTimes:
 
     `candidates` texts are made of it. `clock` is in nanoseconds. `trace_id`, of a request whose
     trace is exported, becomes an exemplar. `record` is that of a traced request, `usage` that of
-    one whose tokens are reported. `latest` is when its last output came.
+    one whose tokens are reported, `tenant` the label of its tenant. `latest` is when its last
+    output came.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class GenerationTimes:
         "_recent",
         "_record",
         "_statistics",
+        "_tenant",
         "_trace_id",
         "_usage",
         "_waits",
@@ -49,8 +51,10 @@ class GenerationTimes:
         record: GenerationRecord | None = None,
         usage: UsageReporter | None = None,
         candidates: int = 1,
+        tenant: str = "",
     ) -> None:
         self._candidates = candidates
+        self._tenant = tenant
         self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
         self._statistics = statistics
         self._prompt = prompt
@@ -109,7 +113,7 @@ class GenerationTimes:
             self._record.wasted(wasted)
 
     def _observe(self, name: str, number: float) -> None:
-        self._statistics.observe(name, number, self._trace_id)
+        self._statistics.observe(name, number, self._trace_id, self._tenant)
 
 
 def _seconds(nanoseconds: int) -> float:
@@ -120,3 +124,8 @@ def exemplar_id(request: InferenceRequest) -> str:
     """The id under which the trace of a request is found; empty if it is not exported."""
     timeline = request.timeline
     return timeline.trace.text_id if timeline is not None and timeline.trace.propagated else ""
+
+
+def tenant_label(request: InferenceRequest) -> str:
+    """How metrics call the tenant of a request; empty where the server has no tenants."""
+    return "" if request.sender is None else request.sender.label

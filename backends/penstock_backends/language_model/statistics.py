@@ -25,7 +25,8 @@ class EngineStatistics:
     """Gauges of an engine's load, and counters and histograms since its start.
 
     `cache_usage` is 0 to 1. Counters that are `None` are those that the engine does not tell.
-    `cache_config` describes the KV cache, under vLLM's names.
+    `cache_config` describes the KV cache, under vLLM's names. `histograms` are of requests that
+    have no tenant, `by_tenant` of all others, by the tenant's label.
     """
 
     running: int = 0
@@ -44,10 +45,26 @@ class EngineStatistics:
     rejected: dict[str, int] = field(default_factory=lambda: {ENGINE_REQUESTS: 0})
     cache_config: Mapping[str, str] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=_histograms)
+    by_tenant: dict[str, dict[str, Histogram]] = field(default_factory=dict)
 
-    def observe(self, name: str, number: float, trace_id: str = "") -> None:
+    def observe(self, name: str, number: float, trace_id: str = "", tenant: str = "") -> None:
         """Count an observation in the histogram of this name, which is without its prefix."""
-        self.histograms[_PREFIX + name].observe(number, trace_id)
+        own = self.histograms if not tenant else self._of_tenant(tenant)
+        own[_PREFIX + name].observe(number, trace_id)
+
+    def _of_tenant(self, tenant: str) -> dict[str, Histogram]:
+        """The tenant's histograms; the server keeps the number of labels small."""
+        if (own := self.by_tenant.get(tenant)) is None:
+            own = self.by_tenant[tenant] = _histograms()
+        return own
+
+    def distributions(self) -> Mapping[str, Histogram]:
+        """The histograms by series; those without a tenant are always there."""
+        return self.histograms | {
+            series_name(name, tenant=tenant): histogram
+            for tenant, own in self.by_tenant.items()
+            for name, histogram in own.items()
+        }
 
     def reject(self, reason: str) -> None:
         """Count a request that was refused before it was begun."""
@@ -56,6 +73,7 @@ class EngineStatistics:
     def forget_observations(self) -> None:
         """Begin the histograms anew, after a warm-up."""
         self.histograms = _histograms()
+        self.by_tenant = {}
 
     def metrics(self) -> Mapping[str, float]:
         """The values by metric name."""

@@ -62,6 +62,7 @@ class EngineGenerator:
             priority=0 if origin is None else origin.priority,
             timeline=None if origin is None else origin.timeline,
             report_usage=generation.report_usage,
+            sender=None if origin is None else origin.sender,
         )
         return _EngineSteps(self._start(request, _asked(generation), _as_step))
 

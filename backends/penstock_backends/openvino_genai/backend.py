@@ -29,6 +29,7 @@ from penstock_backends.language_model import (
     read_request,
     record_of,
     stream_interval,
+    tenant_label,
     usage_of,
 )
 from penstock_backends.openvino_genai.engine import GenAiEngine
@@ -82,7 +83,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
         return self._engine.metrics()
 
     def histograms(self) -> Mapping[str, Histogram]:
-        return self._engine.statistics.histograms
+        return self._engine.statistics.distributions()
 
     async def finalize(self) -> None:
         if hasattr(self, "_engine"):  # loading may have failed
@@ -122,6 +123,7 @@ class OpenVinoGenAiBackend(LanguageModelBackend):
             record=record,
             usage=usage_of(request, len(prompt)),
             candidates=sampling.n,
+            tenant=tenant_label(request),
         )
         delivery = Delivery(
             answer,

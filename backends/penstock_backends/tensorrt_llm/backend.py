@@ -29,6 +29,7 @@ from penstock_backends.language_model import (
     exemplar_id,
     record_of,
     stream_interval,
+    tenant_label,
     usage_of,
 )
 from penstock_backends.language_model.request import MERGE
@@ -133,7 +134,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
         return self._engine.statistics.metrics()
 
     def histograms(self) -> Mapping[str, Histogram]:
-        return self._engine.statistics.histograms
+        return self._engine.statistics.distributions()
 
     async def finalize(self) -> None:
         if not hasattr(self, "_engine"):  # loading may have failed
@@ -171,6 +172,7 @@ class TensorRtLlmBackend(LanguageModelBackend):
             record=record,
             usage=usage,
             trace_id=exemplar_id(request),
+            tenant=tenant_label(request),
             interval=self._interval,
         )
         self._start(generation, request.id, partial(self._submit, prompt, sampling, by_token))

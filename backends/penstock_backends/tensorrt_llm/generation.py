@@ -49,6 +49,7 @@ class Generation(PacedSender):
         record: GenerationRecord | None = None,
         usage: UsageReporter | None = None,
         trace_id: str = "",
+        tenant: str = "",
         interval: StreamInterval | None = None,
     ) -> None:
         super().__init__(merge=merge, interval=interval)
@@ -59,6 +60,7 @@ class Generation(PacedSender):
         self._record = record
         self._usage = usage
         self._trace_id = trace_id
+        self._tenant = tenant
         self._output: Any = None
         self._task: asyncio.Task[None] | None = None
         self._times: GenerationTimes | None = None
@@ -115,6 +117,7 @@ class Generation(PacedSender):
             record=self._record,
             usage=self._usage,
             candidates=max(len(self._output.outputs), 1),
+            tenant=self._tenant,
         )
         self._times.queued()
 

@@ -25,12 +25,12 @@ from penstock_backends.vllm.engine_calls import EngineCalls
 from penstock_backends.vllm.failures import UNHEALTHY, refusal, translated
 from penstock_backends.vllm.inputs.request_options import NO_OPTIONS, RequestOptions
 from penstock_backends.vllm.kv_events import KvEventsProof
-from penstock_backends.vllm.late_outputs import count_late_outputs
 from penstock_backends.vllm.model_facts import read_facts
 from penstock_backends.vllm.own_spans import add_endpoint, trace_headers
 from penstock_backends.vllm.pushed_request import PushedRequest, Put
 from penstock_backends.vllm.request_record import RequestRecord
 from penstock_backends.vllm.statistics import VllmStatistics, logger_factory
+from penstock_backends.vllm.watched_outputs import watch_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class VllmEngine:
         except ModelLoadError:
             kill_leftovers(descendants(os.getpid()) - before)
             raise
-        count_late_outputs(self._llm, self.statistics)
+        watch_outputs(self._llm, self.statistics)
         self._children = descendants(os.getpid()) - before
         self.calls = EngineCalls(self._llm, arguments)
         self.adapters: Adapters | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.backend import Histogram, series_name
 from penstock_backends.language_model import ENGINE_REQUESTS, ENGINE_TOKENS, EngineStatistics
+from penstock_backends.vllm.output_owners import OutputOwners
 from penstock_backends.vllm.triton_metrics import TritonMetrics
 
 _WHOLE = ("STOP", "LENGTH")
@@ -21,7 +22,8 @@ class VllmStatistics(EngineStatistics):
 
     `longest` is the engine's context in tokens; 0 if it keeps no statistics. `adapters` describes
     the LoRA adapters of requests, under vLLM's names, and `adapters_at` when it was so.
-    `places` is how many requests the engine runs at once.
+    `places` is how many requests the engine runs at once. `owners` tells whose the outputs of the
+    next report are.
     """
 
     cached_tokens: int | None = 0
@@ -33,6 +35,7 @@ class VllmStatistics(EngineStatistics):
     adapters_at: float = 0.0
     places: int = 0
     triton: TritonMetrics | None = None
+    owners: OutputOwners = field(default_factory=OutputOwners)
 
     def report_as_triton(self) -> None:
         """Report under the names of Triton's vLLM backend too, if the engine keeps statistics."""
@@ -40,8 +43,8 @@ class VllmStatistics(EngineStatistics):
             self.triton = TritonMetrics(self.longest)
 
     def distributions(self) -> Mapping[str, Histogram]:
-        """The histograms by metric name."""
-        own = self.histograms
+        """The histograms by series."""
+        own = EngineStatistics.distributions(self)
         return own if self.triton is None else {**own, **self.triton.histograms}
 
     def metrics(self) -> Mapping[str, float]:
@@ -89,20 +92,30 @@ class VllmStatistics(EngineStatistics):
         self.adapters_at = time.time()
 
     def _observe_times(self, iteration: Any) -> None:
-        for seconds in iteration.time_to_first_tokens_iter:
-            self.observe("time_to_first_token_seconds", seconds)
-        for seconds in iteration.inter_token_latencies_iter:
-            self.observe("inter_token_seconds", seconds)
+        owners, self.owners = self.owners, OutputOwners()
+        for seconds, tenant in zip(iteration.time_to_first_tokens_iter, owners.first, strict=False):
+            self.observe("time_to_first_token_seconds", seconds, tenant=tenant)
+        for seconds, tenant in zip(
+            iteration.inter_token_latencies_iter, owners.later, strict=False
+        ):
+            self.observe("inter_token_seconds", seconds, tenant=tenant)
         for request in iteration.finished_requests:
             if request.finish_reason.name in _WHOLE:
-                self.observe("queue_seconds", request.queued_time)
-                # All by the clock of the engine's process, as in the request's own timeline.
-                self.observe("request_seconds", request.queued_time + request.inference_time)
-                self.observe("prompt_tokens", request.num_prompt_tokens)
-                self.observe("generated_tokens", request.num_generation_tokens)
-                if request.num_generation_tokens > 1:
-                    each = request.mean_time_per_output_token
-                    self.observe("time_per_output_token_seconds", each)
+                self._observe_whole(request, owners.of(request.request_id))
+
+    def _observe_whole(self, request: Any, tenant: str) -> None:
+        """Observe one of vLLM's finished requests."""
+        values = {
+            "queue_seconds": request.queued_time,
+            # All by the clock of the engine's process, as in the request's own timeline.
+            "request_seconds": request.queued_time + request.inference_time,
+            "prompt_tokens": request.num_prompt_tokens,
+            "generated_tokens": request.num_generation_tokens,
+        }
+        if request.num_generation_tokens > 1:
+            values["time_per_output_token_seconds"] = request.mean_time_per_output_token
+        for name, value in values.items():
+            self.observe(name, value, tenant=tenant)
 
 
 def logger_factory(statistics: VllmStatistics) -> Callable[[Any, int], Any]:

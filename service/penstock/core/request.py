@@ -31,10 +31,14 @@ Parameters = Mapping[str, ParameterValue]
 
 
 class Sender(NamedTuple):
-    """Who sent a request, where the server has tenants, and its priority band, the higher first."""
+    """Who sent a request, where the server has tenants, and its priority band, the higher first.
+
+    `label` is how the metrics of the model call the tenant, known once the request is admitted.
+    """
 
     tenant: str
     band: int = 0
+    label: str = ""
 
 
 ReportUsage = Callable[[int, int, int], None]
@@ -70,8 +74,8 @@ class InferenceRequest:
     `call_chain` holds the nested calls that led to this request, outermost first. Requests of
     equal `template` differ only in deadline and in the contents, not the sizes, of their tensors.
     `timeline` is that of what the request is part of, where that is traced. `report_usage` is set
-    in model processes whose server wants to know the tokens of each request. `sender` is known in
-    the server, if it has tenants.
+    in model processes whose server wants to know the tokens of each request. `sender` is known
+    where the server has tenants; model processes know no more of it than its label.
     `on_device` names outputs that may stay in device memory (`DeviceTensor`), since only models
     that share the device consume them. `exchange` is set where a client talks HTTP with the model's
     own application; then there are no tensors, and every response is an `ExchangePart`.
@@ -171,7 +175,7 @@ def with_infer(
 
 
 def sent_by(request: InferenceRequest, sender: Sender) -> InferenceRequest:
-    """The same request, with its sender; for one that its maker has just made."""
+    """The same request, with its sender; for one that nobody else looks at yet."""
     object.__setattr__(request, "sender", sender)
     return request
 

@@ -56,6 +56,8 @@ LANGUAGE_MODEL_METRICS: Final = {
         _gauge("queued_requests", "Requests, in the server and the engine, without a first token"),
         _gauge("queued_tokens", "Prompt tokens of requests without a first token, as estimated"),
         _counter("tenant_requests", "Requests of a tenant that were admitted"),
+        _counter("tenant_cancelled_requests", "Requests of a tenant whose clients left"),
+        _counter("tenant_failed_requests", "Requests of a tenant that ended with an error"),
         _counter("tenant_prompt_tokens", "Tokens of a tenant's prompts that were begun with"),
         _counter("tenant_cached_tokens", "Tokens of a tenant's prompts from the prefix cache"),
         _counter("tenant_generated_tokens", "Tokens that were generated for a tenant"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.backend import LANGUAGE_MODEL_METRICS, InferenceRequest
+from penstock.core.request import Sender
 from penstock.core.timeline import Trace
 from penstock.metrics.series_name import split_series_name
 from penstock_backends.language_model import (
@@ -16,6 +17,7 @@ from penstock_backends.language_model import (
     GenerationRecord,
     GenerationTimes,
     exemplar_id,
+    tenant_label,
 )
 from penstock_backends.vllm.statistics import VllmStatistics
 
@@ -58,6 +60,27 @@ def test_a_whole_request_is_observed_at_each_step() -> None:
         "generated_tokens": (1, 3),
         "time_per_output_token_seconds": (1, 0.25),
     }
+
+
+def test_observations_of_tenants_are_in_series_of_their_own() -> None:
+    statistics = EngineStatistics()
+    assert statistics.distributions() == statistics.histograms
+    for tenant, tokens in (("red", 1), ("blue", 2), ("red", 4)):
+        GenerationTimes(statistics, 7, tenant=tenant).output(tokens, finished=True)
+    series = statistics.distributions()
+    assert {split_series_name(name) for name in series} == {
+        (name, labels)
+        for name in statistics.histograms
+        for labels in ((), (("tenant", "red"),), (("tenant", "blue"),))
+    }
+    assert series['penstock_llm_generated_tokens{tenant="red"}'].total == 5
+    assert series['penstock_llm_generated_tokens{tenant="blue"}'].total == 2
+    assert sums(statistics) == {}
+
+
+def test_tenant_is_that_of_the_requests_sender() -> None:
+    assert tenant_label(InferenceRequest("m", sender=Sender("a b", label="a_b"))) == "a_b"
+    assert tenant_label(InferenceRequest("m")) == ""
 
 
 def test_a_request_without_an_end_has_no_length() -> None:
@@ -158,6 +181,7 @@ def _finished(reason: str) -> SimpleNamespace:
         mean_time_per_output_token=0.375,
         num_prompt_tokens=7,
         num_generation_tokens=3,
+        request_id="1",
     )
 
 

@@ -69,10 +69,17 @@ class Clients:
         url = f"http://{self._served.http}/v2/models/m/generate_stream"
         return await self._http.post(url, json=body, headers=dict(headers))
 
+    async def openai(self, tokens: int, headers: Mapping[str, str]) -> httpx.Response:
+        body = {"model": "m", "prompt": _PROMPT, "max_tokens": tokens, "ignore_eos": True}
+        url = f"http://{self._served.http}/v1/completions"
+        return await self._http.post(url, json=body, headers=dict(headers))
+
     async def by(self, door: str, tokens: int, headers: Mapping[str, str]) -> None:
         """A request that is answered."""
         if door == "grpc":
             assert await self.grpc(tokens, headers) == ""
+        elif door == "openai":
+            assert (await self.openai(tokens, headers)).status_code == 200
         else:
             assert (await self.http(tokens, headers)).status_code == 200
 
@@ -85,8 +92,11 @@ class Clients:
         return 0.0
 
     async def until_queued(self, least: int) -> None:
+        await self.until("queued_requests", least)
+
+    async def until(self, name: str, least: int, *labels: str) -> None:
         async with asyncio.timeout(60):
-            while await self.metric("queued_requests") < least:  # noqa: ASYNC110
+            while await self.metric(name, *labels) < least:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 
@@ -154,6 +164,47 @@ async def test_a_request_counts_for_who_its_headers_name(
         after = [await clients.metric("tenant_requests_total", f'"{name}"') for name in names]
     counted = {name: y - x for name, x, y in zip(names, before, after, strict=True) if y != x}
     assert counted == {tenant: 1}
+
+
+async def test_ends_of_requests_are_counted_by_tenant(served: Served) -> None:
+    """One is answered, one refused by the engine, and one left while it waits for its turn."""
+    tenant, label = {_FAIRNESS_ID: "ending"}, 'tenant="ending"'
+    async with _clients(served) as clients:
+        await clients.by("http", 2, tenant)
+        assert "max_tokens" in await clients.grpc(0, tenant)
+        busy = asyncio.ensure_future(clients.http(600, {_FAIRNESS_ID: "busy"}))
+        await clients.until("tenant_generated_tokens_total", 1, 'tenant="busy"')
+        left = asyncio.ensure_future(clients.http(2, tenant))
+        await clients.until("tenant_requests_total", 3, label)
+        left.cancel()
+        await clients.until("tenant_cancelled_requests_total", 1, label)
+        assert await clients.metric("tenant_failed_requests_total", label) == 1
+        assert await clients.metric("tenant_requests_total", label) == 3
+        await busy
+
+
+@pytest.mark.parametrize("door", ["grpc", "http", "openai"])
+async def test_histograms_tell_tenants_apart(served: Served, door: str) -> None:
+    """Requests of 5 tokens and of 1, without time between tokens; the name is written plainly."""
+    counts = {
+        "queue_seconds": 2,
+        "time_to_first_token_seconds": 2,
+        "inter_token_seconds": 4,
+        "time_per_output_token_seconds": 1,
+        "request_seconds": 2,
+        "prompt_tokens": 2,
+        "generated_tokens": 2,
+    }
+    label = f'tenant="timed__{door}__"'
+    async with _clients(served) as clients:
+        for tokens in (5, 1):
+            await clients.by(door, tokens, {_FAIRNESS_ID: f'timed,"{door}"='})
+        await clients.until("generated_tokens_count", 2, label)
+        counted = {name: await clients.metric(f"{name}_count", label) for name in counts}
+        assert counted == counts
+        assert await clients.metric("generated_tokens_sum", label) == 6
+        nobodys = [await clients.metric(f"{name}_count", '{model="m"') for name in counts]
+        assert nobodys == [0] * len(counts)
 
 
 async def test_a_deadline_before_the_predicted_first_token_is_refused(served: Served) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
-from penstock_backends.vllm.late_outputs import count_late_outputs
+from penstock_backends.vllm.output_owners import TENANT
 from penstock_backends.vllm.statistics import VllmStatistics
+from penstock_backends.vllm.watched_outputs import watch_outputs
 
 
 def test_reports_of_steps_add_up() -> None:
@@ -61,11 +63,85 @@ def test_adapters_are_told_in_labels() -> None:
 
 def test_outputs_of_forgotten_requests_are_waste() -> None:
     """Those that vLLM knows are counted by its own statistics."""
-    statistics = VllmStatistics()
-    passed: list[object] = []
-    processor = SimpleNamespace(request_states={"1": object()}, process_outputs=passed.append)
-    count_late_outputs(SimpleNamespace(output_processor=processor), statistics)
-    outputs = [SimpleNamespace(request_id=n, new_token_ids=[7, 8]) for n in ("1", "2")]
+    statistics, processor = VllmStatistics(), Processor()
+    watch_outputs(SimpleNamespace(output_processor=processor), statistics)
+    processor.add_request(SimpleNamespace(request_id="1-a"))
+    outputs = [SimpleNamespace(request_id=n, new_token_ids=[7, 8]) for n in ("1-a", "2-a")]
     processor.process_outputs(outputs)
     assert statistics.metrics()["penstock_llm_wasted_tokens_total"] == 2
-    assert passed == [outputs]
+    assert processor.passed == [outputs]
+
+
+class Processor:
+    """vLLM's output processor: a request has its first output, then others."""
+
+    log_stats = True
+
+    def __init__(self) -> None:
+        self.request_states: dict[str, Any] = {}
+        self.passed: list[Any] = []
+
+    def add_request(self, request: Any) -> None:
+        external = request.request_id.partition("-")[0]
+        self.request_states[request.request_id] = SimpleNamespace(
+            is_prefilling=True, external_req_id=external
+        )
+
+    def process_outputs(self, outputs: Any) -> None:
+        self.passed.append(outputs)
+        for output in outputs:
+            if output.request_id in self.request_states:
+                self.request_states[output.request_id].is_prefilling = False
+
+
+def step(first: list[float], later: list[float], *ended: Any) -> Any:
+    """vLLM's report of a step with these times."""
+    return SimpleNamespace(
+        num_prompt_tokens=0,
+        prompt_token_stats=SimpleNamespace(cached_tokens=0),
+        num_generation_tokens=0,
+        num_preempted_reqs=0,
+        time_to_first_tokens_iter=first,
+        inter_token_latencies_iter=later,
+        finished_requests=list(ended),
+    )
+
+
+def test_times_of_a_step_are_those_of_the_tenants_whose_requests_are_in_it() -> None:
+    """Two requests of one tenant, one of another; an output of none that is known is between."""
+    statistics, processor = VllmStatistics(), Processor()
+    watch_outputs(SimpleNamespace(output_processor=processor), statistics)
+    for number, tenant in (("1-a", "red"), ("2-a", "blue"), ("3-a", "red")):
+        token = TENANT.set(tenant)
+        processor.add_request(SimpleNamespace(request_id=number))
+        TENANT.reset(token)
+    for numbers in (("1-a", "2-a"), ("2-a", "gone", "3-a", "1-a")):
+        processor.process_outputs(
+            [SimpleNamespace(request_id=number, new_token_ids=[7]) for number in numbers]
+        )
+        if len(numbers) == 2:
+            statistics.record(None, step([0.1, 0.2], []))
+    ended = SimpleNamespace(
+        request_id="1",
+        finish_reason=SimpleNamespace(name="STOP"),
+        queued_time=0.5,
+        inference_time=1.0,
+        num_prompt_tokens=5,
+        num_generation_tokens=1,
+    )
+    statistics.record(None, step([0.4], [0.01, 0.02], ended))
+    sums = {
+        name.removeprefix("penstock_llm_"): round(one.total, 3)
+        for name, one in statistics.distributions().items()
+        if one.total
+    }
+    assert sums == {
+        'time_to_first_token_seconds{tenant="red"}': 0.5,
+        'time_to_first_token_seconds{tenant="blue"}': 0.2,
+        'inter_token_seconds{tenant="blue"}': 0.01,
+        'inter_token_seconds{tenant="red"}': 0.02,
+        'queue_seconds{tenant="red"}': 0.5,
+        'request_seconds{tenant="red"}': 1.5,
+        'prompt_tokens{tenant="red"}': 5,
+        'generated_tokens{tenant="red"}': 1,
+    }

@@ -18,6 +18,7 @@ from penstock_backends.vllm.triton_metrics import asks, lengths
 
 _REQUEST = SimpleNamespace(
     finish_reason=SimpleNamespace(name="STOP"),
+    request_id="1",
     queued_time=0.5,
     inference_time=1.5,
     mean_time_per_output_token=0.375,

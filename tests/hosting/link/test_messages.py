@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InferenceError, InternalError, NotFoundError, RejectedError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, Sender
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.messages import (
     Kind,
@@ -67,6 +67,17 @@ def test_requests_of_a_batch_come_out_as_they_went_in(batch: list[InferenceReque
         assert found == number
         assert plain_request(copy) == plain_request(request)
     assert at == len(payload)
+
+
+@pytest.mark.parametrize(
+    ("sender", "arrives"),
+    [(None, None), (Sender("a b", 3), None), (Sender("a b", 3, "a_b"), Sender("a_b", 0, "a_b"))],
+)
+def test_label_of_a_tenant_is_all_that_comes_out_of_its_sender(
+    sender: Sender | None, arrives: Sender | None
+) -> None:
+    header, _ = pack_request(1, InferenceRequest("m", sender=sender))
+    assert unpack_request(travelled(header), memoryview(b""), 0)[1].sender == arrives
 
 
 @given(responses)

@@ -151,3 +151,16 @@ def test_tenants_beyond_a_hundred_share_a_label() -> None:
         share.tenant(f"t{number}")
     assert len(share.usages) == FairShare.MOST_LABELS + 1
     assert share.tenant("t149").usage is share.usages["other"]
+    assert (share.tenant("t99").label, share.tenant("t149").label) == ("t99", "other")
+
+
+def test_tenants_whose_names_are_written_alike_share_a_label() -> None:
+    share = FairShare(FairnessPolicy({"a b": TenantPolicy()}))
+    assert [share.tenant(name).label for name in ("a b", 'a"b', "a_b", "ä\n")] == [
+        "a b",
+        "a_b",
+        "a_b",
+        "ä_",
+    ]
+    assert share.tenant('a"b').usage is share.tenant("a_b").usage
+    assert share.tenant('a"b') is not share.tenant("a_b")

@@ -17,6 +17,7 @@ from penstock.backend import (
     ModelLoadError,
     UnavailableError,
 )
+from penstock_backends.language_model import tenant_label
 from penstock_backends.language_model.openai_description import send_description, shown_part
 from penstock_backends.language_model.openai_refusal import (
     Message,
@@ -33,6 +34,7 @@ from penstock_backends.vllm.openai.entry_points import EntryPoints
 from penstock_backends.vllm.openai.metered_engine import CURRENT, ExchangeUsage, MeteredEngine
 from penstock_backends.vllm.openai.request_fields import fields_by_path, unknown_field
 from penstock_backends.vllm.openai.routes import SHOWN, shown_route
+from penstock_backends.vllm.output_owners import TENANT
 from penstock_backends.vllm.own_spans import trace_headers
 
 ADAPTER: Final = "adapter"
@@ -137,6 +139,7 @@ class VllmApplication:
                 await self._load(adapter, stack, str(request.parameters.get("model", adapter)))
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
+            TENANT.set(tenant_label(request))
             await self._app(self._traced(scope, request), _again(first, receive), send)
 
     async def _load(self, name: str, stack: AsyncExitStack, model: str) -> None:

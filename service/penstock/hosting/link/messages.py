@@ -21,6 +21,8 @@ from penstock.core.request import (
     InferenceRequest,
     InferenceResponse,
     ParameterValue,
+    Sender,
+    sent_by,
     traced,
 )
 from penstock.core.timeline import received_timeline
@@ -43,6 +45,7 @@ PackedRequest = tuple[
     bool,  # sequence end
     float | None,  # deadline
     Any,  # places of outputs in shared memory
+    str,  # label of the tenant, empty without tenants
     Any,  # `Timeline.reference` if it is traced
 ]
 PackedError = tuple[str, str]
@@ -162,6 +165,7 @@ def pack_request(
         request.sequence_end,
         request.deadline,
         codec.pack_places(request.output_places) if request.output_places else [],
+        "" if request.sender is None else request.sender.label,
         None if request.timeline is None else request.timeline.reference(),
     )
     return header, payload
@@ -186,6 +190,7 @@ def unpack_request(
         sequence_end,
         deadline,
         places,
+        label,
         reference,
     ) = header
     inputs, at = codec.unpack(specs, payload, at)
@@ -205,6 +210,8 @@ def unpack_request(
     )
     if reference is not None and not isinstance(reference, int):
         request = traced(request, received_timeline(reference, number))
+    if label:
+        request = sent_by(request, Sender(label, label=label))
     if places:
         request = replace(request, output_places=codec.unpack_places(places))
     return number, request, at

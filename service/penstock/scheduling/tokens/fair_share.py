@@ -54,11 +54,15 @@ class FairRequest:
 
 
 class Tenant:
-    """One tenant's counter, queues and places. `counter` is in weighted tokens by its weight."""
+    """One tenant's counter, queues and places. `counter` is in weighted tokens by its weight.
+
+    `label` is how metrics call it.
+    """
 
     __slots__ = (
         "counter",
         "guess",
+        "label",
         "name",
         "policy",
         "queued",
@@ -68,8 +72,9 @@ class Tenant:
         "usage",
     )
 
-    def __init__(self, name: str, policy: TenantPolicy, usage: TenantUsage) -> None:
+    def __init__(self, name: str, label: str, policy: TenantPolicy, usage: TenantUsage) -> None:
         self.name = name
+        self.label = label
         self.policy = policy
         self.usage = usage
         self.counter = 0.0
@@ -83,19 +88,29 @@ class Tenant:
 
 
 class TenantUsage:
-    """What a tenant has used of a model: counters that only grow."""
+    """What a tenant has used of a model, and how its requests have ended: counters."""
 
-    __slots__ = ("cached_tokens", "generated_tokens", "prompt_tokens", "rejected", "requests")
+    __slots__ = (
+        "cached_tokens",
+        "cancelled_requests",
+        "failed_requests",
+        "generated_tokens",
+        "prompt_tokens",
+        "rejected",
+        "requests",
+    )
 
     def __init__(self) -> None:
-        self.requests = self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        self.requests = self.cancelled_requests = self.failed_requests = 0
+        self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
         self.rejected: Counter[Refusal] = Counter()
 
 
 class FairShare:
     """The queues of all tenants, and the choice between them.
 
-    `usages` are by the tenants' labels in metrics: their names, or `other` beyond `MOST_LABELS`.
+    `usages` are by the tenants' labels in metrics: their names as they can be written there, or
+    `other` beyond `MOST_LABELS`.
     """
 
     MOST_IDLE: Final = 1024
@@ -105,7 +120,7 @@ class FairShare:
     def __init__(self, policy: FairnessPolicy) -> None:
         self._policy = policy
         names = list(policy.tenants)[: self.MOST_LABELS]
-        self.usages = {name: TenantUsage() for name in names}
+        self.usages = {_written(name): TenantUsage() for name in names}
         self._tenants: OrderedDict[str, Tenant] = OrderedDict()
         self._waiting: dict[str, Tenant] = {}
         self._bands: dict[int, int] = {}
@@ -122,7 +137,9 @@ class FairShare:
         """The tenant of this name, with its counter if it is known."""
         tenant = self._tenants.get(name)
         if tenant is None:
-            tenant = Tenant(name, self._policy.of(name), self._usage(name))
+            label = self._label(name)
+            usage = self.usages.setdefault(label, TenantUsage())
+            tenant = Tenant(name, label, self._policy.of(name), usage)
             self._tenants[name] = tenant
             tenant.counter = self._level
         self._tenants.move_to_end(name)
@@ -261,9 +278,9 @@ class FairShare:
         else:
             self._active.pop(tenant.name, None)
 
-    def _usage(self, name: str) -> TenantUsage:
-        label = name if name in self.usages or len(self.usages) < self.MOST_LABELS else "other"
-        return self.usages.setdefault(label, TenantUsage())
+    def _label(self, name: str) -> str:
+        label = _written(name)
+        return label if label in self.usages or len(self.usages) < self.MOST_LABELS else "other"
 
     def _forget_idle(self) -> None:
         idle = [name for name, one in self._tenants.items() if not one.active]
@@ -298,3 +315,8 @@ class Places:
         if weight >= self._weight:  # it is alone: the reserve is for who comes next
             return False
         return tenant.running < self._capacity * weight / self._weight
+
+
+def _written(name: str) -> str:
+    """A tenant's name as the value of a label; it may be any text."""
+    return "".join(one if one.isprintable() and one not in '"\\{},=' else "_" for one in name)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from penstock.core.errors import InferenceError
+from penstock.core.errors import InferenceError, RequestCancelledError
+from penstock.core.request import Sender, sent_by
 from penstock.inflight.inference import Inference
 from penstock.scheduling import Scheduler
 from penstock.scheduling.tokens.estimate import prompt_bytes, prompt_ids
@@ -37,6 +38,8 @@ class TokenScheduler:
         size, ids = prompt_bytes(request), prompt_ids(request)
         fair = self._queue.admit(request.sender, size, ids, now, left)
         if self._queue.fair:
+            tenant = fair.tenant
+            sent_by(request, Sender(tenant.name, fair.band, tenant.label))
             self._held[fair] = inference
             inference.on_end = partial(self._left_queue, fair)
             self._hand_over()
@@ -67,7 +70,7 @@ class TokenScheduler:
         if not queue.fair:
             numbers.update(_refusals(queue.rejected, ""))
         for tenant, usage in queue.usages.items():
-            label = f'tenant="{_escaped(tenant)}"'
+            label = f'tenant="{tenant}"'
             numbers.update(_refusals(usage.rejected, f",{label}"))
             for name, count in _counters(usage):
                 numbers[f"penstock_llm_tenant_{name}_total{{{label}}}"] = count
@@ -82,7 +85,8 @@ class TokenScheduler:
 
     def _left_queue(self, fair: FairRequest) -> None:
         """A request that waited here was cancelled, has expired or was abandoned."""
-        if self._held.pop(fair, None) is not None:
+        if (inference := self._held.pop(fair, None)) is not None:
+            _count_end(fair.tenant.usage, inference.stream.error)
             self._queue.ended(fair, complete=False)
 
     def _counted(self, fair: FairRequest, prompt: int, cached: int, generated: int) -> None:
@@ -93,6 +97,7 @@ class TokenScheduler:
         self, fair: FairRequest, inference: Inference, then: Callable[[], None] | None
     ) -> None:
         inference.on_usage = None
+        _count_end(fair.tenant.usage, inference.stream.error)
         self._queue.ended(fair, complete=inference.stream.error is None)
         if then is not None:
             then()
@@ -125,13 +130,17 @@ def _refusals(rejected: Mapping[Refusal, int], more: str) -> Iterator[tuple[str,
         yield name, rejected.get(reason, 0)
 
 
+def _count_end(usage: TenantUsage, error: InferenceError | None) -> None:
+    if isinstance(error, RequestCancelledError):
+        usage.cancelled_requests += 1
+    elif error is not None:
+        usage.failed_requests += 1
+
+
 def _counters(usage: TenantUsage) -> Iterator[tuple[str, int]]:
     yield "requests", usage.requests
+    yield "cancelled_requests", usage.cancelled_requests
+    yield "failed_requests", usage.failed_requests
     yield "prompt_tokens", usage.prompt_tokens
     yield "cached_tokens", usage.cached_tokens
     yield "generated_tokens", usage.generated_tokens
-
-
-def _escaped(label: str) -> str:
-    """A label's value as the metrics page has it; a tenant may have any name."""
-    return "".join(one if one.isprintable() and one not in '"\\{},=' else "_" for one in label)

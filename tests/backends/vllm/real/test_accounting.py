@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from backends.generation import PROMPT, plain, start, until, usage
+from penstock.core.request import Sender
 from penstock.core.timeline import Timeline, Trace
+from penstock.metrics.series_name import split_series_name
 from penstock.testing import RunningInstance
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -80,6 +83,51 @@ async def test_a_traced_request_equals_metrics_and_an_untraced_one(
     assert facts["gen_ai.usage.cache_read.input_tokens"] == 0
     assert facts["penstock.llm.preemptions"] == 0
     assert PROMPT not in repr(facts)
+
+
+def observed(instance: RunningInstance, tenant: str = "") -> dict[str, int]:
+    """Observations of each family of ours, of this tenant or of nobody."""
+    histograms: Any = instance.backend.histograms()
+    return {
+        split_series_name(name)[0].removeprefix("penstock_llm_"): sum(histogram.state()[1])
+        for name, histogram in histograms.items()
+        if name.startswith("penstock_llm_") and dict(split_series_name(name)[1]) == _label(tenant)
+    }
+
+
+def _label(tenant: str) -> dict[str, str]:
+    return {"tenant": tenant} if tenant else {}
+
+
+async def test_times_are_those_of_the_tenant(instance: RunningInstance) -> None:
+    """A stream and two candidates of one tenant, while somebody else's request runs."""
+    red = Sender("red", label="red")
+    before = observed(instance)
+    wanted: Any = {"stream": False, "exclude_input_in_output": True}
+    pair: Any = {"n": 2, "seed": 7, "temperature": 1.5, "max_tokens": 5}
+    await asyncio.gather(
+        exhaust(start(instance, max_tokens=9, sender=red)),
+        exhaust(start(instance, inputs=wanted, sender=red, **pair)),
+        exhaust(start(instance, max_tokens=7)),
+    )
+    await until(lambda: observed(instance, "red").get("request_seconds") == 3, 0.01)
+    assert observed(instance, "red") == {
+        "queue_seconds": 3,
+        "time_to_first_token_seconds": 3,
+        "inter_token_seconds": 8 + 4 + 4,
+        "time_per_output_token_seconds": 3,
+        "request_seconds": 3,
+        "prompt_tokens": 3,
+        "generated_tokens": 3,
+    }
+    later = observed(instance)
+    assert later["time_to_first_token_seconds"] - before["time_to_first_token_seconds"] == 1
+    assert later["inter_token_seconds"] - before["inter_token_seconds"] == 6
+
+
+async def exhaust(responses: AsyncGenerator[Any, None]) -> None:
+    async for _ in responses:
+        pass
 
 
 async def test_candidates_add_up(instance: RunningInstance) -> None:

@@ -24,7 +24,11 @@ from vllm.tasks import POOLING_TASKS
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
-from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+from vllm.v1.engine.output_processor import (
+    OutputProcessor,
+    RequestOutputCollector,
+    RequestState,
+)
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.metrics.stats import (
     FinishedRequestStats,
@@ -110,6 +114,10 @@ def test_statistics_have_their_names() -> None:
 
 def test_outputs_pass_the_processor_that_is_watched() -> None:
     assert parameters(OutputProcessor.process_outputs)[1] == "engine_core_outputs"
+    assert parameters(OutputProcessor.add_request)[1] == "request"
+    names = {"is_prefilling", "external_req_id"}
+    assert names <= set(RequestState.__init__.__code__.co_names)
+    assert "request_id" in {field.name for field in fields(FinishedRequestStats)}
     assert {"request_id", "new_token_ids"} <= set(EngineCoreOutput.__struct_fields__)
 
 

@@ -15,7 +15,7 @@ from backends.generation import until
 from penstock.core.application import BackendApplication
 from penstock.core.errors import InvalidRequestError
 from penstock.core.http_exchange import HttpExchange
-from penstock.core.request import ExchangePart, InferenceRequest, metered
+from penstock.core.request import ExchangePart, InferenceRequest, Sender, metered
 from penstock.core.stream import ResponseStream
 from penstock.testing import RunningInstance
 from penstock_backends.vllm import VllmBackend
@@ -38,11 +38,12 @@ def begin(
     path: str,
     body: Any,
     told: list[Any] | None = None,
+    sender: Sender | None = None,
     **more: str,
 ) -> ResponseStream:
     headers = (("content-type", "application/json"),)
     exchange = HttpExchange("POST", path, headers=headers, body=json.dumps(body).encode())
-    request = InferenceRequest("m", exchange=exchange, parameters=more)
+    request = InferenceRequest("m", exchange=exchange, parameters=more, sender=sender)
     if told is not None:
         request = metered(request, lambda *tokens: told.append(tokens))
     return application.answer(request)
@@ -82,6 +83,26 @@ async def test_tokens_are_reported_with_the_first_one(
     assert told[0][2] < 20
     assert told[-1][2] == 20
     assert told[-1][0] > 0
+
+
+async def test_times_are_those_of_the_tenant(
+    application: BackendApplication, instance: RunningInstance
+) -> None:
+    sender = Sender("blue", label="blue")
+    for stream in (False, True):
+        answer = begin(
+            application, "/v1/chat/completions", {**CHAT, "stream": stream}, None, sender
+        )
+        assert [part async for part in answer][-1].final
+    await until(lambda: of_blue(instance, "request_seconds")[1] == 2, 0.01)
+    assert of_blue(instance, "generated_tokens") == (8, 2)
+
+
+def of_blue(instance: RunningInstance, name: str) -> tuple[float, int]:
+    """Sum and count of a histogram of the tenant `blue`."""
+    histograms: Any = instance.backend.histograms()
+    histogram = histograms[f'penstock_llm_{name}{{tenant="blue"}}']
+    return histogram.total, sum(histogram.state()[1])
 
 
 async def test_unknown_field_is_refused_with_the_nearest(application: BackendApplication) -> None:
