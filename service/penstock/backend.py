@@ -65,11 +65,13 @@ from penstock.core.http_exchange import ASGI_DESCRIPTION, ASGI_EXTENSION, AsgiAp
 from penstock.core.nearest_name import suggestion
 from penstock.core.placement import Placement
 from penstock.core.request import (
+    TEXT_OUTPUT,
     InferenceRequest,
     InferenceResponse,
     Parameters,
     ParameterValue,
     ReportUsage,
+    TextResponse,
     rows_of,
 )
 from penstock.core.stream import ResponseStream
@@ -88,6 +90,7 @@ __all__ = [
     "OTLP_ENDPOINT",
     "OTLP_PROTOCOL",
     "SHARED_TMPDIR",
+    "TEXT_OUTPUT",
     "TRITON_VLLM_METRICS",
     "Accelerator",
     "AlreadyExistsError",
@@ -140,6 +143,7 @@ __all__ = [
     "Tensor",
     "TensorFormat",
     "TensorReshape",
+    "TextResponse",
     "Timeline",
     "TraceContext",
     "TransactionPolicy",

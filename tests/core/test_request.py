@@ -15,6 +15,7 @@ from penstock.core.request import (
     ANY_VERSION,
     InferenceRequest,
     InferenceResponse,
+    TextResponse,
     parse_version,
     rows_of,
 )
@@ -94,3 +95,15 @@ def test_a_request_counts_as_one_when_the_model_does_not_batch() -> None:
 @pytest.mark.parametrize("inputs", [{}, {"IN": Tensor.from_numpy(np.array(1))}])
 def test_a_request_without_a_first_dimension_counts_as_one(inputs: dict[str, Tensor]) -> None:
     assert rows_of(InferenceRequest("m", inputs=inputs), max_batch_size=8) == 1
+
+
+@given(st.binary(), st.booleans())
+def test_text_is_as_a_response_with_a_tensor(text: bytes, final: bool) -> None:
+    response = TextResponse(text, final=final)
+    general = response.with_outputs({"text_output": Tensor.from_strings([text])})
+    assert type(general) is InferenceResponse
+    assert response.outputs["text_output"].buffer == general.outputs["text_output"].buffer
+    for one in (response, response.as_final()):
+        assert (one.size, one.empty, one.error) == (general.size, False, None)
+        assert one.parameters == {}
+    assert (response.final, general.final, response.as_final().final) == (final, final, True)

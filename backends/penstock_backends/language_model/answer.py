@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from penstock.backend import DataType, InferenceResponse, Tensor, encode_elements
+from penstock.backend import (
+    TEXT_OUTPUT,
+    DataType,
+    InferenceResponse,
+    Tensor,
+    TextResponse,
+    encode_elements,
+)
 from penstock_backends.language_model.request import GenerationRequest, WantedOutputs
-
-_LENGTH = Struct("<I")
 
 TokenLogprob = Mapping[str, Any]
 """`logprob`, `rank` and `decoded_token` of one token, as vLLM names them."""
@@ -142,10 +146,9 @@ class Answer:
         if single is not None and self._plain:
             text = (self._prefix + "".join(single.text)).encode()
             single.clear()
-            outputs = {"text_output": Tensor(DataType.BYTES, (1,), _LENGTH.pack(len(text)) + text)}
-            return InferenceResponse(outputs, final=single.finish_reason is not None)
+            return TextResponse(text, final=single.finish_reason is not None)
         texts = [(self._prefix + "".join(c.text)).encode() for c in self.candidates]
-        outputs = {"text_output": Tensor(DataType.BYTES, (len(texts),), encode_elements(texts))}
+        outputs = {TEXT_OUTPUT: Tensor(DataType.BYTES, (len(texts),), encode_elements(texts))}
         outputs.update(self._wanted_outputs())
         if self._attached:
             outputs.update(self._attached)

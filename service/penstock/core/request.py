@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.core.call_chain import NestedCall
 from penstock.core.errors import InferenceError, InvalidRequestError, UnsupportedError
@@ -51,7 +51,12 @@ class _Empty(dict[str, Any]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
+TEXT_OUTPUT: Final = "text_output"
+"""The output of language models that holds their text, named as Triton's."""
+
 _EMPTY = _Empty()
+_TEXT_LENGTH = 4
+"""Bytes of the length before a text."""
 _LONGEST_CORRELATION_ID = 128  # bytes
 _INTEGER = re.compile("[+-]?[0-9]{1,19}")
 
@@ -132,11 +137,54 @@ class InferenceResponse:
         """Bytes of its tensors."""
         return sum(tensor.nbytes for tensor in self.outputs.values())
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no outputs."""
+        return not self.outputs
+
+    def with_outputs(self, outputs: Mapping[str, Tensor]) -> InferenceResponse:
+        """This response, with other outputs."""
+        return InferenceResponse(outputs, self.parameters, self.final, self.error)
+
     def as_final(self) -> InferenceResponse:
         """This response, marked as the last of its request."""
         if self.final:
             return self
         return InferenceResponse(self.outputs, self.parameters, True, self.error)
+
+
+class TextResponse(InferenceResponse):
+    """A response of a language model with nothing but a text, in UTF-8: its output `TEXT_OUTPUT`.
+
+    A tensor is made of it only where one is asked for: that costs as much as all else that happens
+    to a token.
+    """
+
+    __slots__ = ("text",)
+
+    parameters = _EMPTY
+    error = None
+
+    def __init__(self, text: bytes, *, final: bool = False) -> None:
+        self.text = text
+        object.__setattr__(self, "final", final)
+
+    @property
+    def outputs(self) -> Mapping[str, Tensor]:
+        """The text as a tensor."""
+        return {TEXT_OUTPUT: Tensor.from_strings([self.text])}
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tensor."""
+        return _TEXT_LENGTH + len(self.text)
+
+    @property
+    def empty(self) -> bool:
+        return False
+
+    def as_final(self) -> InferenceResponse:
+        return self if self.final else TextResponse(self.text, final=True)
 
 
 @_frozen

@@ -124,7 +124,7 @@ class ResponseTimes:
         counted, taken = self._next(produced)
         if response.error is not None:
             counted.fail.add(taken)
-        elif not response.outputs:
+        elif response.empty:
             counted.empty_response.add(taken)
         else:
             output = time.monotonic_ns() - produced

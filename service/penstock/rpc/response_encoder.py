@@ -12,7 +12,7 @@ from penstock.rpc.codec import encode_response
 from penstock.rpc.context import Reply
 
 _ID = 0x1A  # field 3 of ModelInferResponse, length-delimited
-_CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
+CONTENTS = b"\x32"  # field 6 of ModelInferResponse, length-delimited
 _REMEMBERED = 256
 """Limit of cached heads, by model, version, and the outputs' names, types and shapes."""
 
@@ -53,7 +53,7 @@ def add_contents(parts: list[Buffer], outputs: Mapping[str, Tensor]) -> None:
     """Append the raw contents of a `ModelInferResponse`, one entry per output (G-25)."""
     for tensor in outputs.values():
         buffer = octets(tensor.buffer)
-        parts += (_CONTENTS, varint(len(buffer)), buffer)
+        parts += (CONTENTS, varint(len(buffer)), buffer)
 
 
 def _wanted(request: InferenceRequest, response: InferenceResponse) -> Mapping[str, Tensor]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 from google.protobuf.message import Message
 
 from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, TextResponse
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
-from penstock.rpc.response_encoder import add_contents, field
+from penstock.rpc.response_encoder import CONTENTS, add_contents, field, varint
 from penstock.rpc.status import replace_surrogates
 
+_LENGTH = Struct("<I")
 _RESPONSE = 0x12  # field 2 of ModelStreamInferResponse, length-delimited
 
 
@@ -35,6 +38,8 @@ class StreamReplies:
             return self.error(response.error, response.final)
         if response.parameters or self._request.requested_outputs:
             return self._whole(response)
+        if type(response) is TextResponse:
+            return self._text(response)
         outputs = response.outputs
         shape: object
         if len(outputs) == 1:
@@ -47,6 +52,17 @@ class StreamReplies:
             self._shape = shape
         parts: list[Buffer] = [self._head]
         add_contents(parts, outputs)
+        return field(_RESPONSE, b"".join(parts))
+
+    def _text(self, response: TextResponse) -> bytes:
+        """The same bytes as of a tensor of one string, which is not made."""
+        shape = response.final, TextResponse
+        if shape != self._shape:
+            self._head = self._encode_head(response)
+            self._shape = shape
+        text = response.text
+        size = len(text)
+        parts = self._head, CONTENTS, varint(size + 4), _LENGTH.pack(size), text
         return field(_RESPONSE, b"".join(parts))
 
     def error(self, error: InferenceError, final: bool) -> bytes:

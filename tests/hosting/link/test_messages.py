@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.buffer import Buffer
 from penstock.core.errors import InferenceError, InternalError, NotFoundError, RejectedError
-from penstock.core.request import InferenceRequest, InferenceResponse, Sender
+from penstock.core.request import (
+    InferenceRequest,
+    InferenceResponse,
+    Sender,
+    TextResponse,
+)
 from penstock.core.tensor import DataType, Tensor
 from penstock.hosting.link.messages import (
     Kind,
+    pack_next_response,
     pack_request,
     pack_response,
+    unpack_next_response,
     unpack_request,
     unpack_response,
 )
@@ -87,6 +95,27 @@ def test_response_comes_out_as_it_went_in(response: InferenceResponse) -> None:
     assert plain_tensors(copy.outputs) == plain_tensors(response.outputs)
     assert (copy.parameters, copy.final) == (response.parameters, response.final)
     assert copy.error is None
+
+
+@given(st.lists(responses | st.builds(TextResponse, st.binary(), final=st.booleans())))
+def test_texts_among_responses_come_out_as_texts(sent: list[InferenceResponse]) -> None:
+    parts: list[Buffer] = []
+    headers = [pack_next_response(response, parts) for response in sent]
+    payload, at = memoryview(b"".join(parts)), 0
+    for header, response in zip(travelled(headers), sent, strict=True):
+        copy, at = unpack_next_response(header, payload, at)
+        assert type(copy) is type(response)
+        assert (copy.final, copy.size) == (response.final, response.size)
+        assert plain_tensors(copy.outputs) == plain_tensors(response.outputs)
+    assert at == len(payload)
+
+
+def test_text_of_any_length_travels() -> None:
+    """A large one goes as tensors do, which need not be in the frame."""
+    response = TextResponse(b"x" * (1 << 20), final=True)
+    header, parts = pack_response(response)
+    copy = unpack_response(travelled(header), memoryview(b"".join(parts)))
+    assert copy.outputs["text_output"].elements() == [response.text]
 
 
 @pytest.mark.parametrize(

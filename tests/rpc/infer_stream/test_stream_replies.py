@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import InternalError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, TextResponse
 from penstock.core.tensor import Tensor
 from penstock.protocol import grpc_service_pb2 as pb
 from penstock.rpc.codec import encode_response, mark_final
@@ -41,6 +41,24 @@ def test_messages_are_those_of_the_codec(stream: list[InferenceResponse]) -> Non
     for response in stream:
         message = pb.ModelStreamInferResponse.FromString(replies.response(response))
         assert message == expected(REQUEST, response)
+
+
+texts = st.builds(
+    TextResponse,
+    st.text(max_size=200).map(str.encode) | st.binary(max_size=200),
+    final=st.booleans(),
+)
+
+
+@given(st.lists(texts | responses, max_size=6), st.sampled_from([(), ("text_output",), ("N",)]))
+def test_texts_are_byte_for_byte_as_tensors(
+    stream: list[InferenceResponse], wanted: tuple[str, ...]
+) -> None:
+    request = InferenceRequest("m", id="7", requested_outputs=wanted)
+    lean, general = StreamReplies(request, "1"), StreamReplies(request, "1")
+    for response in stream:
+        tensors = response.with_outputs(response.outputs)
+        assert lean.response(response) == general.response(tensors)
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 16383, 16384, 1 << 20])

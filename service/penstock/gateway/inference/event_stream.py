@@ -7,12 +7,18 @@ import logging
 from penstock.core.errors import InferenceError, InternalError, RequestCancelledError
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import InferenceRequest, InferenceResponse, TextResponse
 from penstock.core.stream import ResponseStream
 from penstock.core.timeline import Timeline
 from penstock.gateway.connections.event_keep_alive import EventKeepAlive
 from penstock.gateway.connections.http_call import HttpCall
-from penstock.gateway.inference.generate_answer import Answer, answer_of, answer_of_large, failure
+from penstock.gateway.inference.generate_answer import (
+    Answer,
+    TextAnswers,
+    answer_of,
+    answer_of_large,
+    failure,
+)
 from penstock.gateway.observability.load_header import load_header
 from penstock.gateway.observability.traced_request import wants_explanation
 from penstock.server.server import InferenceServer
@@ -38,6 +44,7 @@ class EventStream:
         "_request",
         "_server",
         "_stream",
+        "_texts",
         "_timeline",
     )
 
@@ -54,6 +61,7 @@ class EventStream:
         self._keep_alive = EventKeepAlive(call, keep_alive)
         self._request = request
         self._stream = stream
+        self._texts = TextAnswers(request, stream.model_version)
         self._timeline = timeline
         self._server = server
         self._begun = self._busy = self._done = False
@@ -88,10 +96,13 @@ class EventStream:
         responses = stream.take_ready()
         if responses:
             self._mark("INFER_RESPONSE_COMPLETE")
-            request, version = self._request, stream.model_version
+            request, version, texts = self._request, stream.model_version, self._texts
             answers: list[Answer] = []
             for at, response in enumerate(responses):
-                answer = answer_of(request, version, response)
+                if type(response) is TextResponse:
+                    answer = texts.answer_of(response)
+                else:
+                    answer = answer_of(request, version, response)
                 if answer is None:
                     self._busy = True
                     call.run(self._write_large(answers, responses[at:]))

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.core.errors import DeadlineExceededError, ExhaustedError, InferenceError
-from penstock.core.request import InferenceRequest, InferenceResponse
+from penstock.core.request import (
+    TEXT_OUTPUT,
+    InferenceRequest,
+    InferenceResponse,
+    TextResponse,
+)
 from penstock.core.tensor import Tensor
 from penstock.gateway.inference.codec import wanted_outputs
-from penstock.gateway.json.tensors import is_short, tensor_to_json, tensor_to_text
+from penstock.gateway.json.tensors import SHORT_TEXT, is_short, tensor_to_json, tensor_to_text
 from penstock.gateway.json.text import dump, dump_sorted
 from penstock.gateway.replies import http_status
+
+_BEFORE_TEXT = len('{"":')
+"""Where the text begins in an object with a member that has no name."""
 
 
 class Answer(NamedTuple):
@@ -38,6 +46,27 @@ def answer_of(
         return Answer(dump_sorted(_with_names(members, request, version, response)))
     except InferenceError as error:
         return failure(error)
+
+
+class TextAnswers:
+    """The answers of the responses to one request that hold a text only: encodes the rest once."""
+
+    __slots__ = ("_head", "_request", "_version")
+
+    def __init__(self, request: InferenceRequest, version: str) -> None:
+        self._request = request
+        self._version = version
+        self._head = b""
+
+    def answer_of(self, response: TextResponse) -> Answer | None:
+        """What the function of this name makes of the response, in less time."""
+        if len(response.text) > SHORT_TEXT:
+            return answer_of(self._request, self._version, response)
+        if not self._head:
+            names = _with_names({}, self._request, self._version, response)
+            self._head = b'%b,"%b":' % (dump_sorted(names)[:-1], TEXT_OUTPUT.encode())
+        text = dump_sorted({"": response.text.decode("utf-8", "surrogateescape")})
+        return Answer(b"%b%b" % (self._head, text[_BEFORE_TEXT:]))
 
 
 async def answer_of_large(

@@ -18,9 +18,15 @@ from penstock.gateway.json.fields import unable, wrong_type
 from penstock.gateway.json.slices import slices
 from penstock.gateway.json.text import dump
 
+_LENGTH = 4
+"""Bytes of the length before a string."""
+
 _NUMBERS_AT_ONCE = 1 << 17
 _STRINGS_AT_ONCE = 1 << 14
 """Bytes of a tensor that are encoded in one piece, in less than a millisecond."""
+
+SHORT_TEXT = _STRINGS_AT_ONCE - _LENGTH
+"""Bytes of a text whose tensor is encoded in one piece."""
 
 _STEP = 2048
 """Strings that are encoded at a time."""
@@ -33,9 +39,6 @@ _PART = 1 << 18
 
 _DIMENSIONS = 32
 """The most dimensions that every supported version of numpy accepts."""
-
-_LENGTH = 4
-"""Bytes of the length before a string."""
 
 _BINARY_ONLY = (DataType.FP16, DataType.BF16)
 

@@ -22,14 +22,16 @@ from penstock.core.request import (
     InferenceResponse,
     ParameterValue,
     Sender,
+    TextResponse,
     sent_by,
     traced,
 )
 from penstock.core.timeline import received_timeline
+from penstock.hosting.link.arena import SHARE_FROM
 from penstock.hosting.link.tensor_codec import INLINE, NO_PLACES, Places, TensorCodec
 
 TensorSpecs = Any
-"""Tensors as the tensor codec describes them."""
+"""Tensors as the tensor codec describes them. Of a `TextResponse`, the size of its text."""
 PackedRequest = tuple[
     int,  # number on the link
     str,  # model name
@@ -232,6 +234,9 @@ def pack_next_response(
     places: Places = NO_PLACES,
 ) -> PackedResponse:
     """The header of one of several responses; its tensors' bytes are added to `payload`."""
+    if type(response) is TextResponse and not places and len(response.text) < SHARE_FROM:
+        payload.append(response.text)
+        return len(response.text), {}, response.final, None
     parameters = _plain(response.parameters)  # first: what is in the arena must be sent
     specs = codec.pack(response.outputs, payload, places)
     problem = response.error
@@ -258,6 +263,9 @@ def unpack_next_response(
 ) -> tuple[InferenceResponse, int]:
     """One of several responses, and where the next one's tensors begin in the payload."""
     specs, parameters, final, error = header
+    if type(specs) is int:
+        end = at + specs
+        return TextResponse(bytes(payload[at:end]), final=final), end
     outputs, at = codec.unpack(specs, payload, at, places)
     problem = None if error is None else error_from_code(*error)
     return InferenceResponse(outputs, parameters, final, problem), at

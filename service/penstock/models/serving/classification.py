@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -37,7 +37,7 @@ class Classifier:
                 }
             except InferenceError as error:
                 return InferenceResponse(final=response.final, error=error)
-            return replace(response, outputs=outputs)
+            return response.with_outputs(outputs)
 
         return classified
 

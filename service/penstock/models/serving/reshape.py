@@ -59,7 +59,7 @@ def response_reshape(
     }
     if not reshapes:
         return None
-    return lambda response: replace(response, outputs=_reshaped(response.outputs, reshapes))
+    return lambda response: response.with_outputs(_reshaped(response.outputs, reshapes))
 
 
 def _reshaped(tensors: Mapping[str, Tensor], reshapes: Mapping[str, Reshape]) -> dict[str, Tensor]:

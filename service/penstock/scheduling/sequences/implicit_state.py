@@ -56,7 +56,7 @@ class ImplicitStates:
                 if (value := response.outputs.get(tensor.output_name)) is not None:
                     keep(tensor.input_name, value)
             shown = {n: t for n, t in response.outputs.items() if n in asked}
-            response = replace(response, outputs=shown)
+            response = response.with_outputs(shown)
             return response if then is None else then(response)
 
         return take
