@@ -32,10 +32,28 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no tokens": ({"sampling": {"max_tokens": 0}}, "max_tokens"),
     "a million texts": ({"sampling": {"n": 10**6}}, "'?n'? must be at most"),
     "a million logprobs": ({"sampling": {"temperature": 0, "logprobs": 10**6}}, "logprobs"),
+    "less than no texts": ({"sampling": {"n": -1}}, "'?n'? must be"),
+    "an adapter by its path": (
+        {"sampling": {"lora_name": "../x"}},
+        "'lora_name' is not supported by|LoRA",
+    ),
+    "an adapter by an absolute path": ({"sampling": {"lora_name": "/etc"}}, "lora_name|LoRA"),
     "what nobody knows": ({"sampling": {"max_tokenz": 1}}, "'max_tokenz' is not supported by"),
     "a grammar that explodes": (
         {"sampling": {"structured_outputs": {"regex": "((a{1,100}){1,100}){1,100}"}}},
         "sampling parameter 'structured_outputs'",
+    ),
+    "too many choices": (
+        {"sampling": {"structured_outputs": {"choice": [str(n) for n in range(20_000)]}}},
+        "sampling parameter 'structured_outputs'",
+    ),
+    "a schema that explodes": (
+        {"sampling": {"structured_outputs": {"json": "[" * 50_000}}},
+        "structured_outputs|JSON|json",
+    ),
+    "a grammar of half a megabyte": (
+        {"sampling": {"structured_outputs": {"grammar": 'root ::= "a"\n' * 40_000}}},
+        "structured_outputs",
     ),
     "a malformed grammar": (
         {"sampling": {"structured_outputs": {"regex": "[0-"}}},
