@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
-from math import inf
 from typing import Any
 
 from penstock.core.buffer import Buffer
@@ -38,22 +36,21 @@ from penstock.hosting.link.messages import (
     unpack_response,
 )
 from penstock.hosting.link.tensor_codec import NO_PLACES, Places
+from penstock.hosting.parent.batch_window import BatchWindow
+from penstock.hosting.parent.credit_returns import CreditReturns
+from penstock.hosting.parent.execution_timer import ExecutionTimer
 from penstock.hosting.parent.recordings import Recordings
 from penstock.inflight.inference import Inference
 
 Batch = Sequence[Inference]
 
-_AHEAD = 300_000
-"""Nanoseconds of executions that a process may have queued; waking it costs as much as some."""
-
 
 class InFlight:
     """Sends batches over the link to a model process, and passes its responses on.
 
-    A `serial` process gets one batch at a time. Only while its executions are quick it may have
-    more, up to `ahead`: then it finds the next one without being woken for it. Any other process
-    gets every batch at once. An execution longer than
-    `limit` seconds is reported to the `on_late` callback of `attach`, once.
+    A `serial` process gets one batch at a time, or up to `ahead` while it is quick; any other gets
+    every batch at once. An execution longer than `limit` seconds is reported to the `on_late`
+    callback of `attach`, once.
 
     Outlives the process: `lose` keeps the batches that a dead process had not begun, and `resend`
     gives them to the next one. Numbers on the link are never used twice, so that a message of a
@@ -62,29 +59,26 @@ class InFlight:
 
     def __init__(self, *, serial: bool, ahead: int, limit: float | None) -> None:
         self._serial = serial
-        self._ahead = ahead
-        self._limit = limit
-        self._loop: asyncio.AbstractEventLoop
+        self._window = BatchWindow(serial=serial, most=ahead)
+        self._timer = ExecutionTimer(limit)
         self._link: Link | None = None
         self._memory: SharedMemory
-        self._on_late: Callable[[], None]
         self._batches: dict[int, Batch] = {}
         self._last_batch = 0
         self._to_resend: list[Batch] = []
-        self._window = 1.0
         self._on_room: Callable[[], None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._requests: dict[int, Inference] = {}
         self._last_request = 0
         self._rescheduled: dict[Inference, int] = {}
-        self._taken: dict[int, int] = {}
+        self._credit = CreditReturns()
         self._recordings = Recordings()
 
     def attach(self, link: Link, memory: SharedMemory, on_late: Callable[[], None]) -> None:
         """Use the link to a process that has just started."""
-        self._loop = asyncio.get_running_loop()
-        self._link, self._memory, self._on_late = link, memory, on_late
-        self._window = 1.0 if self._serial else inf
+        self._link, self._memory = link, memory
+        self._window.reset()
+        self._timer.attach(on_late)
+        self._credit.attach(link)
 
     @property
     def executing(self) -> bool:
@@ -129,8 +123,8 @@ class InFlight:
         post = link.hold if self._batches else link.send
         post(Kind.EXECUTE, (number, headers), payload)
         self._batches[number] = batch
-        if self._limit is not None and len(self._batches) == 1:
-            self._restart_timer(self._limit)
+        if len(self._batches) == 1:
+            self._timer.restart()
         self._on_room = on_room
         self._make_room()
 
@@ -190,7 +184,7 @@ class InFlight:
         if inference.timeline is not None:
             self._recordings.begin(number, inference.timeline)
         inference.stream.connect(
-            partial(self._cancel, number), partial(self._take, number), self._stop
+            partial(self._cancel, number), partial(self._credit.take, number), self._stop
         )
         return number
 
@@ -216,17 +210,6 @@ class InFlight:
         """Whether the request is in a batch that was sent ahead of its turn."""
         ahead = list(self._batches.values())[1:] if self._serial else ()
         return any(inference in batch for batch in ahead)
-
-    def _take(self, number: int, count: int) -> None:
-        """The reader has taken responses: flow control, sent once per turn of the loop."""
-        if not self._taken:
-            self._loop.call_soon(self._send_taken)
-        self._taken[number] = self._taken.get(number, 0) + count
-
-    def _send_taken(self) -> None:
-        taken, self._taken = self._taken, {}
-        if self._link is not None:
-            self._link.send(Kind.TAKEN, list(taken.items()))
 
     # -- from the process ---------------------------------------------------------------------
 
@@ -262,10 +245,8 @@ class InFlight:
                 inference.wait.end()
         output = max(now - output_start, 0)  # on its way from there to here
         statistics.executed(rows, input_end - begun, output_start - input_end, output)
-        if self._limit is not None:
-            self._restart_timer(self._limit)
-        if self._serial:
-            self._resize_window(output_start - begun - waited)
+        self._time_first()
+        self._window.executed(output_start - begun - waited)
         self._make_room()
 
     def _stamp_output(self, inference: Inference, start: int, end: int) -> None:
@@ -372,14 +353,14 @@ class InFlight:
         kept = {id(inference) for batch in self._to_resend for inference in batch}
         lost = [one for one in self._requests.values() if id(one) not in kept]
         self._link = None
+        self._credit.detach()
         self._requests = {}
         self._recordings.clear()
         self._rescheduled.clear()
         for inference in lost:
             inference.fail(error, from_backend=True)
         self._batches.clear()
-        if self._limit is not None:
-            self._restart_timer(self._limit)
+        self._timer.stop()
         self._make_room()
 
     def fail_all(self, error: InferenceError) -> None:
@@ -392,24 +373,18 @@ class InFlight:
 
     # -- room for another batch ---------------------------------------------------------------
 
-    def _resize_window(self, duration: int) -> None:
-        """A slow execution closes the window at once, quick ones open it step by step."""
-        fitting = _AHEAD // max(duration, 1)
-        self._window = max(1, min(fitting, self._window + 1, self._ahead))
-
     def _make_room(self) -> None:
         on_room = self._on_room
-        if on_room is not None and len(self._batches) < self._window:
+        if on_room is not None and self._window.has_room(len(self._batches)):
             self._on_room = None
             on_room()
 
-    def _restart_timer(self, limit: float) -> None:
-        """Limit the time of the execution that is first now, to so many seconds."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _time_first(self) -> None:
+        """Limit the time of the execution that is first now, if there is one."""
         if self._batches:
-            self._timer = self._loop.call_later(limit, self._on_late)
+            self._timer.restart()
+        else:
+            self._timer.stop()
 
 
 def _ignore() -> None:
