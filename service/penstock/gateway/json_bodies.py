@@ -42,12 +42,12 @@ class JsonBodies:
         """Parse `text` and return `decode` of the JSON."""
         if len(text) < LARGE:
             return decode(parse(bytes(text)))
-        return await self.thread.run(decoded, text, decode)
+        return await self.thread.run(decoded, text, parse, decode)
 
 
-def decoded(text: Buffer, decode: Callable[[Any], T]) -> T:
-    """Parse large JSON and return `decode` of it; the JSON is freed in slices."""
-    json = parse(_as_text(text))
+def decoded(text: Buffer, parsing: Callable[[Text], Any], decode: Callable[[Any], T]) -> T:
+    """Parse large JSON by `parsing` and return `decode` of it; the JSON is freed in slices."""
+    json = parsing(_as_text(text))
     try:
         return decode(json)
     finally:

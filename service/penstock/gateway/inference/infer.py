@@ -20,7 +20,7 @@ from penstock.gateway.inference.codec import OutputEncoding, decode_request, rea
 from penstock.gateway.inference.infer_answer import InferAnswer
 from penstock.gateway.inference.raw_request import decode_raw_request
 from penstock.gateway.inference.request_templates import RequestTemplates
-from penstock.gateway.json.text import parse
+from penstock.gateway.json.text import parse_tensors
 from penstock.gateway.json_bodies import JsonBodies
 from penstock.gateway.observability.traced_request import begin_timeline, send_recorded
 from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply
@@ -80,7 +80,7 @@ class InferEndpoint:
         template = self._templates.find(model, version, text, size)
         if template is not None:
             return template.request(model, version, rest, place), template.form
-        json, regions = parse(text), self._server.regions
+        json, regions = parse_tensors(text), self._server.regions
         request, form = decode_request(model, version, json, rest, self._limit, regions, place)
         self._templates.add(text, request, form, size)
         return request, form

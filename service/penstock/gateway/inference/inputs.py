@@ -19,6 +19,7 @@ from penstock.gateway.json.fields import (
     required,
     unable,
 )
+from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.slices import discard
 from penstock.gateway.json.tensors import tensor_from_json
 from penstock.gateway.shared_memory import RegionSlices, shared_slice
@@ -83,7 +84,9 @@ class InputReader:
         if not count:
             return Tensor(datatype, shape, b"")
         self._count_bytes(name, count * datatype.itemsize)
-        data = as_list(required(item, "data"), unable("data"))
+        data = required(item, "data")
+        if not isinstance(data, NumberList):
+            data = as_list(data, unable("data"))
         tensor = tensor_from_json(name, datatype, shape, data, count)
         discard(data)
         return tensor

@@ -104,7 +104,7 @@ def decode_in_slices(text: Text, as_object: Callable[[Pairs], Any]) -> Any:
             rest.append(f'"{name}"'.encode())
 
         def with_lists(members: Pairs) -> Any:
-            return as_object([(name, _put_back(value, lists)) for name, value in members])
+            return as_object([(name, put_back(value, lists)) for name, value in members])
 
         decoder = json.JSONDecoder(object_pairs_hook=with_lists)
         return decoder.decode(as_text(b"".join([*rest, text[at:]])))
@@ -242,7 +242,8 @@ def as_text(data: Text) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _put_back(value: Any, lists: dict[str, list[Any]]) -> Any:
+def put_back(value: Any, lists: Mapping[str, Any]) -> Any:
+    """The list that a string stands for, or the value itself."""
     return lists.get(value, value) if type(value) is str else value
 
 

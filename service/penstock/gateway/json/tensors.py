@@ -15,6 +15,7 @@ from penstock.core.errors import InferenceError, InternalError, InvalidRequestEr
 from penstock.core.tensor import Array, DataType, Tensor, encode_elements
 from penstock.gateway.json.errors import number_too_big
 from penstock.gateway.json.fields import unable, wrong_type
+from penstock.gateway.json.number_lists import NumberList
 from penstock.gateway.json.slices import slices
 from penstock.gateway.json.text import dump
 
@@ -65,7 +66,7 @@ _KINDS = {
 
 
 def tensor_from_json(
-    name: str, datatype: DataType, shape: Sequence[int], data: list[Any], count: int
+    name: str, datatype: DataType, shape: Sequence[int], data: list[Any] | NumberList, count: int
 ) -> Tensor:
     """Decode a tensor of `count` elements from a list, nested in any way (HI-03 to HI-07)."""
     if datatype in _BINARY_ONLY:
@@ -75,11 +76,18 @@ def tensor_from_json(
         )
     if datatype is DataType.INVALID:
         raise InvalidRequestError(f"invalid datatype for input {shortened(name)}")
-    flat = _flatten(data)
-    if datatype is DataType.BYTES:
-        parts = [encode_elements(_encoded(part)) for part in slices(flat)]
-        return Tensor(datatype, shape, b"".join(parts))
-    numbers = Tensor.from_numpy(_numbers(flat, datatype, count), datatype)
+    if isinstance(data, NumberList):
+        wide = _checked(data, datatype, count)
+    else:
+        flat = _flatten(data)
+        if datatype is DataType.BYTES:
+            parts = [encode_elements(_encoded(part)) for part in slices(flat)]
+            return Tensor(datatype, shape, b"".join(parts))
+        wide = _numbers(flat, datatype, count)
+    # Numbers out of the datatype's range are truncated as by a C cast, or become infinite.
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(datatype.numpy, copy=False)
+    numbers = Tensor.from_numpy(narrow, datatype)
     if len(shape) > _DIMENSIONS:
         return Tensor(datatype, shape, numbers.buffer)
     return numbers.reshaped(shape)
@@ -183,7 +191,7 @@ def _types(elements: list[Any]) -> set[type]:
 
 def _encoded(elements: list[Any]) -> Iterable[bytes]:
     if not _types(elements) <= {str}:
-        raise wrong_type("string", "string", "Unable to parse JSON bytes array: ")
+        raise _no_string()
     return (element.encode("utf-8", "surrogateescape") for element in elements)
 
 
@@ -198,11 +206,33 @@ def _numbers(flat: list[Any], datatype: DataType, count: int) -> Array:
     if not _types(flat if len(flat) <= count else flat[:count]) <= kind.types:
         raise kind.error()
     if len(flat) != count:
-        raise InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
-    wide = _wide(flat, kind)
-    # Numbers out of the datatype's range are truncated as by a C cast, or become infinite.
-    with np.errstate(over="ignore"):
-        return wide.astype(datatype.numpy, copy=False)
+        raise _wrong_count()
+    return _wide(flat, kind)
+
+
+def _checked(numbers: NumberList, datatype: DataType, count: int) -> Array:
+    """The numbers as the widest of their kind; raises what `_numbers` raises for the same list."""
+    if datatype is DataType.BYTES:
+        raise _no_string()
+    array, kind = numbers.array, _KINDS[datatype.numpy.kind]
+    if kind.wide.kind == "b":
+        raise kind.error()
+    whole = kind.wide.kind in "iu"
+    if whole and array.dtype.kind == "f" and numbers.first_float() < count:
+        raise kind.error()
+    if len(array) != count:
+        raise _wrong_count()
+    if whole and array.dtype != kind.wide and (array.dtype.kind == "u" or array.min() < 0):
+        raise kind.error()
+    return array.astype(kind.wide, copy=False)
+
+
+def _wrong_count() -> InferenceError:
+    return InternalError(f"{unable('data')}Shape does not match true shape of 'data' field")
+
+
+def _no_string() -> InferenceError:
+    return wrong_type("string", "string", "Unable to parse JSON bytes array: ")
 
 
 def _wide(flat: list[Any], kind: _NumberKind) -> Array:

@@ -20,6 +20,7 @@ from penstock.gateway.json.errors import (
     surrogate_error,
     trailing_error,
 )
+from penstock.gateway.json.number_lists import MOST_NESTED, decode_with_numbers
 from penstock.gateway.json.slices import (
     RepeatedMembers,
     Slicer,
@@ -109,6 +110,17 @@ def parse(data: Text) -> Any:
         discard(value)
         raise surrogate_error(as_text(data), len(as_text(data[:at])))
     return value
+
+
+def parse_tensors(data: Text) -> Any:
+    """As `parse`; but lists named `data` are of type `NumberList` where all are of numbers."""
+    value = decode_with_numbers(data, _first_wins, _is_too_deep_around)
+    return parse(data) if value is None or _has_infinity(value) else value
+
+
+def _is_too_deep_around(data: Text) -> bool:
+    """Whether text with lists of numbers left out may be nested too deeply with them."""
+    return _is_deep(data, MAX_DEPTH - MOST_NESTED)
 
 
 def _sliced(data: Text) -> Any:
@@ -216,9 +228,9 @@ def _too_deep() -> InferenceError:
     )
 
 
-def _is_deep(data: Text) -> bool:
+def _is_deep(data: Text, most: int = MAX_DEPTH) -> bool:
     """Whether `data` is nested too deeply; cheap if brackets are few or well spread."""
-    return _opened(data) > MAX_DEPTH and _seems_deep(data) and _depth(data) > MAX_DEPTH
+    return _opened(data) > most and _seems_deep(data, most) and _depth(data, most) > most
 
 
 def _opened(data: Text) -> int:
@@ -227,25 +239,25 @@ def _opened(data: Text) -> int:
     return sum(data.count(b"[", *block) + data.count(b"{", *block) for block in blocks)
 
 
-def _seems_deep(data: Text) -> bool:
+def _seems_deep(data: Text, most: int) -> bool:
     """Whether brackets nest too deeply if those in strings are counted too."""
     depth = 0
     codes = np.frombuffer(data, np.uint8)
     for start in range(0, len(codes), _BLOCK):
         depths = np.cumsum(_STEP[codes[start : start + _BLOCK]], dtype=np.int32) + depth
-        if depths.max() > MAX_DEPTH:
+        if depths.max() > most:
             return True
         depth = int(depths[-1])
     return False
 
 
-def _depth(data: Text) -> int:
+def _depth(data: Text, most: int) -> int:
     """The depth of brackets outside strings; counting stops beyond the limit."""
     depth = 0
     for token in _TOKEN.finditer(data):
         if token[0] in (b"[", b"{"):
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > most:
                 break
         elif token[0] in (b"]", b"}"):
             depth -= 1
