@@ -112,6 +112,7 @@ def _large(call: HttpCall) -> None:
     call.send(reply(b"x" * _LARGE))
 
 
+@pytest.mark.interpreted("its reserve is derived from the server's, which is compiled")
 @pytest.mark.parametrize("head", [b"connection: close\r\n", b""], ids=["last", "idle"])
 async def test_answer_that_nobody_reads_does_not_keep_its_connection(head: bytes) -> None:
     """Neither of the last request, nor of one behind which the connection is idle for long."""
@@ -120,6 +121,7 @@ async def test_answer_that_nobody_reads_does_not_keep_its_connection(head: bytes
         await asyncio.wait_for(closed.event.wait(), _PATIENCE)
 
 
+@pytest.mark.interpreted("its reserve is derived from the server's, which is compiled")
 async def test_answer_is_whole_for_a_client_that_reads_late() -> None:
     """The server has long closed what it has answered."""
     limits = HttpLimits(sending=_PATIENCE, idle=0.1)
