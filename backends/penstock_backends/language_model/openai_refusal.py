@@ -33,6 +33,17 @@ async def refuse_field(send: Send, name: str, hint: str) -> None:
     await _answer(send, 400, error)
 
 
+async def refuse_model(send: Send, message: str) -> None:
+    """Answer that the model, or the adapter that is named with it, is not to be had."""
+    error = {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    await _answer(send, 400, error)
+
+
 async def _answer(send: Send, status: int, error: dict[str, Any]) -> None:
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

@@ -100,7 +100,7 @@ class _Endpoints:
             for index, row in enumerate(rows)
         ]
         answer = {"object": "list", "data": data, "model": fields["model"]}
-        return await self._answer(answer, texts)
+        return await self._answer(answer, texts, exchange)
 
     async def rerank(self, exchange: Exchange) -> Answer:
         """Documents by their likeness to a query, the most alike first."""
@@ -121,7 +121,7 @@ class _Endpoints:
             "model": fields.get("model", self._encoder.name),
             "results": results,
         }
-        return await self._answer(answer, texts)
+        return await self._answer(answer, texts, exchange)
 
     async def score(self, exchange: Exchange) -> Answer:
         """The likeness of pairs: one text to each of several, or text to text."""
@@ -144,10 +144,15 @@ class _Endpoints:
             "model": fields.get("model", self._encoder.name),
             "data": data,
         }
-        return await self._answer(answer, texts)
+        return await self._answer(answer, texts, exchange)
 
-    async def _answer(self, answer: Mapping[str, Any], texts: Sequence[str]) -> bytes:
+    async def _answer(
+        self, answer: Mapping[str, Any], texts: Sequence[str], exchange: Exchange
+    ) -> bytes:
         tokens = await self._encoder.count_tokens(texts)
+        origin = exchange.known.get("request")
+        if origin is not None and origin.report_usage is not None:
+            origin.report_usage(tokens, 0, 0)
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return orjson.dumps({**answer, "usage": usage}, option=orjson.OPT_SERIALIZE_NUMPY)
 

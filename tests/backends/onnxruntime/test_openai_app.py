@@ -56,6 +56,15 @@ async def test_embeddings_are_the_models_vectors(
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 7
 
 
+async def test_tokens_of_texts_are_reported(open_backend: Open, files: Path) -> None:
+    told: list[tuple[int, int, int]] = []
+    body = {"model": "m", "input": TEXTS}
+    async with application(await open_backend(graphs.text_config())) as app:
+        stream = begin(app, "/v1/embeddings", body, report_usage=lambda *one: told.append(one))
+        _, text = await whole(stream)
+    assert told == [(json.loads(text)["usage"]["prompt_tokens"], 0, 0)]
+
+
 async def test_dimensions_need_a_model_that_was_trained_for_them(
     open_backend: Open, files: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -55,7 +56,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (folder / "models" / name / "config.pbtxt").write_text(config)
         if code:
             (folder / "models" / name / "1" / "model.py").write_text(code)
-    with serving(folder / "models", folder / "log", "--http-docs=true") as server:
+    (folder / "tenants.json").write_text("{}")
+    options = ("--http-docs=true", f"--tenants={folder / 'tenants.json'}")
+    with serving(folder / "models", folder / "log", *options) as server:
         yield server
 
 
@@ -99,6 +102,15 @@ def test_a_request_that_waits_for_the_model_is_stopped(served: Served, model: st
         return sum(float(one.rpartition(" ")[2]) for one in found)
 
     wait_until(lambda: in_flight() == 0)
+
+
+def test_requests_are_counted_for_their_tenant(served: Served, client: openai.OpenAI) -> None:
+    for tenant in ("red", "red", "blue"):
+        headers = {"x-gateway-inference-fairness-id": tenant}
+        client.embeddings.create(model="lengths", input=["a", "b"], extra_headers=headers)
+    page = httpx.get(served.metrics).text
+    found = re.findall(r'tenant_requests_total{tenant="(\w+)",model="lengths".*} (\d+)', page)
+    assert {("red", "2"), ("blue", "1")} <= set(found)
 
 
 def test_models_of_other_shapes_have_no_routes(client: openai.OpenAI) -> None:

@@ -255,6 +255,30 @@ def kill_core(served: Served, model: str) -> None:
     os.kill(core, signal.SIGKILL)
 
 
+def test_killed_core_ends_a_stream_with_an_error(
+    client: httpx.Client, served: Served, openai_client: openai.OpenAI
+) -> None:
+    """Then requests are refused until the engine is back; the other model serves on."""
+    many: Any = {"stream": True, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
+    chunks = chat(openai_client, "plain", **many)
+    next(chunks)
+    kill_core(served, "plain")
+    with pytest.raises(openai.APIError):
+        list(chunks)
+    assert chat(openai_client, "checked").choices
+    refused: set[int] = set()
+
+    def is_back() -> bool:
+        try:
+            return bool(chat(openai_client, "plain").choices)
+        except openai.APIStatusError as error:
+            refused.add(error.status_code)
+            return False
+
+    wait_until(is_back, 220)
+    assert refused <= {500, 503}
+
+
 def test_killed_core_is_started_again(client: httpx.Client, served: Served) -> None:
     alone = text(client)
     kill_core(served, "plain")

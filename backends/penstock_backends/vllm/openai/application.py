@@ -24,6 +24,7 @@ from penstock_backends.language_model.openai_refusal import (
     Receive,
     Send,
     refuse_field,
+    refuse_model,
     refuse_path,
 )
 from penstock_backends.vllm.arguments.engine_args import EngineArguments
@@ -136,7 +137,12 @@ class VllmApplication:
         async with AsyncExitStack() as stack:
             adapter = request.parameters.get(ADAPTER)
             if isinstance(adapter, str):
-                await self._load(adapter, stack, str(request.parameters.get("model", adapter)))
+                try:
+                    model = str(request.parameters.get("model", adapter))
+                    await self._load(adapter, stack, model)
+                except InvalidRequestError as error:
+                    await refuse_model(send, error.message)
+                    return
             report = request.report_usage
             CURRENT.set(None if report is None else ExchangeUsage(report))
             TENANT.set(tenant_label(request))

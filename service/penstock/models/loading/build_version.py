@@ -49,6 +49,7 @@ from penstock.scheduling.batching.settings import BatcherSettings
 from penstock.scheduling.cached import CachedScheduler
 from penstock.scheduling.rate_limiter import RateLimiter
 from penstock.scheduling.tokens.scheduler import TokenScheduler
+from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 from penstock.scheduling.tokens.tenants import FairnessPolicy
 from penstock.system.reaper import Reaper
 
@@ -232,6 +233,9 @@ class VersionBuilder:
         if tokens is not None:
             tokens.capacity = model.places
             model.queue_metrics = tokens.metrics
+        elif self._fairness is not None and (application is None or application.opened):
+            model.accounts = TenantAccounts(self._fairness)
+            model.queue_metrics = model.accounts.metrics
         return model
 
     def _cached(self, scheduler: Scheduler, version: VersionFiles) -> Scheduler:

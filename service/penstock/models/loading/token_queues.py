@@ -32,5 +32,10 @@ def token_queue(
 
 
 def wants_usage(backend: type[Backend], config: ModelConfig, *, tenants: bool) -> bool:
-    """Whether the model's processes are to report the tokens of each request."""
+    """Whether the model's processes are to report the tokens of each request.
+
+    With tenants, those of a backend with an OpenAI application do, whatever it has of tokens.
+    """
+    if tenants and backend.openai_app is not Backend.openai_app:
+        return True
     return backend.reports_usage and (tenants or bool(QueueLimits.from_config(config)))

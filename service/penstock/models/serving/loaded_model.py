@@ -46,6 +46,7 @@ from penstock.models.serving.readiness_log import ReadinessLog
 from penstock.models.serving.reshape import request_reshape, response_reshape
 from penstock.models.serving.server_application import ServerApplication
 from penstock.scheduling import Resizable, Scheduler, SequenceScheduler
+from penstock.scheduling.tokens.tenant_accounts import TenantAccounts
 
 PLACES = "penstock_llm_max_running_requests"
 """The metric by which an engine says how many requests it runs at once."""
@@ -91,6 +92,7 @@ class LoadedModel:
         self.statistics = statistics
         self.load_seconds = 0.0
         self.takes_device_tensors = False
+        self.accounts: TenantAccounts | None = None
         self.queue_metrics: Callable[[], Mapping[str, float]] | None = None
         self.origin = origin
         self.instances = instances
@@ -144,7 +146,10 @@ class LoadedModel:
         """Admit an exchange over HTTP; returns the `ExchangePart`s of its answer."""
         self._check_serving()
         request = with_infer(request, self.infer)
+        if self.accounts is not None:
+            request = self.accounts.followed(request)
         inference = Inference(request, 1, self.statistics, self._version)
+        inference.on_usage = request.report_usage
         if request.timeline is not None:
             inference.record(request.timeline, self.config.name)
         to_client = inference.counting_responses(None)

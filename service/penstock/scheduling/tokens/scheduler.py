@@ -13,6 +13,7 @@ from penstock.scheduling import Scheduler
 from penstock.scheduling.tokens.estimate import prompt_bytes, prompt_ids
 from penstock.scheduling.tokens.fair_share import FairRequest, TenantUsage
 from penstock.scheduling.tokens.limits import Refusal
+from penstock.scheduling.tokens.tenant_accounts import usage_metrics
 from penstock.scheduling.tokens.token_queue import TokenQueue
 
 
@@ -70,10 +71,13 @@ class TokenScheduler:
         if not queue.fair:
             numbers.update(_refusals(queue.rejected, ""))
         for tenant, usage in queue.usages.items():
-            label = f'tenant="{tenant}"'
-            numbers.update(_refusals(usage.rejected, f",{label}"))
-            for name, count in _counters(usage):
-                numbers[f"penstock_llm_tenant_{name}_total{{{label}}}"] = count
+            numbers.update(_refusals(usage.rejected, f',tenant="{tenant}"'))
+            numbers.update(usage_metrics(tenant, usage))
+            for end, count in (
+                ("cancelled", usage.cancelled_requests),
+                ("failed", usage.failed_requests),
+            ):
+                numbers[f'penstock_llm_tenant_{end}_requests_total{{tenant="{tenant}"}}'] = count
         return numbers
 
     # -- one request --------------------------------------------------------------------------
@@ -135,12 +139,3 @@ def _count_end(usage: TenantUsage, error: InferenceError | None) -> None:
         usage.cancelled_requests += 1
     elif error is not None:
         usage.failed_requests += 1
-
-
-def _counters(usage: TenantUsage) -> Iterator[tuple[str, int]]:
-    yield "requests", usage.requests
-    yield "cancelled_requests", usage.cancelled_requests
-    yield "failed_requests", usage.failed_requests
-    yield "prompt_tokens", usage.prompt_tokens
-    yield "cached_tokens", usage.cached_tokens
-    yield "generated_tokens", usage.generated_tokens

@@ -13,7 +13,6 @@ import pytest_asyncio
 
 from backends.generation import until
 from penstock.core.application import BackendApplication
-from penstock.core.errors import InvalidRequestError
 from penstock.core.http_exchange import HttpExchange
 from penstock.core.request import ExchangePart, InferenceRequest, Sender, metered
 from penstock.core.stream import ResponseStream
@@ -126,8 +125,9 @@ async def test_adapter_changes_the_answer(application: BackendApplication) -> No
 
 
 async def test_unknown_adapter_is_refused(application: BackendApplication) -> None:
-    with pytest.raises(InvalidRequestError, match="LoRA lost is not supported"):
-        await whole(begin(application, "/v1/completions", {}, adapter="lost"))
+    status, answer = await whole(begin(application, "/v1/completions", {}, adapter="lost"))
+    assert (status, answer["error"]["param"]) == (400, "model")
+    assert "LoRA lost is not supported" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/sleep", "/v1/load_lora_adapter", "/metrics", "/v1/embeddings"])
