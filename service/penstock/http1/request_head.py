@@ -74,6 +74,8 @@ def _origin_form(target: bytes) -> bytes:
     """The path and query of a target in absolute form (RFC 9112, section 3.2.2)."""
     if target == b"*":
         return target
+    if b"#" in target:  # a fragment, which others would take for part of the path
+        raise InvalidHeadError("a fragment (RFC 9112, section 3.2.2)")
     try:
         url = parse_url(target)
     except HttpParserInvalidURLError as error:

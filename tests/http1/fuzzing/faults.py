@@ -61,6 +61,7 @@ FAULTS: dict[str, bytes] = {
     "zero byte in target": b"POST /now/\x00 HTTP/1.1\r\nhost: x\r\n\r\n",
     "CR in target": b"POST /now/\r HTTP/1.1\r\nhost: x\r\n\r\n",
     "control byte in target": b"POST /now/\x01 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "fragment of a whole URI": b"POST http://x/now/0#1 HTTP/1.1\r\nhost: x\r\n\r\n",
     "no target": b"POST HTTP/1.1\r\nhost: x\r\n\r\n",
     "target without a slash": b"POST now/0 HTTP/1.1\r\nhost: x\r\n\r\n",
     "unknown method": b"P@ST /now/0 HTTP/1.1\r\nhost: x\r\n\r\n",
