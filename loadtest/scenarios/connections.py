@@ -2,9 +2,9 @@
 
     python -m loadtest.scenarios.connections [--connections 10000] [--streams 1000] [--json FILE]
 
-Shown are the server's resident memory per idle connection, per stream whose client reads nothing
-of a flood of 4 KiB responses, and the latency of another client's unary calls before and beside
-the slow readers. Clients are bare sockets with a minimum of HTTP/2.
+Shown are the server's resident memory per idle connection of gRPC and of HTTP, per stream whose
+client reads nothing of a flood of 4 KiB responses, and the latency of another client's unary calls
+before and beside the slow readers. Clients are bare sockets with a minimum of HTTP/2.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import resource
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +93,35 @@ def _row(name: str, count: int, before: float, after: float, taken: list[float])
     }
 
 
-async def _idle(server: Server, count: int, seconds: float) -> list[Row]:
+async def _connect_http(server: Server) -> asyncio.StreamWriter:
+    """A connection of HTTP that has been answered once, and says nothing more."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+    writer.write(b"GET /v2/health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return writer
+
+
+async def _idle_http(server: Server, count: int, seconds: float) -> list[Row]:
+    return await _idle(server, count, seconds, _connect_http, "HTTP")
+
+
+async def _idle(
+    server: Server,
+    count: int,
+    seconds: float,
+    connect: Callable[[Server], Awaitable[asyncio.StreamWriter]] = _connect,
+    protocol: str = "gRPC",
+) -> list[Row]:
     alone, before = await _latencies(server, seconds), _memory(server)
     idle = []
     for start in range(0, count, 100):
         some = min(100, count - start)
-        idle += await asyncio.gather(*(_connect(server) for _ in range(some)))
+        idle += await asyncio.gather(*(connect(server) for _ in range(some)))
     after = _memory(server)
     taken = await _latencies(server, seconds)
     _leave(idle)
-    name = f"{count} idle connections"
+    name = f"{count} idle connections of {protocol}"
     return [_row("none", 1, before, before, alone), _row(name, count, before, after, taken)]
 
 
@@ -145,7 +165,8 @@ def main() -> None:
         (models / "flood" / "1").mkdir(parents=True)
         (models / "flood" / "1" / "model.py").write_text(FLOOD)
         rows: list[Row] = []
-        for measure, count in ((_idle, options.connections), (_unread, options.streams)):
+        idle = options.connections
+        for measure, count in ((_idle, idle), (_idle_http, idle), (_unread, options.streams)):
             # Each with a server of its own: memory that was torn is used again.
             with penstock(models, f"--grpc-transport={options.transport}") as server:
                 rows += asyncio.run(measure(server, count, options.seconds))

@@ -23,9 +23,8 @@ import numpy as np
 
 from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
-from penstock.gateway.json.slices import discard
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
-from penstock.gateway.json.text import parse
+from penstock.gateway.json.text import parse_tensors
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
 _ENOUGH_SECONDS = 0.2
@@ -135,11 +134,9 @@ def _decoders() -> dict[str, Decoder]:
 
 
 def _decode(body: bytes, datatype: DataType) -> object:
-    read = parse(body)["inputs"][0]
+    read = parse_tensors(body)["inputs"][0]
     (size,) = read["shape"]
-    tensor = tensor_from_json("IN", datatype, [size], read["data"], size)
-    discard(read["data"])
-    return tensor.numpy()
+    return tensor_from_json("IN", datatype, [size], read["data"], size).numpy()
 
 
 def _decode_by(loads: Callable[[bytes], Any]) -> Decoder:
