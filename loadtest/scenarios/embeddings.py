@@ -1,6 +1,6 @@
 """Sentences in, embeddings out: OpenAI's API beside the binary tensors of HTTP and gRPC.
 
-    python -m loadtest.scenarios.embeddings [--in-flight 1 8 32] [--servers NAME=PYTHON ...]
+    python -m loadtest.scenarios.embeddings [--in-flight 1 8 32] [--python PYTHON]
 
 The demo's `minilm`, whose batches are dynamic. Calls of one sentence are measured on each way in
 turn. CPU is microseconds a call, of all processes of the server; `front` is its first alone.
@@ -18,9 +18,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.process import Server, family, penstock
+from loadtest.load import Load, run
+from loadtest.process import Server, penstock
 from loadtest.report import Row, arguments, median_rows, show
-from loadtest.stream_load import StreamLoad, run
 from penstock.demo import write_demo
 from penstock.protocol import grpc_service_pb2 as pb
 
@@ -33,9 +33,8 @@ class _Way:
     """How a sentence is asked about."""
 
     name: str
-    wire: str
     body: bytes
-    path: str = ""
+    path: str = ""  # over HTTP; over gRPC none
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -48,15 +47,15 @@ def ways() -> Iterator[_Way]:
     output = {"name": "EMBEDDING", "parameters": {"binary_data": True}}
     text = json.dumps({"inputs": [tensor], "outputs": [output]}).encode()
     length = {"inference-header-content-length": str(len(text))}
-    yield _Way("HTTP, binary", "http", text + element, f"/v2/models/{_MODEL}/infer", length)
+    yield _Way("HTTP, binary", text + element, f"/v2/models/{_MODEL}/infer", length)
     message = pb.ModelInferRequest(model_name=_MODEL)
     message.inputs.add(name="TEXT", datatype="BYTES", shape=[1, 1])
     message.raw_input_contents.append(element)
-    yield _Way("gRPC", "infer", message.SerializeToString())
+    yield _Way("gRPC", message.SerializeToString())
     for encoding in ("float", "base64"):
         asked = {"model": _MODEL, "input": _SENTENCE, "encoding_format": encoding}
         body = json.dumps(asked).encode()
-        yield _Way(f"/v1/embeddings, {encoding}", "http", body, "/v1/embeddings")
+        yield _Way(f"/v1/embeddings, {encoding}", body, "/v1/embeddings")
 
 
 def main() -> None:
@@ -86,19 +85,11 @@ def _rows(server: Server, in_flight: int, seconds: float, directory: Path) -> It
     for way in ways():
         file = directory / "request.bin"
         file.write_bytes(way.body)
-        target = f"127.0.0.1:{server.http_port}" if way.wire == "http" else server.target
-        watched = {"front": [server.pid], "all": list(family(server.pid))}
-        load = StreamLoad(
-            target,
-            way.wire,
-            [str(file)],
-            in_flight,
-            seconds=seconds,
-            paths=[way.path],
-            headers=way.headers,
-            watched=watched,
-        )
+        target = f"127.0.0.1:{server.http_port}" if way.path else server.target
+        before, front = server.cpu_seconds(), server.own_cpu_seconds()
+        load = Load(target, str(file), in_flight, seconds, path=way.path, headers=way.headers)
         found = run(load)
+        each = 1e6 / max(found.all_messages, 1)
         rate = found.messages / found.seconds
         floor = floor or rate
         yield {
@@ -108,8 +99,8 @@ def _rows(server: Server, in_flight: int, seconds: float, directory: Path) -> It
             "ratio": rate / floor,
             "p50 ms": found.first_p50,
             "p99 ms": found.first_p99,
-            "cpu us": found.cpu["all"] / max(found.messages, 1) * 1e6,
-            "front us": found.cpu["front"] / max(found.messages, 1) * 1e6,
+            "cpu us": (server.cpu_seconds() - before) * each,
+            "front us": (server.own_cpu_seconds() - front) * each,
         }
 
 

@@ -16,6 +16,7 @@ serves as it does calls that come whenever they do; `of that` is against these.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tempfile
 import time
@@ -58,7 +59,7 @@ def main() -> None:
             directory / "limited", _LLM, "openvino_genai", settings=_PLACES, parameters=_LIMIT
         )
         tenants = directory / "tenants.json"
-        tenants.write_text("{}")
+        tenants.write_text(json.dumps({"reserve": options.reserve}))
         fair = stack.enter_context(penstock(directory / "open", f"--tenants={tenants}"))
         unfair = stack.enter_context(penstock(directory / "open"))
         limited = stack.enter_context(penstock(directory / "limited"))
@@ -90,6 +91,9 @@ def _rows(rounds: int, measure: Callable[[], Iterator[Row]]) -> list[Row]:
 def _options() -> argparse.ArgumentParser:
     parser = arguments(__doc__)
     parser.add_argument("--calls", type=int, default=60, help="calls of each of a victim's streams")
+    parser.add_argument(
+        "--reserve", type=float, default=0.125, help="share of the engine's places, of --tenants"
+    )
     parser.add_argument("--tables", nargs="+", choices=_TABLES, default=_TABLES)
     return parser
 

@@ -26,6 +26,14 @@ def test_closed_loop_counts_what_the_server_counts(perf: Perf, served: Served, w
     assert 0 < latency["min"] <= latency["p50"] <= latency["p99"] <= latency["max"]
 
 
+@pytest.mark.slow
+def test_a_connection_takes_more_than_its_window(perf: Perf, served: Served) -> None:
+    """Half a GiB of answers, after which the window is opened again, by what it has lost."""
+    ran = perf("-m", "any", "--shape", "IN:16384", "-u", served.grpc, "-n", "8400", "-p", "1")
+    assert ran.status == 0, ran.printed
+    assert (ran.point["requests"], ran.point["failed"]) == (8400, 0)
+
+
 def test_several_processes_share_the_requests(perf: Perf, served: Served) -> None:
     ran = perf("-m", "identity", "-u", served.grpc, "-n", "101", "-c", "5", "-p", "2")
     assert (ran.point["requests"], ran.point["client"]["processes"]) == (101, 2)

@@ -73,7 +73,7 @@ class GrpcWire:
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._end = 0
-        self._received = 0
+        self._received = 0  # bytes that count for flow control, since the window was opened
         self._block = b""
         self._leaving = False
         # The header blocks of nearly all answers, once they have come: of their begin and end.
@@ -135,7 +135,6 @@ class GrpcWire:
             except (ProtocolError, IndexError, struct.error) as error:
                 self._lost(f"not an answer of gRPC: {error}")
                 return
-            self._received += received
             if self._received > _RENEWED:
                 self._renew()
             wait, more = False, not transport.waits and transport.more
@@ -163,6 +162,7 @@ class GrpcWire:
 
     def _data(self, flags: int, number: int, start: int, after: int, now: float) -> None:
         """A frame that is one message, as nearly all are, is not even copied."""
+        self._received += after - start
         call = self._calls.get(number)
         if call is None:
             return
