@@ -13,6 +13,7 @@ import pytest
 
 import penstock.in_process as tritonserver
 from harness.client_models import LENGTH
+from harness.serving import wait_until
 from penstock.in_process.options import settings_of
 
 _IDENTITY = """
@@ -175,6 +176,14 @@ def test_a_server_that_nobody_has_stops(tmp_path: Path) -> None:
     del server
     gc.collect()
     assert len(_threads()) == before
+
+
+def test_a_server_that_its_own_thread_has_last_stops(tmp_path: Path) -> None:
+    before = len(_threads())
+    held = [tritonserver.Server(model_repository=str(_write(tmp_path))).start()]
+    held[0]._started().loop.call(held.clear)
+    wait_until(lambda: len(_threads()) == before)
+    assert held == []
 
 
 @pytest.mark.contract("API-01")

@@ -24,6 +24,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
         self._waits_for_threads = True
+        self._ended = False
+        # A finalizer may ask for work while its thread is in the middle of doing so.
+        self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -34,17 +37,18 @@ class LoopThread:
 
     def start(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         """Begin work on the loop; raises `InvalidArgumentError` if that has ended."""
-        if self._loop.is_closed():
-            work.close()
-            raise InvalidArgumentError("Server not started")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if not self._ended:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise InvalidArgumentError("Server not started")
 
     def start_quietly(
         self, function: Callable[[Argument], Coroutine[Any, Any, None]], argument: Argument
     ) -> None:
         """Begin work on the loop whose result nobody awaits, unless the loop has ended."""
-        if not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(function(argument), self._loop)
+        with suppress(InvalidArgumentError):
+            self.start(function(argument))
 
     def call(self, function: Callable[[], None]) -> None:
         """Call a function on the loop soon, unless that has ended."""
@@ -67,15 +71,23 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.wait(left))
+            with self._lock:
+                self._ended = True
+            self._loop.run_until_complete(_cancel_others())
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             if self._waits_for_threads:
                 self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+
+async def _cancel_others() -> None:
+    """Cancel all other tasks, those included that were asked for and have not begun."""
+    await asyncio.sleep(0)
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others)
 
 
 class HeldContext(Generic[Entered]):

@@ -103,7 +103,7 @@ class ResponseReader:
 class QueueReader:
     """A reader whose responses also go to a queue of the caller, whether they are read or not."""
 
-    def __init__(self, reader: ResponseReader, put: Callable[[InferenceResponse], None]) -> None:
+    def __init__(self, reader: Reader, put: Callable[[InferenceResponse], None]) -> None:
         self._reader = reader
         self._put = put
         self._waiting: asyncio.Queue[InferenceResponse | None] = asyncio.Queue()
@@ -113,17 +113,22 @@ class QueueReader:
         """The next response, `None` behind the last."""
         if self._pump.done() and self._waiting.empty():
             return None
-        return await self._waiting.get()
+        response = await self._waiting.get()
+        if response is None:
+            await self._pump  # raises what has ended it early
+        return response
 
     def cancel(self) -> None:
         """Cancel the request."""
         self._reader.cancel()
 
     async def _read(self) -> None:
-        while (response := await self._reader.next()) is not None:
-            self._put(response)
-            self._waiting.put_nowait(response)
-        self._waiting.put_nowait(None)
+        try:
+            while (response := await self._reader.next()) is not None:
+                self._put(response)
+                self._waiting.put_nowait(response)
+        finally:
+            self._waiting.put_nowait(None)
 
 
 class _Responses:

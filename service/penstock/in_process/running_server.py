@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -89,8 +90,10 @@ class RunningServer:
             self._leftovers.close()
 
     def finish(self) -> None:
-        """Stop when nobody has the server any more."""
-        if not self.loop.is_current:
+        """Stop when nobody has the server any more, its own thread neither, which must not wait."""
+        if self.loop.is_current:
+            threading.Thread(target=self.stop, name="penstock-stop").start()
+        else:
             self.stop()
 
     async def metrics(self) -> str:
