@@ -135,7 +135,7 @@ def tune(models: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Tun
         try:
             status = run([*own, *short, *words])
         except SystemExit as ended:  # of argparse
-            status = 1 if ended.code else 0
+            status = int(ended.code or 0)
         printed = capfd.readouterr()
         return Ran(status, output / model, printed.out + printed.err)
 

@@ -25,7 +25,10 @@ STDOUT = Path("-")
 
 def run(arguments: Sequence[str]) -> int:
     """The exit status; see `Status`."""
-    options = read_options(arguments)
+    try:
+        options = read_options(arguments)
+    except SystemExit as ended:  # of argparse, whose status for wrong options means another here
+        return int(Status.USAGE) if ended.code else 0
     try:
         return int(_run(options))
     except PerfError as error:
