@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -215,3 +216,32 @@ async def test_want_of_memory_in_a_call_is_507_too(folders: Path) -> None:
     async with _opened(_FullServer()) as client:
         assert (await _load(client, folders, 1, "numbers")).status_code == 200
         assert (await client.post("/models/hash1/invoke", json=_INFER)).status_code == 507
+
+
+class _SlowServer(AnsweringServer):
+    """Takes any model, and says whether one is ready once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def register_repository(self, path: str, names: Mapping[str, str] | None = None) -> None:
+        assert names
+
+    async def model_ready(self, name: str, version: str) -> bool:
+        self.asked.set()
+        await self.go_on.wait()
+        return True
+
+
+@pytest.mark.contract("CLD-02")
+async def test_model_may_come_while_others_are_listed(folders: Path) -> None:
+    server = _SlowServer()
+    async with _opened(server) as client:
+        await _load(client, folders, 1)
+        listing = asyncio.ensure_future(client.get("/models"))
+        await server.asked.wait()
+        assert (await _load(client, folders, 2)).status_code == 200
+        server.go_on.set()
+        answer = await listing
+    assert [each["modelName"] for each in answer.json()["models"]] == ["hash1"]

@@ -130,7 +130,7 @@ class MultiModelEndpoints:
             {
                 "models": [
                     _described(name, loaded)
-                    for name, loaded in self._models.items()
+                    for name, loaded in list(self._models.items())  # others come meanwhile
                     if await self._ready(loaded.target)
                 ]
             }
