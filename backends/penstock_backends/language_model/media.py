@@ -28,6 +28,10 @@ MOST_PIXELS = 100_000_000
 _REDIRECTIONS = 3
 _MOVED = (301, 302, 303, 307, 308)
 _CHUNK = 1 << 16
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses behind which translators reach IPv4 (RFC 6052, section 2.1)."""
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+"""The old form of IPv4 addresses in IPv6 (RFC 4291, section 2.5.5.1)."""
 _THREADS = ThreadPoolExecutor(32, "media")
 """Threads of their own: slow servers must not keep others from the event loop's."""
 
@@ -235,8 +239,15 @@ def _public(address: str) -> bool:
         one = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    mapped = one.ipv4_mapped if isinstance(one, ipaddress.IPv6Address) else None
-    return (mapped or one).is_global and not one.is_multicast
+    inner = _inner(one) if isinstance(one, ipaddress.IPv6Address) else None
+    return (inner or one).is_global and not one.is_multicast
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """The IPv4 address that packets to this one are passed on to, if it holds one."""
+    if address in _NAT64 or address in _COMPATIBLE:
+        return ipaddress.IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour
 
 
 def _refusal(name: str, complaint: str) -> InvalidRequestError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+
+from pydantic_core import from_json
 
 from penstock_backends.openai_kit.errors import refuse_field
 
@@ -78,8 +79,8 @@ def _tool_call(call: Mapping[str, Any], place: int) -> dict[str, Any]:
         refuse_field("messages", f"messages[{place}].tool_calls: only functions can be called")
     function = call["function"]
     try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
+        arguments = from_json(function["arguments"] or "{}", allow_inf_nan=False)
+    except ValueError:
         arguments = function["arguments"]  # as some model wrote it
     return {
         "id": call["id"],

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 from penstock.core.backend import Backend
 from penstock.core.delivery import deliver, execute_batch
@@ -117,6 +118,8 @@ class BackendApplication:
             told = json.loads(b"".join(part.body for part in parts))
         except (InferenceError, ValueError):
             return {}
+        finally:
+            stream.close()  # who asks may not wait to the end
         head = parts[0].head
         well = head is not None and head.status < _FAILED and isinstance(told, dict)
         return told if well else {}
@@ -236,8 +239,8 @@ def _scope(exchange: HttpExchange, known: dict[str, Any]) -> Message:
         "http_version": "1.1",
         "method": exchange.method,
         "scheme": "http",
-        "path": exchange.path,
-        "raw_path": exchange.path.encode(),
+        "path": unquote(exchange.path),
+        "raw_path": exchange.path.encode("utf-8", "surrogateescape"),
         "query_string": exchange.query.encode("latin-1", "replace"),
         "root_path": "",
         "headers": headers,
@@ -249,7 +252,11 @@ def _scope(exchange: HttpExchange, known: dict[str, Any]) -> Message:
 
 
 def _texts(headers: Any) -> Headers:
-    return tuple((bytes(n).decode("latin-1"), bytes(v).decode("latin-1")) for n, v in headers)
+    """The headers of an answer, with names in small letters also where those of ASGI's are not."""
+    return tuple(
+        (bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1"))
+        for name, value in headers
+    )
 
 
 def _infer(

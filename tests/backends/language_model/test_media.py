@@ -107,6 +107,7 @@ async def test_other_urls_are_refused(url: str, reason: str) -> None:
     [
         *("127.0.0.1", "localhost", "[::1]", "10.1.2.3", "192.168.0.1", "169.254.169.254"),
         *("0.0.0.0", "[::ffff:127.0.0.1]", "2130706433", "224.0.0.1"),
+        *("[64:ff9b::10.1.2.3]", "[2002:a01:203::1]", "[::10.1.2.3]"),
     ],
 )
 async def test_addresses_that_are_not_public_are_refused(host: str) -> None:

@@ -209,3 +209,15 @@ async def test_a_request_may_bring_a_template_where_that_is_trusted() -> None:
     body = {"model": "m", "messages": HELLO, "chat_template": "{{ messages[0].content }}!"}
     assert (await post(app, CHAT, body)).status_code == 200
     assert model.prompt == "hello!"
+
+
+async def test_arguments_that_are_no_text_are_passed_on_as_they_came() -> None:
+    """A model that wrote half of a surrogate pair is told what it wrote."""
+    arguments = r'{"city": "\ud83d"}'
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    template = "{% for m in messages %}{{ m.tool_calls[0].function.arguments }}{% endfor %}"
+    model = ScriptedModel(facts=ModelFacts("m", 200, 1 << 20, 1, template))
+    answer = await post(model.app(), CHAT, {"model": "m", "messages": [said]})
+    assert answer.status_code == 200
+    assert model.prompt == arguments

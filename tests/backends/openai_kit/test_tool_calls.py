@@ -50,6 +50,15 @@ SPOKEN = [
     ("pythonic", "[time(**a)]", 0),
     ("pythonic", "[1, 2", 0),
     ("pythonic", '[os.system(city="x" + "y")]', 0),
+    ("pythonic", "[time(a={1})]", 0),
+    ("pythonic", '[time(a=b"1")]', 0),
+    ("pythonic", '[time(a={(1, 2): b"1"})]', 0),
+    ("pythonic", r'[time(a="\ud83d")]', 0),
+    ("hermes", r'<tool_call>{"name": "time", "arguments": {"a": "\ud83d"}}</tool_call>', 0),
+    ("hermes", r'<tool_call>{"name": "\ud83d"}</tool_call>', 0),
+    ("hermes", '<tool_call>{"name": "time", "arguments": {"a": NaN}}</tool_call>', 0),
+    ("hermes", r'<tool_call> {"name": "time", "arguments": {"a": "\ud83d\ude00"}} </tool_call>', 1),
+    ("llama3_json", r'{"name": "time", "parameters": {"a": "\ud83d"}}', 0),
 ]  # fmt: skip
 
 
@@ -84,6 +93,19 @@ def test_calls_are_the_same_however_the_text_is_cut(
 def test_what_cannot_be_parsed_is_content(name: str, text: str, count: int) -> None:
     parser = AnswerParser(ToolPlan("auto", TOOLS), None, TOOL_PARSERS[name]())
     assert told(parser, [text]) == (text, None, [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_half_of_a_surrogate_pair_in_a_call_is_content(stream: bool) -> None:
+    text = r'<tool_call>{"name": "time", "arguments": {"a": "\ud83d"}}</tool_call>'
+    client = ScriptedModel(Script([text])).client(tool_call_parser="hermes")
+    create: Any = client.chat.completions.create
+    answer = await create(model="m", messages=HELLO, tools=TOOLS, stream=stream)
+    if stream:
+        deltas = [chunk.choices[0].delta.content async for chunk in answer if chunk.choices]
+        assert "".join(delta or "" for delta in deltas) == text
+    else:
+        assert answer.choices[0].message.content == text
 
 
 @given(places=st.sets(st.integers(0, 200)), spaces=st.sampled_from(["", " ", "\n \t"]))

@@ -115,6 +115,19 @@ async def test_large_body_is_refused(
     assert (answer.status_code, error(answer)["code"]) == (413, "content_too_large")
 
 
+async def test_forwarded_header_is_no_finding_of_the_server(
+    tmp_path: Path, install_backend: InstallBackend
+) -> None:
+    """Else a client could have an adapter loaded under the name of another."""
+    http = replace(LOCAL, header_forward_pattern="model|adapter|fields|own")
+    headers = {"model": "m:loud", "adapter": "quiet", "unknown_fields": "ignore", "x-own": "7"}
+    async with speaking(tmp_path, install_backend, OPENAI, http) as (_, client):
+        answer = await client.post(CHAT, json={"model": "m"}, headers=headers)
+    assert answer.status_code == 200
+    (request,) = Speaker.requests
+    assert request.parameters == {"model": "m", "x-own": "7"}
+
+
 async def test_adapter_is_named_behind_the_model(client: httpx.AsyncClient) -> None:
     await client.post(CHAT, json={"model": "m:loud"})
     (request,) = Speaker.requests

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from pydantic_core import from_json
+
 from penstock_backends.openai_kit.parsers.reasoning import partial_end
 
 _LONGEST_CALL: Final = 1 << 17
@@ -121,12 +123,14 @@ class WholeCalls:
 
 
 def json_call(text: str) -> ToolCall | None:
-    """The call that a JSON object describes; `None` for anything else."""
+    """The call that a JSON object describes; `None` for anything else.
+
+    NaN is no JSON, and half of a surrogate pair no text that a client could be sent.
+    """
     try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
+        return _call(from_json(text, allow_inf_nan=False))
+    except ValueError:
         return None
-    return _call(given)
 
 
 def json_calls(text: str) -> Sequence[ToolCall] | None:
@@ -136,11 +140,12 @@ def json_calls(text: str) -> Sequence[ToolCall] | None:
     calls: list[ToolCall] = []
     at = 0
     while at < len(text):
+        begin = at
         try:
-            given, at = decoder.raw_decode(text, at)
+            _, at = decoder.raw_decode(text, begin)
         except (ValueError, RecursionError):
             return None
-        call = _call(given)
+        call = json_call(text[begin:at])
         if call is None:
             return None
         calls.append(call)
@@ -156,8 +161,8 @@ def pythonic_calls(text: str) -> Sequence[ToolCall] | None:
         if not isinstance(parsed, ast.List):
             return None
         return [_pythonic_call(one) for one in parsed.elts]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None  # JSON has no sets, bytes and other literals of Python
 
 
 def _pythonic_call(call: ast.expr) -> ToolCall:
@@ -168,9 +173,9 @@ def _pythonic_call(call: ast.expr) -> ToolCall:
         if keyword.arg is None:
             raise ValueError("a call that unpacks")
         arguments[keyword.arg] = ast.literal_eval(keyword.value)
-    return ToolCall(
-        ast.unparse(call.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    )
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    text.encode()  # raises for half of a surrogate pair
+    return ToolCall(ast.unparse(call.func), text)
 
 
 def _call(given: Any) -> ToolCall | None:

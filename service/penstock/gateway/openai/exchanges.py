@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 from uuid import uuid4
@@ -29,6 +30,8 @@ _CHOSEN: Final = frozenset(
 )
 _CHOSEN_PREFIXES: Final = ("x-", "openai-", "anthropic-")
 _LONGEST_ID: Final = 128
+_FOUND: Final = ("model", "adapter", "unknown_fields")
+"""Parameters by which applications learn what the server has found in a request."""
 
 
 class ExchangeEndpoint:
@@ -91,17 +94,26 @@ class ExchangeEndpoint:
     def _request(
         self, call: HttpCall, read: RequestBody, name: str, adapter: str, request_id: str
     ) -> InferenceRequest:
-        parameters: dict[str, ParameterValue] = {"model": read.model}
-        if adapter:
-            parameters["adapter"] = adapter
-        if self._settings.unknown_fields == "ignore":
-            parameters["unknown_fields"] = "ignore"
         query = call.head.query.decode("latin-1")
         headers = (*_chosen(call), (CALL_ID, request_id))
         exchange = HttpExchange(call.method, call.path, query, headers, read.body)
-        request = InferenceRequest(name, id=request_id, parameters=parameters, exchange=exchange)
-        request = with_deadline(self._forward.added_to(request, call), call)
+        request = InferenceRequest(name, id=request_id, exchange=exchange)
+        request = self._forward.added_to(request, call)
+        parameters = self._parameters(request, read.model, adapter)
+        request = with_deadline(replace(request, parameters=parameters), call)
         return with_sender(request, call, self._server.tenants)
+
+    def _parameters(
+        self, request: InferenceRequest, model: str, adapter: str
+    ) -> dict[str, ParameterValue]:
+        """What the server has found, in the place of forwarded headers of these names."""
+        found = {name: one for name, one in request.parameters.items() if name not in _FOUND}
+        found["model"] = model
+        if adapter:
+            found["adapter"] = adapter
+        if self._settings.unknown_fields == "ignore":
+            found["unknown_fields"] = "ignore"
+        return found
 
     # -- requests by their ids ----------------------------------------------------------------
 
