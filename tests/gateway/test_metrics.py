@@ -43,6 +43,7 @@ async def test_page_is_at_its_path_and_all_others_are_empty(path: str, text: str
 async def test_page_can_only_be_read(method: str) -> None:
     answer = await _ask(method, "/metrics")
     assert (answer.status_code, answer.json()) == (405, {"error": "Method Not Allowed"})
+    assert answer.headers["allow"] == "GET"
 
 
 async def test_every_accept_header_counts() -> None:

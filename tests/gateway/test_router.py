@@ -62,6 +62,7 @@ async def test_other_methods_are_not_allowed(method: str) -> None:
     answer = await _ask("/m/a", method)
     assert answer.status_code == 405
     assert answer.headers["content-type"] == "text/plain"
+    assert answer.headers["allow"] == "GET"
 
 
 async def test_unexpected_error_tells_the_log_and_not_the_client(

@@ -61,3 +61,14 @@ def test_large_body_whose_request_is_answered_before_its_end_is_passed_over() ->
         Understood(b"POST", b"/early/2", -1, -1),
         _NEXT_UNDERSTOOD,
     ]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"), [(b"1.1", b"HTTP/1.1 100 Continue\r\n\r\n"), (b"1.0", b"")]
+)
+def test_only_clients_that_know_it_are_told_to_continue(version: bytes, told: bytes) -> None:
+    """RFC 9110, section 10.1.1: HTTP/1.0 has no such answer."""
+    attack = Attack(HttpLimits())
+    head = b"POST /now/1 HTTP/%b\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n"
+    attack.feed(head % version)
+    assert attack.sent_since(0) == told

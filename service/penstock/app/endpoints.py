@@ -24,7 +24,7 @@ from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
-from penstock.settings import Settings
+from penstock.settings import HttpSettings, Settings
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
@@ -76,8 +76,7 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        limits = HttpLimits(idle=http.idle_timeout_secs, sending=http.send_timeout_secs)
-        rules = ConnectionRules(limits, descriptors, access)
+        rules = ConnectionRules(_limits(http), descriptors, access)
         if grpc.enabled:
             listening = open_grpc(server, grpc, deadline, descriptors, access)
             self._endpoints.append(
@@ -131,6 +130,18 @@ class Frontends:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(_named(one.service, str(error))) from error
+
+
+def _limits(http: HttpSettings) -> HttpLimits:
+    """The limits of connections, of all HTTP ports."""
+    return HttpLimits(
+        max_head_size=http.max_header_size,
+        max_fields=http.max_header_count,
+        opening=http.header_timeout_secs,
+        body_period=http.body_timeout_secs,
+        idle=http.idle_timeout_secs,
+        sending=http.send_timeout_secs,
+    )
 
 
 def _cloud_endpoints(

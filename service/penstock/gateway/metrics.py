@@ -9,7 +9,7 @@ from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
-from penstock.gateway.replies import PLAIN, error_reply, reply
+from penstock.gateway.replies import PLAIN, method_not_allowed, reply
 from penstock.gateway.router import Route, Target
 from penstock.settings import Feature, MetricsSettings
 
@@ -49,7 +49,7 @@ def metrics_route(scrape: Scrape) -> Route:
 async def send_metrics(call: HttpCall, scrape: Scrape) -> None:
     """Answer a call of the metrics port."""
     if call.method != "GET":
-        call.send(error_reply("Method Not Allowed", 405, PLAIN))
+        call.send(method_not_allowed(("GET",), PLAIN))
     elif call.path not in ("/metrics", "/metrics/"):
         call.send(reply(content_type=_CONTENT_TYPE))
     else:

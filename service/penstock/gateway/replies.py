@@ -66,6 +66,13 @@ def error_reply(text: str, status: int, content_type: str = JSON) -> Reply:
     return reply(dump({"error": text}), status, content_type)
 
 
+def method_not_allowed(allowed: Sequence[str], content_type: str = JSON) -> Reply:
+    """The reply to a method that a path does not take (H-26), which names those that it takes."""
+    refusal = error_reply("Method Not Allowed", HTTPStatus.METHOD_NOT_ALLOWED, content_type)
+    refusal.add_header("allow", ", ".join(allowed))
+    return refusal
+
+
 _STATUS: dict[type[InferenceError], HTTPStatus] = {
     InternalError: HTTPStatus.INTERNAL_SERVER_ERROR,
     NotFoundError: HTTPStatus.NOT_FOUND,

@@ -12,7 +12,14 @@ from penstock.core.errors import InferenceError, InternalError, shortened
 from penstock.core.log.log_fields import request_fields
 from penstock.core.log.log_throttle import log_fault
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
-from penstock.gateway.replies import JSON, PLAIN, Refusal, Reply, error_reply
+from penstock.gateway.replies import (
+    JSON,
+    PLAIN,
+    Refusal,
+    Reply,
+    error_reply,
+    method_not_allowed,
+)
 from penstock.settings import Feature, Restriction
 
 logger = logging.getLogger(__name__)
@@ -86,8 +93,7 @@ class Router:
             text = f"This API is restricted, expecting header '{needed.key}'"
             call.send(error_reply(text, HTTPStatus.FORBIDDEN, PLAIN))
         elif call.method not in route.methods:
-            status = HTTPStatus.METHOD_NOT_ALLOWED
-            call.send(error_reply("Method Not Allowed", status, route.content_type))
+            call.send(method_not_allowed(route.methods, route.content_type))
         elif not _started(call, route, target):
             call.run(_handle(call, route, target))
 

@@ -7,6 +7,14 @@ from enum import Enum
 from math import inf
 
 
+FAREWELL = 1.0
+"""Seconds of one period of a `FarewellClock`."""
+
+_MOST_PERIODS = 5
+_FAREWELL_PART = 64 << 10
+"""Bytes in a period of a client that goes on sending."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
     """Limits of HTTP connections; sizes are in bytes, times in seconds.
@@ -123,6 +131,29 @@ class SendClock:
             self._since, self._unsent = now, unsent
             return False
         return now - self._since >= self._seconds
+
+
+class FarewellClock:
+    """How long the rest of what a refused client sends is read and dropped, so that it reads why.
+
+    Closed with bytes unread, the socket would be reset, and the answer lost. A client that sends
+    nothing, or but a little, has one period; one that goes on sending has some.
+    """
+
+    def __init__(self) -> None:
+        self._periods = _MOST_PERIODS
+        self._received = 0
+
+    def bytes_received(self, size: int) -> None:
+        """Report bytes that are dropped."""
+        self._received += size
+
+    def expired(self) -> bool:
+        """Whether the client's time is up; asked after each period of `FAREWELL` seconds."""
+        self._periods -= 1
+        sending = self._received >= _FAREWELL_PART
+        self._received = 0
+        return not (sending and self._periods)
 
 
 class HeadSize:

@@ -47,6 +47,8 @@ class RequestHead:
         self.fields = fields
         self.keep_alive = keep_alive
         self.headers: Mapping[str, str] = _by_name(fields)
+        if b"#" in target:  # a fragment, which others would take for part of the path
+            raise InvalidHeadError("a fragment (RFC 9112, section 3.2)")
         path, _, query = (target if target[:1] == b"/" else _origin_form(target)).partition(b"?")
         self.path = path.decode("utf-8", "surrogateescape")
         self.query = query
@@ -54,8 +56,12 @@ class RequestHead:
         self.content_length: int | None = None
         if "transfer-encoding" not in headers:
             self.content_length = int(headers.get("content-length", "0"))
+        elif version != "1.1" or headers["transfer-encoding"].strip().lower() != "chunked":
+            raise InvalidHeadError("a coding that is not `chunked` (RFC 9112, section 6.1)")
         self.expects_continue = (
-            "expect" in headers and headers["expect"].strip().lower() == "100-continue"
+            "expect" in headers
+            and headers["expect"].strip().lower() == "100-continue"
+            and version == "1.1"  # RFC 9110, section 10.1.1
         )
 
 
@@ -74,8 +80,6 @@ def _origin_form(target: bytes) -> bytes:
     """The path and query of a target in absolute form (RFC 9112, section 3.2.2)."""
     if target == b"*":
         return target
-    if b"#" in target:  # a fragment, which others would take for part of the path
-        raise InvalidHeadError("a fragment (RFC 9112, section 3.2.2)")
     try:
         url = parse_url(target)
     except HttpParserInvalidURLError as error:

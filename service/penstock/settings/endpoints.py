@@ -57,6 +57,8 @@ class TlsSettings:
 class HttpSettings:
     """The HTTP endpoint. `max_input_size` limits bodies in bytes, binary tensors apart (H-36).
 
+    `max_header_size` limits heads in bytes, `max_header_count` their fields; a head must come
+    within `header_timeout_secs`, and a part of a body in each `body_timeout_secs`.
     `idle_timeout_secs` is how long connections may wait for a request, on the metrics port too,
     `send_timeout_secs` how long their clients may read nothing of what is sent,
     `event_keep_alive_secs` after which silence a stream of events gets a comment;
@@ -70,6 +72,10 @@ class HttpSettings:
     header_forward_pattern: str = ""
     thread_count: int = 8
     max_input_size: int = 64 * 1024 * 1024
+    max_header_size: int = 64 * 1024
+    max_header_count: int = 100
+    header_timeout_secs: int = 20
+    body_timeout_secs: int = 20
     idle_timeout_secs: int = 90
     send_timeout_secs: int = 60
     event_keep_alive_secs: float = 15

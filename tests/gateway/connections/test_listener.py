@@ -152,6 +152,34 @@ async def test_half_a_request_does_not_delay_the_end(half: str) -> None:
     assert answer.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.slow
+async def test_client_that_sends_its_body_at_the_end_reads_that_it_is_refused() -> None:
+    """It looks for the answer only when it has sent all, as most clients do."""
+    begun = asyncio.Event()
+
+    async def take(call: HttpCall) -> None:
+        begun.set()
+        await _take(call)
+
+    async with AsyncExitStack() as stack:
+        start = listening(
+            lambda call: call.run(take(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(600)
+        )
+        port = await stack.enter_async_context(start)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 16000000\r\n\r\n")
+        await begun.wait()
+        closing = asyncio.create_task(stack.pop_all().aclose())
+        for _ in range(16):  # longer than a client that sends nothing would have
+            await asyncio.sleep(0.1)
+            writer.write(bytes(1_000_000))
+            await writer.drain()
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        await asyncio.wait_for(closing, 20)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+
+
 async def test_half_a_request_behind_a_stream_does_not_break_it() -> None:
     server = SilentServer()
     gateway = open_gateway(server, _LOCAL, ExitDeadline(600))

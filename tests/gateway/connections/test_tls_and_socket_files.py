@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 import ssl
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gateway.serving import LOCAL, FakeServer
+from gateway.serving import LOCAL, FakeServer, SilentServer
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.gateway.app import open_gateway
 from rpc.certificates import tls, write_certificates
@@ -21,6 +22,7 @@ needs_openssl = pytest.mark.needs(
     "openssl", "" if shutil.which("openssl") else "openssl is not installed"
 )
 _INFER = "/v2/models/numbers/infer"
+_GENERATE = "/v2/models/numbers/generate"
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,35 @@ async def test_plain_bytes_on_a_port_with_tls_end_that_connection_only(certifica
         writer.close()
         answer = await client.get(f"https://localhost:{port}/v2/health/live")
     assert answer.status_code == 200
+
+
+@needs_openssl
+async def test_client_that_ends_its_side_of_tls_is_gone(
+    certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also behind pipelined requests, which are all answered without TLS; nothing is logged."""
+    server = SilentServer()
+
+    def ask(port: int) -> None:
+        with (
+            socket.create_connection(("localhost", port)) as plain,
+            _context(certificates).wrap_socket(plain, server_hostname="localhost") as client,
+        ):
+            body = b'{"IN": 1.0}'
+            head = f"POST {_GENERATE} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            client.sendall(2 * (head.encode() + body))
+            client.unwrap()
+
+    settings = replace(LOCAL, tls=tls(certificates))
+    async with open_gateway(server, settings, ExitDeadline(2)) as port:
+        asking = asyncio.create_task(asyncio.to_thread(ask, port))
+        async with asyncio.timeout(20):
+            _, stream = await server.asked.get()
+            await asking
+            while not stream.ended:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert server.asked.empty()
+    assert caplog.messages == []
 
 
 async def test_a_socket_file_is_listened_on_and_removed(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ class Transport(asyncio.Transport):
         assert isinstance(data, bytes)
         self.written += data
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def pause_reading(self) -> None:
         self.reading = False
 

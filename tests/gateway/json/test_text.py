@@ -33,6 +33,9 @@ _WRONG = {
     '{"inputs":"\\u12G4"}': "Incorrect hex digit after \\u escape in string. at 11",
     '{"inputs":"\\u12': "Incorrect hex digit after \\u escape in string. at 11",
     '{"inputs":"\\ud800x"}': "The surrogate pair in string is invalid. at 11",
+    '{"inputs":"\\udfffx"}': "The surrogate pair in string is invalid. at 11",
+    '{"inputs":"\\ud83d\\ude00\\udc80"}': "The surrogate pair in string is invalid. at 23",
+    '{"inputs":"\\\\ud83d\\ude00"}': "The surrogate pair in string is invalid. at 18",
     '{"inputs":tru}': "Invalid value. at 13",
     '{"inputs":nul': "Invalid value. at 13",
     '{"inputs":Nan}': "Invalid value. at 12",
@@ -163,3 +166,20 @@ def test_plain_members_are_written_as_all_others(members: dict[str, str | int]) 
     text = json.dumps(members, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     with suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
         assert dump_sorted(members) == text.encode("utf-8", "surrogateescape")
+
+
+_ESCAPES = st.sampled_from([r"\ud83d", r"\ude00", r"\udc80", r"\\", r"\n", "u", "x", "é"])
+
+
+@given(st.lists(_ESCAPES, max_size=8))
+def test_what_was_understood_can_be_written(escapes: list[str]) -> None:
+    """Whether there are halves of characters, which UTF-8 has no bytes for, and where."""
+    data = '{"id":"%s"}' % "".join(escapes)
+    value = json.loads(data)
+    try:
+        value["id"].encode()
+    except UnicodeEncodeError:
+        with pytest.raises(InternalError, match="The surrogate pair in string is invalid"):
+            parse(data.encode())
+    else:
+        assert json.loads(dump(parse(data.encode()))) == value

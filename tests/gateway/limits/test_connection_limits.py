@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from penstock.http1.limits import HeadSize, HttpLimits, ReceiveClock
+from penstock.http1.limits import FarewellClock, HeadSize, HttpLimits, ReceiveClock
 
 _LIMITS = HttpLimits(opening=20.0, body_period=20.0, body_part=100, idle=90.0)
 
@@ -100,6 +100,28 @@ def test_client_is_not_blamed_while_the_server_does_not_read() -> None:
     clock.head_completed(0.0)
     assert not clock.expired(20.0, reading=False)
     assert clock.expired(40.0, reading=True)
+
+
+@pytest.mark.parametrize("received", [0, 20, (64 << 10) - 1])
+def test_refused_client_that_sends_little_has_one_period(received: int) -> None:
+    clock = FarewellClock()
+    clock.bytes_received(received)
+    assert clock.expired()
+
+
+def test_refused_client_that_sends_much_has_five_periods() -> None:
+    clock = FarewellClock()
+    ends = []
+    for _ in range(5):
+        clock.bytes_received(64 << 10)
+        ends.append(clock.expired())
+    assert ends == [False, False, False, False, True]
+
+
+def test_refused_client_that_has_sent_all_has_one_more_period() -> None:
+    clock = FarewellClock()
+    clock.bytes_received(1 << 20)
+    assert [clock.expired(), clock.expired()] == [False, True]
 
 
 def test_head_may_be_as_long_as_the_limit() -> None:

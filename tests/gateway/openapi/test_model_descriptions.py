@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+
+import httpx
+import pytest
 
 from fakes import InstallBackend, write_model
 from gateway.serving import LOCAL, FakeServer, serving
 from penstock.core.backend import Backend
+from penstock.core.exit_deadline import ExitDeadline
 from penstock.core.http_exchange import ASGI_DESCRIPTION, AsgiApp, Message
-from penstock.gateway.app import gateway_router
+from penstock.gateway.app import gateway_router, open_gateway
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.openai.routes import is_answered
 from penstock.gateway.openapi.document import document
@@ -76,6 +81,8 @@ def test_what_the_server_answers_of_that_api_is_served() -> None:
 class Telling(Backend):
     """Its application describes itself as far as the name of the model goes."""
 
+    asked: ClassVar[list[str]] = []
+
     async def initialize(self, context: Any) -> None:
         self._name = context.config.name
 
@@ -87,6 +94,7 @@ class Telling(Backend):
 
     async def _answer(self, scope: Message, receive: Any, send: Any) -> None:
         assert (scope["method"], scope["path"]) == ("GET", ASGI_DESCRIPTION)
+        self.asked.append(self._name)
         text = {"told": b'{"info": {"title": "T"}}', "broken": b"{", "list": b"[1]"}[self._name]
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": text})
@@ -105,3 +113,28 @@ async def test_models_are_asked_and_need_not_answer(
     assert found == {"told": {"info": {"title": "T"}}}
     assert counted == [0, 0, 0, 0]
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_model_is_asked_until_it_has_told(
+    tmp_path: Path, install_backend: InstallBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has told goes with it: its next version may tell something else."""
+    install_backend("fake", Telling)
+    monkeypatch.setattr(Telling, "asked", [])
+    names = ["told", "broken"]
+    for name in names:
+        write_model(tmp_path, name)
+    docs = replace(LOCAL, docs=True)
+    async with (
+        serving(tmp_path, names, explicit_control=True) as server,
+        open_gateway(server, docs, ExitDeadline(2), openai=OpenAiSettings()) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        first, second = [await client.get("/openapi.json") for _ in range(2)]
+        before = sorted(Telling.asked)
+        write_model(tmp_path, "told", config='parameters { key: "x" value { string_value: "y" } }')
+        await server.load("told", {})
+        third = await client.get("/openapi.json")
+    assert first.json() == second.json() == third.json()
+    assert before == ["broken", "broken", "told"]
+    assert Telling.asked.count("told") == 2

@@ -28,6 +28,14 @@ FAULTS: dict[str, bytes] = {
     "length that overflows": _head(b"host: x", b"content-length: 18446744073709551651") + _SMUGGLED,
     "no length": _head(b"host: x", b"content-length:") + _SMUGGLED,
     "chunked, but not last": _head(b"host: x", b"transfer-encoding: chunked, gzip") + b"0\r\n\r\n",
+    "coding before chunked": _head(b"host: x", b"transfer-encoding: gzip, chunked") + b"0\r\n\r\n",
+    "coding before chunked, in a field of its own": _head(
+        b"host: x", b"transfer-encoding: gzip", b"transfer-encoding: chunked"
+    )
+    + b"0\r\n\r\n",
+    "empty coding": _head(b"host: x", b"transfer-encoding: , chunked") + b"0\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST /now/0 HTTP/1.0\r\nhost: x\r\nconnection: keep-alive\r\n"
+    b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     "unknown coding": _head(b"host: x", b"transfer-encoding: xchunked") + b"0\r\n\r\n",
     "coding in pieces": _head(b"host: x", b"transfer-encoding: chunk\x0bed") + b"0\r\n\r\n",
     "identity behind chunked": _head(
@@ -62,6 +70,7 @@ FAULTS: dict[str, bytes] = {
     "CR in target": b"POST /now/\r HTTP/1.1\r\nhost: x\r\n\r\n",
     "control byte in target": b"POST /now/\x01 HTTP/1.1\r\nhost: x\r\n\r\n",
     "fragment of a whole URI": b"POST http://x/now/0#1 HTTP/1.1\r\nhost: x\r\n\r\n",
+    "fragment of a path": b"POST /now/0#1 HTTP/1.1\r\nhost: x\r\n\r\n",
     "no target": b"POST HTTP/1.1\r\nhost: x\r\n\r\n",
     "target without a slash": b"POST now/0 HTTP/1.1\r\nhost: x\r\n\r\n",
     "unknown method": b"P@ST /now/0 HTTP/1.1\r\nhost: x\r\n\r\n",

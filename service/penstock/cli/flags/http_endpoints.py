@@ -35,6 +35,30 @@ HTTP = Group(
             values.positive("Error: --http-max-input-size must be greater than 0."),
         ),
         integer(
+            "http-max-header-size",
+            "http.max_header_size",
+            "Largest head of a request in bytes: its line and header fields. Default 65536.",
+            values.positive("Error: --http-max-header-size must be greater than 0."),
+        ),
+        integer(
+            "http-max-header-count",
+            "http.max_header_count",
+            "Most header fields of a request. Default 100.",
+            values.positive("Error: --http-max-header-count must be greater than 0."),
+        ),
+        integer(
+            "http-header-timeout-secs",
+            "http.header_timeout_secs",
+            "A head must come within so many seconds. Default 20.",
+            values.positive("Error: --http-header-timeout-secs must be greater than 0."),
+        ),
+        integer(
+            "http-body-timeout-secs",
+            "http.body_timeout_secs",
+            "10000 bytes of a body, or its end, must come in each so many seconds. Default 20.",
+            values.positive("Error: --http-body-timeout-secs must be greater than 0."),
+        ),
+        integer(
             "http-idle-timeout-secs",
             "http.idle_timeout_secs",
             "Idle connections are closed after so many seconds, metrics' too. Default 90.",

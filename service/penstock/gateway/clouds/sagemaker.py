@@ -17,7 +17,7 @@ from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.json_bodies import JsonBodies
-from penstock.gateway.replies import PLAIN, error_reply, reply
+from penstock.gateway.replies import PLAIN, method_not_allowed, reply
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 
@@ -101,6 +101,6 @@ class _SagemakerEndpoint:
                 path = f"/v2/models/{known.model}/{known.inference_type}"
                 self._redirect.start(call, "POST", path)
             else:
-                call.send(error_reply("Method Not Allowed", 405))
+                call.send(method_not_allowed(("POST",)))
         elif not self._models.start(call):
             call.send(reply(status=400, content_type=PLAIN))

@@ -16,7 +16,7 @@ from penstock.gateway.connections.listener import listening
 from penstock.gateway.connections.open_connections import ConnectionRules
 from penstock.gateway.json.thread import JsonThread
 from penstock.gateway.metrics import Scrape, send_metrics
-from penstock.gateway.replies import PLAIN, error_reply, reply
+from penstock.gateway.replies import PLAIN, error_reply, method_not_allowed, reply
 from penstock.server.server import InferenceServer
 from penstock.settings import HttpSettings
 
@@ -74,7 +74,7 @@ class _VertexEndpoint:
         elif call.path != self._predict:
             call.send(reply(status=400, content_type=PLAIN))
         elif call.method != "POST":
-            call.send(error_reply("Method Not Allowed", 405))
+            call.send(method_not_allowed(("POST",)))
         elif target is None:
             self._redirect.start(call, "POST", f"/v2/models/{self._model}/infer")
         else:

@@ -15,13 +15,11 @@ from penstock.gateway.connections.open_connections import OpenConnections
 from penstock.gateway.connections.send_watch import SendWatch
 from penstock.http1.connection import Connection
 from penstock.http1.exchange import Exchange
+from penstock.http1.limits import FAREWELL, FarewellClock
 from penstock.http1.request_head import RequestHead
 
 Reserve = Callable[[RequestHead], memoryview | None]
 """Allocates memory for the whole body of a request, if it should not lie just anywhere."""
-
-_LINGER_SECONDS = 1.0
-"""Seconds for a client to read why it is refused; what it sends meanwhile is discarded."""
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -54,6 +52,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._turn: asyncio.Handle | None = None  # parses what waits
         self._sending: SendWatch | None = None
+        self._farewell: FarewellClock | None = None  # of a client that is refused
         self._idle = False
         self._ending = False
 
@@ -87,6 +86,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return self._server.scratch if self._direct is None else self._direct
 
     def buffer_updated(self, size: int) -> None:
+        if self._farewell is not None:
+            self._farewell.bytes_received(size)
+            return
         now = self.loop.time()
         self._passing = True
         if self._direct is None:
@@ -97,6 +99,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._settle()
 
     def eof_received(self) -> bool:
+        transport = self._transport
+        if transport is None or self._farewell is not None:
+            return False
+        if not transport.can_write_eof():  # TLS: it has no connections that one side has ended
+            return False
         if not self.connection.end_received():
             return False
         self._settle()
@@ -215,24 +222,24 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if not connection.lingering:
             self._sending_watch(transport).close()
             return
-        # Closed with bytes unread, the socket would be reset, and the answer lost.
         if transport.can_write_eof():
             transport.write_eof()
         if not self._reading:
             self._reading = True
             transport.resume_reading()
         self._sending_watch(transport).start()
+        self._farewell = FarewellClock()
         self._linger()
 
     def _linger(self) -> None:
-        self._timer = self.loop.call_later(_LINGER_SECONDS, self._lingered)
+        self._timer = self.loop.call_later(FAREWELL, self._lingered)
 
     def _lingered(self) -> None:
         """End, unless the client still reads earlier answers."""
-        transport = self._transport
-        if transport is None:
+        transport, farewell = self._transport, self._farewell
+        if transport is None or farewell is None:
             return
-        if transport.get_write_buffer_size():
+        if transport.get_write_buffer_size() or not farewell.expired():
             self._linger()
         else:
             transport.abort()

@@ -50,8 +50,13 @@ _MARGIN = 64
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-# The pattern begins with a literal, which is searched quickly: texts full of escapes are long.
-_LONE_SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
+_HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
+# The patterns begin with a literal, which is searched quickly: texts full of escapes are long.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD](?:%b(?!\\u[dD]%b)|%b(?<!\\u[dD]%b\\u[dD]%b))" % (_HIGH, _LOW, _LOW, _HIGH, _LOW)
+)
+_BEHIND_A_BACKSLASH = re.compile(rb"\\\\u[dD]%b(\\u[dD]%b)" % (_HIGH, _LOW))
+"""What looks like a pair; but where the backslash is escaped, its second half is a lone one."""
 
 _STEP = np.zeros(256, np.int8)
 _STEP[[ord("["), ord("{")]] = 1
@@ -165,12 +170,15 @@ def _explained(data: Text, slicer: Slicer) -> InferenceError | None:
 
 
 def _lone_surrogate(data: Text) -> int | None:
-    """The offset of the first lone high surrogate that is escaped; `None` without."""
+    """The offset of a lone surrogate that is written as an escape; `None` without."""
     for start in range(0, len(data), _BLOCK):
         end = start + _BLOCK
         for found in _LONE_SURROGATE.finditer(data, start, end + _PAIR):
             if found.start() < end and not _is_escaped(data, found.start()):
                 return found.start()
+        for found in _BEHIND_A_BACKSLASH.finditer(data, start, end + _PAIR):
+            if _is_escaped(data, found.start() + 1):
+                return found.start(1)
     return None
 
 

@@ -114,6 +114,7 @@ class LoadedModel:
         self._follows_responses = statistics.follows_responses
         self._deadlines = Deadlines()
         self._stopping = False
+        self._described: Mapping[str, Any] = {}
         self._folder = folder
         if folder is not None:
             folder.retain()
@@ -223,7 +224,15 @@ class LoadedModel:
         return await control_all(self.instances, action, arguments)
 
     async def description(self) -> Mapping[str, Any]:
-        """The OpenAPI document of its application, as one instance tells it; empty without one."""
+        """The OpenAPI document of its application, as one instance tells it; empty without one.
+
+        It is asked for until there is one, and then the same object.
+        """
+        if not self._described:
+            self._described = await self._tell_description()
+        return self._described
+
+    async def _tell_description(self) -> Mapping[str, Any]:
         if self._application is not None:
             return await self._application.description()
         told = await self.control(DESCRIBE, {})
