@@ -10,6 +10,7 @@ import socket
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
 
 import pytest
 
@@ -75,6 +76,7 @@ async def test_fault_is_refused_and_nothing_behind_it_is_answered(
     assert not server.requests
 
 
+@pytest.mark.contract("H-27")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_fault_is_refused_also_byte_by_byte(
     fault: str, port: int, server: FakeServer
@@ -83,6 +85,8 @@ async def test_fault_is_refused_also_byte_by_byte(
     (refusal,) = await _talk(port, *(data[at : at + 1] for at in range(len(data))))
     assert refusal.status in (400, 505)
     assert refusal.ends
+    assert refusal.fields[b"content-type"] == b"application/json"
+    assert json.loads(refusal.body) == {"error": HTTPStatus(refusal.status).phrase}
     assert not server.requests
 
 

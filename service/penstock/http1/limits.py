@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
-
 FAREWELL = 1.0
 """Seconds of one period of a `FarewellClock`."""
 

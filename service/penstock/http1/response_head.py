@@ -16,6 +16,10 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
+_TEXTS = {HTTPStatus.SERVICE_UNAVAILABLE: "Server exiting"}
+"""Texts of errors that are not the phrase of their status."""
+
+
 def response_head(status: int, fields: Sequence[Field], framing: bytes) -> bytes:
     """The bytes of a head; `framing` is complete lines of it.
 
@@ -32,8 +36,8 @@ def response_head(status: int, fields: Sequence[Field], framing: bytes) -> bytes
 
 
 def error_response(status: HTTPStatus) -> bytes:
-    """A whole response that ends its connection."""
-    text = status.phrase.encode()
+    """A whole response that ends its connection, with a text as of all errors (H-27)."""
+    text = b'{"error":"%b"}' % _TEXTS.get(status, status.phrase).encode()
     framing = b"content-length: %d\r\nconnection: close\r\n" % len(text)
-    kind = (b"content-type", b"text/plain; charset=utf-8")
+    kind = (b"content-type", b"application/json")
     return response_head(status, [kind], framing) + text

@@ -178,6 +178,14 @@ async def test_folders_of_the_system_are_refused(client: httpx.AsyncClient, url:
 
 
 @pytest.mark.contract("CLD-02")
+@pytest.mark.parametrize("url", ["/x\0y", "/" + "x" * 5000], ids=["zero byte", "long"])
+async def test_what_is_no_folder_at_all_is_refused(client: httpx.AsyncClient, url: str) -> None:
+    answer = await client.post("/models", json={"model_name": "m", "url": url})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("failed to register '/x")
+
+
+@pytest.mark.contract("CLD-02")
 async def test_model_that_cannot_be_loaded_leaves_nothing_behind(
     client: httpx.AsyncClient, folders: Path
 ) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -22,6 +23,9 @@ from penstock.settings import HttpSettings
 
 _LOCAL = HttpSettings(address="127.0.0.1", port=0)
 _STREAM = "/v2/models/numbers/generate_stream"
+
+
+Handling = Callable[[HttpCall], Coroutine[Any, Any, None]]
 
 
 def _hello(call: HttpCall) -> None:
@@ -71,6 +75,51 @@ async def test_idle_connections_do_not_delay_the_end() -> None:
         listening(_hello, "HTTP", "127.0.0.1", 0, ExitDeadline(600)) as port,
     ):
         await client.get(f"http://127.0.0.1:{port}/")
+
+
+async def _fails_at_once(_: HttpCall) -> None:
+    raise ValueError("secret")
+
+
+async def _fails_later(call: HttpCall) -> None:
+    await asyncio.sleep(0)
+    await _fails_at_once(call)
+
+
+async def _fails_half_way(call: HttpCall) -> None:
+    call.begin(200, [])
+    call.write_nowait(b"hello")
+    await _fails_later(call)
+
+
+@pytest.mark.parametrize("failing", [_fails_at_once, _fails_later])
+async def test_fault_of_a_handler_is_answered_and_its_connection_stays(
+    failing: Handling, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(call: HttpCall) -> None:
+        call.run(failing(call)) if call.path == "/fault" else _hello(call)
+
+    async with (
+        listening(start, "HTTP", "127.0.0.1", 0, ExitDeadline(1)) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        failed, other = await client.get("/fault"), await client.get("/")
+    text = "unexpected error, see the server's log"
+    assert (failed.status_code, failed.json()) == (500, {"error": text})
+    assert other.text == "hello"
+    assert "ValueError: secret" in caplog.text
+
+
+async def test_fault_behind_the_head_breaks_the_answer_off() -> None:
+    """Its client sees that the end is missing."""
+    async with (
+        listening(
+            lambda call: call.run(_fails_half_way(call)), "HTTP", "127.0.0.1", 0, ExitDeadline(1)
+        ) as port,
+        httpx.AsyncClient() as client,
+    ):
+        with pytest.raises(httpx.TransportError):
+            await client.get(f"http://127.0.0.1:{port}/")
 
 
 @asynccontextmanager

@@ -174,7 +174,7 @@ _ESCAPES = st.sampled_from([r"\ud83d", r"\ude00", r"\udc80", r"\\", r"\n", "u", 
 @given(st.lists(_ESCAPES, max_size=8))
 def test_what_was_understood_can_be_written(escapes: list[str]) -> None:
     """Whether there are halves of characters, which UTF-8 has no bytes for, and where."""
-    data = '{"id":"%s"}' % "".join(escapes)
+    data = "".join(('{"id":"', *escapes, '"}'))
     value = json.loads(data)
     try:
         value["id"].encode()

@@ -14,6 +14,7 @@ from penstock.core.errors import (
     InferenceError,
     InvalidRequestError,
     NotFoundError,
+    shortened,
 )
 from penstock.gateway.clouds.redirect import Redirect
 from penstock.gateway.connections.http_call import ClientDisconnectError, HttpCall
@@ -151,9 +152,8 @@ class MultiModelEndpoints:
     async def _load(self, call: HttpCall) -> Reply:
         name, url = await self._bodies.read(call, _name_and_url)
         target = call.headers.get(_TARGET) or name
-        folder = _folder(url)
         async with self._turn:
-            repository, subfolder = await asyncio.to_thread(_repository, folder)
+            repository, subfolder = await asyncio.to_thread(_repository, url)
             await self._server.register_repository(str(repository), {subfolder: target})
             try:
                 await self._server.load(target, {})
@@ -195,12 +195,19 @@ def _folder(url: str) -> Path:
     return Path(folder)
 
 
-def _repository(folder: Path) -> tuple[Path, str]:
+def _repository(url: str) -> tuple[Path, str]:
     """The repository of a model, and its folder there.
 
-    `folder` is that of the model, with its configuration, or one that holds models: the ensemble
+    `url` is the folder of the model, with its configuration, or one that holds models: the ensemble
     is then meant if there is one, else the last.
     """
+    try:
+        return _found(_folder(url))
+    except (OSError, ValueError) as error:  # it cannot be read, or the system has no such paths
+        raise InvalidRequestError(f"failed to register '{shortened(url)}': {error}") from error
+
+
+def _found(folder: Path) -> tuple[Path, str]:
     if not folder.is_dir():
         raise NotFoundError(f"failed to register '{folder}', repository not found")
     if (folder / "config.pbtxt").is_file():

@@ -144,7 +144,7 @@ class HttpCall(Exchange):
             self._host.connection.respond(self, self.status, reply.fields, reply.parts)
         except ValueError as error:  # a header field that cannot be sent
             log_fault(logger, error, "%s %s failed", self.method, shortened(self.path))
-            self.send(error_reply("unexpected error, see the server's log", 500))
+            self.send(_unexpected())
             return
         self._ended()
 
@@ -192,19 +192,32 @@ class HttpCall(Exchange):
             self._host.wake()
 
     def run(self, handling: Coroutine[Any, Any, None]) -> None:
-        """Run a handler: up to its first wait at once, the rest in a task."""
-        task = start_eagerly(self._host.loop, handling)
+        """Run a handler: up to its first wait at once, the rest in a task.
+
+        What it raises is a fault: the log gets it, and the client an error.
+        """
+        try:
+            task = start_eagerly(self._host.loop, handling)
+        except Exception as error:  # a fault of any kind
+            self._fail(error)
+            return
         if task is not None:
             self._host.tasks.add(task)
             task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._host.tasks.discard(task)
-        if not task.cancelled():
-            task.result()
-        elif not (self.closed or self.finished):
-            self._host.connection.abort()
-            self._host.wake()
+        if task.cancelled():
+            self.abort()
+        elif (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, fault: BaseException) -> None:
+        log_fault(logger, fault, "%s %s failed", self.method, shortened(self.path))
+        if self.answered:
+            self.abort()
+        else:
+            self.send(_unexpected())
 
     def _ended(self) -> None:
         self._host.wake()
@@ -251,6 +264,10 @@ class HttpCall(Exchange):
         callback, self._on_disconnect = self._on_disconnect, None
         if callback is not None:
             callback()
+
+
+def _unexpected() -> Reply:
+    return error_reply("unexpected error, see the server's log", 500)
 
 
 def written(client: tuple[str, int] | None) -> str:

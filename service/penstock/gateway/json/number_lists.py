@@ -18,6 +18,7 @@ import orjson
 
 from penstock.core.tensor import Array
 from penstock.gateway.json.slices import Pairs, Text, as_text, put_back
+from penstock.gateway.json.thread import give_turn
 
 MOST_NESTED = 8
 """Levels of lists that a list of numbers may have, itself included."""
@@ -114,6 +115,7 @@ def _flat_array(text: Text, at: int) -> tuple[Array, int] | None:
     arrays = []
     begin = at + 1
     while True:
+        give_turn()
         close = text.find(b"]", begin, begin + _SLICE)
         end = text.rfind(b",", begin, begin + _SLICE) if close < 0 else close
         if end < 0:

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from penstock.gateway.json.thread import give_turn
+
 _SLICE = 1 << 18
 """Bytes that are decoded at a time; takes a millisecond or two."""
 
@@ -163,6 +165,7 @@ class Slicer:
         self._open.append(values)
         text = self._text
         while True:
+            give_turn()
             self.at, self.behind = at, False
             if end := _slice_end(text, at):
                 values += _decode_part(text[at : end - 1], self._hook)
@@ -183,6 +186,7 @@ class Slicer:
         self._open.append(members)
         text = self._text
         while True:
+            give_turn()
             self.at, self.behind = at, False
             end = at + _SLICE
             if found := _MEMBERS.match(text, at, end) or _LAST_MEMBER.match(text, at, end):
@@ -280,6 +284,7 @@ def slices(values: list[Any]) -> Iterator[list[Any]]:
         yield values
         return
     for at in range(0, len(values), _PART):
+        give_turn()
         yield values[at : at + _PART]
 
 
@@ -301,6 +306,7 @@ def discard(value: Any) -> None:
                         if type(one) in (list, dict) and len(one) > _FEW
                     ]
                 del value[-_PART:]
+                give_turn()
 
 
 def _all_have_a_point(text: Text) -> bool:

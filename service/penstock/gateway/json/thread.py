@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_TURN_SECONDS = 0.001
+"""Seconds for which the thread may hold the interpreter's lock while others want it."""
+
+_PAUSE_SECONDS = 0.00005
+"""Seconds in which one that waits for the lock gets it."""
+
+
+class _Turn(threading.local):
+    """When the lock is to be given up next; never on other threads than that of large JSON."""
+
+    due = inf
+
+
+_turn = _Turn()
+
+
+def give_turn() -> None:
+    """Let others have the interpreter's lock, which they would get after 5 ms only.
+
+    To be called between slices of work; without effect where it was called a moment ago.
+    """
+    if time.monotonic() >= _turn.due:
+        time.sleep(_PAUSE_SECONDS)
+        _turn.due = time.monotonic() + _TURN_SECONDS
 
 
 class JsonThread:
@@ -38,10 +67,12 @@ def _without_collections(function: Callable[P, T], *args: P.args, **kwargs: P.kw
 
     The garbage collector would traverse all of them, again and again, without releasing the lock.
     """
-    if not gc.isenabled():
-        return function(*args, **kwargs)
+    collects = gc.isenabled()
     gc.disable()
+    _turn.due = 0.0
     try:
         return function(*args, **kwargs)
     finally:
-        gc.enable()
+        _turn.due = inf
+        if collects:
+            gc.enable()
