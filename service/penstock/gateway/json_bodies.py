@@ -11,7 +11,7 @@ from penstock.gateway.connections.http_call import HttpCall
 from penstock.gateway.json.fields import ABSENT
 from penstock.gateway.json.slices import Text, discard
 from penstock.gateway.json.text import LARGE, parse
-from penstock.gateway.json.thread import JsonThread
+from penstock.gateway.json.thread import JsonThread, give_turn
 
 T = TypeVar("T")
 
@@ -61,4 +61,5 @@ def _as_text(data: Buffer) -> Text:
     text = bytearray()
     for start in range(0, len(data), _SLICE):
         text += data[start : start + _SLICE]
+        give_turn()
     return text

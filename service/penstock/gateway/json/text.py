@@ -31,6 +31,7 @@ from penstock.gateway.json.slices import (
     discard,
     slices,
 )
+from penstock.gateway.json.thread import give_turn
 
 MAX_DEPTH = 100
 """The limit on nested arrays and objects (contract H-38)."""
@@ -176,6 +177,7 @@ def _lone_surrogate(data: Text) -> int | None:
         for found in _LONE_SURROGATE.finditer(data, start, end + _PAIR):
             if found.start() < end and not _is_escaped(data, found.start()):
                 return found.start()
+        give_turn()
         for found in _BEHIND_A_BACKSLASH.finditer(data, start, end + _PAIR):
             if _is_escaped(data, found.start() + 1):
                 return found.start(1)
@@ -252,6 +254,7 @@ def _seems_deep(data: Text, most: int) -> bool:
     depth = 0
     codes = np.frombuffer(data, np.uint8)
     for start in range(0, len(codes), _BLOCK):
+        give_turn()
         depths = np.cumsum(_STEP[codes[start : start + _BLOCK]], dtype=np.int32) + depth
         if depths.max() > most:
             return True
