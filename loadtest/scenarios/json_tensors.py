@@ -25,10 +25,13 @@ from loadtest.report import Row, arguments, median_rows, show
 from penstock.core.tensor import DataType, Tensor
 from penstock.gateway.json.tensors import tensor_from_json, tensor_to_text
 from penstock.gateway.json.text import parse_tensors
+from penstock.gateway.json.thread import JsonThread
 
 _SIZES = (16, 10_000, 1_000_000, 10_000_000)
 _ENOUGH_SECONDS = 0.2
 _TICK_SECONDS = 0.001
+
+_thread = JsonThread()
 
 Decoder = Callable[[bytes, DataType], object]
 Encoder = Callable[[np.ndarray[Any, Any]], Awaitable[object]]
@@ -112,7 +115,7 @@ def _decoding(decode: Decoder, body: bytes, datatype: DataType) -> Callable[[], 
     large = len(body) >= 1 << 19
 
     async def run() -> object:
-        return await asyncio.to_thread(decode, body, datatype) if large else decode(body, datatype)
+        return await _thread.run(decode, body, datatype) if large else decode(body, datatype)
 
     return run
 
