@@ -17,14 +17,13 @@ from penstock.gateway.app import open_gateway, open_openai
 from penstock.gateway.clouds.errors import EndpointStartError
 from penstock.gateway.clouds.sagemaker import open_sagemaker
 from penstock.gateway.clouds.vertex import open_vertex
-from penstock.gateway.connections.open_connections import ConnectionRules
+from penstock.gateway.connections.open_connections import ConnectionRules, limits_of
 from penstock.gateway.metrics import open_metrics
-from penstock.http1.limits import HttpLimits
 from penstock.metrics.custom import CustomMetrics
 from penstock.metrics.exposition import Family
 from penstock.rpc.server import open_grpc
 from penstock.server.server import InferenceServer
-from penstock.settings import HttpSettings, Settings
+from penstock.settings import Settings
 from penstock.system.fd_reserve import DescriptorReserve
 from penstock.telemetry.access_log import AccessLog
 from penstock.telemetry.gpus import GpuUsage
@@ -76,7 +75,7 @@ class Frontends:
         self._ports: dict[str, int] = {}
         grpc, http, metrics = settings.grpc, settings.http, settings.metrics
         descriptors = DescriptorReserve()
-        rules = ConnectionRules(_limits(http), descriptors, access)
+        rules = ConnectionRules(limits_of(http), descriptors, access)
         if grpc.enabled:
             listening = open_grpc(server, grpc, deadline, descriptors, access)
             self._endpoints.append(
@@ -130,18 +129,6 @@ class Frontends:
             raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(_named(one.service, str(error))) from error
-
-
-def _limits(http: HttpSettings) -> HttpLimits:
-    """The limits of connections, of all HTTP ports."""
-    return HttpLimits(
-        max_head_size=http.max_header_size,
-        max_fields=http.max_header_count,
-        opening=http.header_timeout_secs,
-        body_period=http.body_timeout_secs,
-        idle=http.idle_timeout_secs,
-        sending=http.send_timeout_secs,
-    )
 
 
 def _cloud_endpoints(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from penstock.core.access import AccessSink
 from penstock.core.exit_deadline import ExitDeadline
 from penstock.http1.limits import HttpLimits
+from penstock.settings import HttpSettings
 from penstock.system.fd_reserve import DescriptorReserve
 
 _SCRATCH = 256 << 10
@@ -25,6 +26,18 @@ class ConnectionRules:
     limits: HttpLimits = field(default_factory=HttpLimits)
     descriptors: DescriptorReserve = field(default_factory=DescriptorReserve)
     access: AccessSink | None = None
+
+
+def limits_of(http: HttpSettings) -> HttpLimits:
+    """The limits of connections that the settings say, for all HTTP ports."""
+    return HttpLimits(
+        max_head_size=http.max_header_size,
+        max_fields=http.max_header_count,
+        opening=http.header_timeout_secs,
+        body_period=http.body_timeout_secs,
+        idle=http.idle_timeout_secs,
+        sending=http.send_timeout_secs,
+    )
 
 
 class OpenConnection(Protocol):
