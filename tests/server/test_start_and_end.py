@@ -148,5 +148,5 @@ async def test_stopping_tells_which_models_are_still_there(
 
 def _messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """The log messages of the exit."""
-    ours = ("penstock.server.server", "penstock.server.shutdown_log")
+    ours = ("penstock.server.exit", "penstock.server.shutdown_log")
     return [r.message for r in caplog.records if r.name in ours]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from penstock.core.change_notifier import ChangeNotifier
@@ -41,9 +40,9 @@ from penstock.server.answers import (
     model_statistics,
 )
 from penstock.server.engine_facts import told_adapters, told_descriptions
+from penstock.server.exit import ServerExit
 from penstock.server.load_meter import LoadMeter
 from penstock.server.log_control import LogControl, LogValues, checked
-from penstock.server.shutdown_log import ShutdownLog
 from penstock.shared_memory.registry import NO_REGIONS, Regions
 from penstock.tracing.settings import Texts, TraceControl, trace_texts
 from penstock.tracing.tracer import UNTRACED, Tracer
@@ -91,11 +90,8 @@ class InferenceServer:
         self.tracer = tracer or Tracer(self._trace, propagates=propagates)
         self.load_meter = LoadMeter(self.snapshot, self.gauges)
         self._log = log
-        self._exiting = False
-        self._unfinished: set[str] = set()
-        self._stopping = asyncio.Event()
+        self._exit = ServerExit(lifecycle)
         self._started = False
-        self._exit_log: ShutdownLog | None = None
 
     # -- inference ----------------------------------------------------------------------------
 
@@ -104,9 +100,9 @@ class InferenceServer:
 
         While the server exits, only requests that continue a sequence are admitted (S-22).
         """
-        if self._started and not self._exiting:
+        if self._started and not self.exiting:
             return self._catalog.find(name, parse_version(version) if version else ANY_VERSION)
-        if self._exiting and name in self._unfinished:
+        if self._exit.admits(name):
             return FinishingModel(self._catalog.find(name, parse_version(version)))
         raise self._refusal()
 
@@ -140,7 +136,7 @@ class InferenceServer:
     @property
     def exiting(self) -> bool:
         """Whether the server refuses new work."""
-        return self._exiting
+        return self._exit.begun
 
     @property
     def changes(self) -> ChangeNotifier:
@@ -328,72 +324,34 @@ class InferenceServer:
 
     async def wait_stopping(self) -> None:
         """Wait until the server refuses all new work."""
-        await self._stopping.wait()
+        await self._exit.all_refused.wait()
 
     def refuse_new_work(self, deadline: ExitDeadline) -> None:
-        """Refuse new work before the stop, except requests that continue a sequence.
-
-        From now on, until the stop, the log shows what the exit waits for.
-        """
-        self._exiting = True
-        self._log_exit(deadline)
-        self._unfinished = self._lifecycle.with_sequences()
-        if self._unfinished:
-            logger.info("Waiting for sequences of %s to end.", ", ".join(sorted(self._unfinished)))
-        self.changes.notify()
+        """Refuse new work before the stop, except requests that continue a sequence."""
+        self._exit.begin(deadline)
 
     async def finish_sequences(self, deadline: ExitDeadline) -> None:
         """Wait for sequences in progress to end, until the deadline (S-22)."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(deadline.left()):
-                await self._lifecycle.wait_for_sequences()
-        self._end_work()
-
-    def _end_work(self) -> None:
-        """Refuse all work."""
-        self._exiting = True
-        self._unfinished = set()
-        self._stopping.set()
-        self.changes.notify()
+        await self._exit.finish_sequences(deadline)
 
     async def stop(self, deadline: ExitDeadline) -> bool:
         """Refuse new work, complete what is in flight until the deadline, unload all models.
 
         Returns false if the deadline expired; threads may then still be running.
         """
-        self._end_work()
-        log = self._log_exit(deadline)
-        log.frontends_closed()
-        try:
-            async with asyncio.timeout(deadline.left()):
-                await self._lifecycle.close()
-            log.report()
-        except TimeoutError:
-            log.close()  # no report after the next line
-            deadline.cut(sum(self._lifecycle.in_flight().values()))
-            logger.error("Exit timeout expired. Exiting immediately.")
-            await self._lifecycle.abort()
-            return False
-        finally:
-            log.close()
-        return True
-
-    def _log_exit(self, deadline: ExitDeadline) -> ShutdownLog:
-        if self._exit_log is None:
-            self._exit_log = ShutdownLog(self._lifecycle, deadline)
-        return self._exit_log
+        return await self._exit.complete(deadline)
 
     def _find(self, name: str, version: str) -> LoadedModel:
         """The model version that views describe."""
-        if self._exiting or not self._started:
+        if self.exiting or not self._started:
             raise self._refusal()
         return self._catalog.find(name, parse_version(version))
 
     def _refusal(self) -> UnavailableError:
-        return UnavailableError("Server exiting" if self._exiting else "Server not ready")
+        return UnavailableError("Server exiting" if self.exiting else "Server not ready")
 
     def _refuse_when_exiting(self) -> None:
-        if self._exiting:
+        if self.exiting:
             raise self._refusal()
 
     def _refuse_without_control(self) -> None:
