@@ -146,6 +146,17 @@ async def test_texts_are_embedded_in_order(client: Client) -> None:
     assert (await client.embed("length", [])).shape == (0, 0)
 
 
+async def test_a_text_that_fails_fails_all_with_its_own_error(client: Client, url: str) -> None:
+    await client.embed("length", ["a"])
+    async with Client(url, timeout=20.0) as other:
+        await other.unload("length")
+        try:
+            with pytest.raises(ClientError, match="'length'"):
+                await client.embed("length", ["a"] * 300)
+        finally:
+            await other.load("length")
+
+
 async def test_models_are_unloaded_and_loaded_with_files(client: Client) -> None:
     await client.unload("length", dependents=True)
     assert not await client.ready("length")

@@ -15,6 +15,7 @@ from harness.serving import Served, serving
 from penstock.client import (
     Client,
     ConnectionLostError,
+    DeadlineExceededError,
     InvalidArgumentError,
     NoServerError,
     Tls,
@@ -47,6 +48,28 @@ async def test_a_server_that_dies_ends_its_streams_with_clear_words(mortal: Serv
         for client in (grpc, http):
             with pytest.raises(NoServerError, match="is it started"):
                 await client.live()
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+async def test_a_server_that_takes_calls_and_answers_none_is_waited_for(scheme: str) -> None:
+    """Each question has its own deadline, and the next is asked behind it."""
+    calls: list[asyncio.Task[None]] = []
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        calls.append(task)
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Client(f"{scheme}://127.0.0.1:{port}", timeout=0.1) as client:
+        with pytest.raises(DeadlineExceededError, match=r"the server was not ready within 1 s"):
+            await client.wait_ready(timeout=1.0)
+    await asyncio.gather(*calls)
+    assert calls
 
 
 @pytest.mark.parametrize("url", ["localhost:1", "http://localhost:1"])

@@ -19,6 +19,7 @@ from penstock.client.shared_memory import SharedMemory, SharedTensor
 from penstock.client.transport import Transport
 from penstock.core.tensor import Array
 
+_TEXTS_AT_A_TIME = 256
 Outputs = Iterable[str] | Mapping[str, SharedTensor | None]
 
 
@@ -137,20 +138,26 @@ class Client(ServerCalls):
     ) -> Array:
         """The vectors of texts, one row for each.
 
-        Texts are sent one a request, all at once, so that the server batches them with others'.
+        Texts are sent one a request, up to 256 at a time, so that the server batches them with
+        others'. The first that fails ends all.
         """
         metadata = await self.model_metadata(model, version, timeout=timeout)
         source, target = embedding.tensor_names(metadata)
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(
-                    self.infer(
-                        model, {source: text}, outputs=[target], version=version, timeout=timeout
-                    )
+        turns = asyncio.Semaphore(_TEXTS_AT_A_TIME)
+
+        async def vector(text: str) -> Array:
+            async with turns:
+                result = await self.infer(
+                    model, {source: text}, outputs=[target], version=version, timeout=timeout
                 )
-                for text in texts
-            ]
-        rows = [task.result()[target].reshape(-1) for task in tasks]
+            return result[target].reshape(-1)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(vector(text)) for text in texts]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        rows = [task.result() for task in tasks]
         return np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
     # -- shared memory ------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from penstock.client.request import InferRequest, Parameter, Result
 from penstock.client.shared_memory import SharedTensor
 from penstock.client.views import ModelMetadata, ModelStatistics, TensorMetadata
@@ -13,6 +15,11 @@ from penstock.protocol import grpc_service_pb2 as pb
 
 FINAL = "triton_final_response"
 _WANTS_FINAL = "triton_enable_empty_final_response"
+_CONTENTS = {
+    **dict.fromkeys((DataType.INT8, DataType.INT16, DataType.INT32), "int_contents"),
+    **dict.fromkeys((DataType.UINT8, DataType.UINT16, DataType.UINT32), "uint_contents"),
+}
+"""Fields of typed contents that several datatypes share; others have fields of their names."""
 
 
 def encode(request: InferRequest, *, streamed: bool = False) -> pb.ModelInferRequest:
@@ -53,7 +60,8 @@ def decode(message: pb.ModelInferResponse, request: InferRequest) -> Result:
         if place is not None:
             outputs[output.name] = place.holding(output.datatype, output.shape)
         else:
-            data = message.raw_output_contents[index]
+            raw = message.raw_output_contents
+            data = raw[index] if raw else _typed_contents(output)
             outputs[output.name] = Tensor(DataType(output.datatype), output.shape, data)
     return Result(
         message.model_name,
@@ -62,6 +70,15 @@ def decode(message: pb.ModelInferResponse, request: InferRequest) -> Result:
         {name: _parameter(value) for name, value in message.parameters.items()},
         outputs,
     )
+
+
+def _typed_contents(output: Any) -> bytes:
+    """The bytes of an output in the protocol's typed fields, which Triton's servers do not use."""
+    datatype = DataType(output.datatype)
+    values = getattr(output.contents, _CONTENTS.get(datatype, f"{datatype.lower()}_contents"))
+    if datatype is DataType.BYTES:
+        return bytes(Tensor.from_strings(values).buffer)
+    return np.array(values, datatype.numpy).tobytes()
 
 
 def is_final(message: pb.ModelInferResponse) -> bool:

@@ -198,9 +198,14 @@ class GrpcTransport:
                 return connection_lost(address, text)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return deadline_exceeded(address)
-        after = dict(trailers or ()).get("retry-after")
         number: int = code.value[0]
-        return error_of(number, text or code.name, address, float(after) if after else None)
+        return error_of(number, text or code.name, address, _retry_after(trailers))
+
+
+def _retry_after(trailers: Any) -> float | None:
+    """The server's `retry-after` in seconds; proxies may send a date, which is not read."""
+    after = str(dict(trailers or ()).get("retry-after", ""))
+    return float(after) if after.isdecimal() else None
 
 
 def _reason(details: str) -> str:

@@ -92,7 +92,7 @@ class ServerCalls:
     async def _is_up(self, model: str) -> bool:
         try:
             return await self.ready(model)
-        except UnavailableError:  # it is starting
+        except (UnavailableError, DeadlineExceededError):  # it is starting, or too busy to answer
             return False
 
     async def server_metadata(self, *, timeout: float | None = None) -> ServerMetadata:

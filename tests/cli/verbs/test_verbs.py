@@ -78,6 +78,9 @@ def test_infer_without_inputs_shows_what_the_model_takes(run: Run) -> None:
     assert status == 0
     assert "NUMBERS" in text
     assert "[-1, 2, -1]" in text
+    told = json.loads(run("infer", "copy", "--json")[1])
+    shapes = {each["name"]: each["shape"] for each in told["inputs"]}
+    assert shapes["NUMBERS"] == [-1, 2, -1]
 
 
 def test_infer_streams(run: Run) -> None:
@@ -95,6 +98,7 @@ def test_infer_streams(run: Run) -> None:
         (["infer", "copy", "SMALL=1", "SMALL=1"], 2, "is given twice"),
         (["infer", "copy", "NUMBERS=1,2,3"], 1, "unexpected shape"),
         (["infer", "copy", "SMALL=@/no/such/file"], 2, "No such file"),
+        (["infer", "copy", "SMALL=" + "[" * 100_000], 2, "give JSON, numbers between commas"),
         (["infer", "repeat", "IN=1", "DELAY=0", "WAIT=0"], 1, "decoupled"),
         (["generate", "repeat", "a"], 2, "takes no prompt"),
         (["generate", "length", "a"], 2, "has no output 'text_output'"),
@@ -113,6 +117,16 @@ def test_what_is_wrong_is_said_and_is_an_exit_status(
     assert problem in errors
     assert errors.startswith(f"penstock {words[0]}: ")
     assert got == status
+
+
+def test_a_file_that_holds_no_array_is_told(run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=np.zeros(1), b=np.zeros(1))
+    two = (tmp_path / "two.npz").read_bytes()
+    for content in (b"", b"x", b"\x93NUMPY\x01\x00", b"PK\x03\x04", two):
+        (tmp_path / "n.npy").write_bytes(content)
+        status, _, errors = run("infer", "copy", f"SMALL=@{tmp_path}/n.npy")
+        assert status == 2
+        assert "n.npy', the value of input 'SMALL'" in errors
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import asdict
 
 from penstock.cli.verbs import VERBS
 from penstock.cli.verbs.connection import client_parser
@@ -56,6 +57,9 @@ def run(arguments: Sequence[str]) -> int:
 async def _infer(client: Client, options: Namespace) -> None:
     metadata = await client.model_metadata(options.model, options.model_version)
     if not options.inputs and metadata.inputs:
+        if options.json:
+            print_json(asdict(metadata))
+            return
         rows = [("input", t.name, t.datatype, list(t.shape)) for t in metadata.inputs]
         rows += [("output", t.name, t.datatype, list(t.shape)) for t in metadata.outputs]
         print_table(["", "NAME", "DATATYPE", "SHAPE"], rows)

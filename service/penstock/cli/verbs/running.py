@@ -54,19 +54,10 @@ async def _with_client(command: Command, options: Namespace) -> None:
     async with open_client(options) as client:
         try:
             await command(client, options)
-        except (NotFoundError, InvalidArgumentError, ExceptionGroup) as error:
-            failure = _first(error)
-            model = getattr(options, "model", "")
-            if model and isinstance(failure, NotFoundError | InvalidArgumentError):
-                failure.message += await _other_models(client, model)
-            raise failure from None
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        except (NotFoundError, InvalidArgumentError) as error:
+            if model := getattr(options, "model", ""):
+                error.message += await _other_models(client, model)
+            raise
 
 
 async def _other_models(client: Client, model: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -59,12 +60,23 @@ def _value(name: str, text: str, datatype: str) -> Value:
 def _from_file(path: str, name: str, datatype: str) -> Value:
     """What a file holds: an array of numpy, JSON, or one string; `-` is standard input."""
     if path.endswith(".npy"):
-        array: Value = np.load(path, allow_pickle=False)
-        return array
+        return _array(path, name)
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     if datatype == "BYTES" and not path.endswith(".json"):
         return data.removesuffix(b"\n") if path == "-" else data
     return _parsed(data.decode(), name, datatype)
+
+
+def _array(path: str, name: str) -> Value:
+    try:
+        with Path(path).open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+    except (EOFError, ValueError, BadZipFile) as error:
+        text = f"'{path}', the value of input '{name}', is not an array of numpy: {error}"
+        raise InvalidArgumentError(text) from None
+    if not isinstance(found, np.ndarray):
+        raise InvalidArgumentError(f"'{path}', the value of input '{name}', has several arrays")
+    return found
 
 
 def _parsed(text: str, name: str, datatype: str) -> Value:
@@ -73,7 +85,7 @@ def _parsed(text: str, name: str, datatype: str) -> Value:
         return _strings(text)
     try:
         value: Value = json.loads(text if text.lstrip().startswith("[") else f"[{text}]")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidArgumentError(
             f"the value of input '{name}' is not {datatype}: '{_shortened(text)}';"
             " give JSON, numbers between commas, or @FILE"
